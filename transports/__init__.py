@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.evidence import Evidence
+    from .session.handles import CallHandle, CallStatus
     from .session.session import Session
 
 #: The module that each public name is loaded from.
@@ -109,6 +110,10 @@ _HOMES = {
         "Retrying",
     ),
     "session.evidence": ("Evidence",),
+    "session.handles": (
+        "CallHandle",
+        "CallStatus",
+    ),
     "session.session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -121,7 +126,9 @@ __all__ = [
     "BinaryError",
     "Browser",
     "CallFinished",
+    "CallHandle",
     "CallStarted",
+    "CallStatus",
     "CallTimeout",
     "CapabilitiesChanged",
     "Capability",

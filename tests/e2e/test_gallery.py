@@ -63,7 +63,7 @@ async def test_new_artifacts_appear_live(gallery: Gallery, browser: Browser) -> 
     async with visiting(gallery, browser) as page:
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
         record = await gallery.call("chart.render", csv="a,b\n1,2\n3,4")
-        assert record["status"] == "succeeded"
+        assert record["status"] == "completed"
         await expect(page.locator(".card")).to_have_count(1)
         await expect(page.locator("#count")).to_have_text("1 file")
         await expect(page.locator("#said")).to_contain_text("chart.png")  # for those who do not see it

@@ -140,7 +140,7 @@ async def test_a_question_that_overtakes_the_answer_to_the_call_stays(gallery: G
 
         async def late(route: Route) -> None:
             answer = await route.fetch()
-            await expect(page.locator(".call[data-status=asking]")).to_have_count(1)
+            await expect(page.locator(".call[data-status=input_required]")).to_have_count(1)
             await route.fulfill(response=answer)
 
         await page.route("**/apps/*/calls", late)
@@ -157,19 +157,27 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
         waiting = await gallery.start("job.wait", {})
         row = page.locator(f"#call-{waiting}")
-        await expect(row).to_have_attribute("data-status", "running")
+        await expect(row).to_have_attribute("data-status", "working")
         before = await row.locator(".took").text_content()
         await expect(row.locator(".took")).not_to_have_text(str(before))  # it grows
         chart = await gallery.call("chart.render", csv="a,b\n1,2")
         done = page.locator(f"#call-{chart['id']}")
-        await expect(done).to_have_attribute("data-status", "succeeded")
+        await expect(done).to_have_attribute("data-status", "completed")
         await expect(done.locator(".told")).to_have_text("1 file")
         await expect(done).to_contain_text("playwright")
         bars = [await locator.bounding_box() for locator in (row.locator(".bar"), done.locator(".bar"))]
         assert bars[0] and bars[1] and bars[0]["x"] < bars[1]["x"] and bars[0]["width"] > bars[1]["width"]
         assert await page.locator(".run").count() == 1
-        await gallery.ask("DELETE", f"calls/{waiting}", expect=202)
+        detached = page.locator(".detached")
+        await expect(detached).to_have_count(2)
+        await expect(detached.first).to_contain_text("job.wait")
+        await detached.get_by_role("button", name="Cancel job.wait").click()
         await expect(row).to_have_attribute("data-status", "cancelled")
+        await expect(detached.filter(has_text="job.wait")).to_contain_text("Cancelled")
+        await expect(detached.get_by_role("button")).to_have_count(0)
+        await detached.filter(has_text="job.wait").get_by_role("link").click()
+        await expect(row).to_have_attribute("open", "")
+        await row.locator("summary").first.click()
         await expect(page.locator(".run h2")).to_contain_text("2 calls")
         await done.locator("summary").click()
         await expect(done.get_by_role("link", name="chart.png")).to_be_visible()

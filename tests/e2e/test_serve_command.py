@@ -172,7 +172,8 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
         bridge_users = {
-            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
+            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), web.served.calls, activity)
+            for scope in scopes.values()
         }
         apps = {
             user: await bridge_user.apps.connect("ws://app.test/abp", {}) for user, bridge_user in bridge_users.items()
@@ -181,7 +182,7 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
         assert [one["session"] for one in (await ann.get("/apps")).json["apps"]] == [apps["ann"].key]
         made = await ann.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout", "params": {"text": "a"}})
         assert made.status == 202
-        await eventually(lambda: activity.calls[made.json["id"]].status == "succeeded")
+        await eventually(lambda: activity.calls[made.json["id"]].status == "completed")
         (artifact,) = (await ann.get("/artifacts")).json["artifacts"]
         assert (await bob.get("/artifacts")).json["total"] == 0 == len((await bob.get("/calls")).json["calls"])
         assert (await bob.get(artifact["url"])).status == 404

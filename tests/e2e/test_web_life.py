@@ -36,7 +36,7 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
             assert app["transport"] == "playwright"
             body = {"capability": "export.pdf", "params": {"html": "<h1>Hi</h1>"}}
             call = (await web.post(f"/apps/{app['session']}/calls", body)).json["id"]
-            (artifact,) = (await events.until("call_finished", id=call, status="succeeded"))[2]["artifacts"]
+            (artifact,) = (await events.until("call_finished", id=call, status="completed"))[2]["artifacts"]
             answer = await web.get(f"/artifacts/{artifact}")
             assert answer.headers["content-type"] == "application/pdf" and answer.body.startswith(b"%PDF")
             await web.post(f"/apps/{app['session']}/calls", {"capability": "job.wait", "params": {}})  # under way

@@ -50,7 +50,7 @@ async def test_the_artifact_server_shows_the_files(tmp_path: Path) -> None:
                 capability = tool.removeprefix("abp_")
                 call = (await web.post(f"/apps/{session}/calls", {"capability": capability})).json["id"]
                 over = (await events.until("call_finished", id=call))[2]
-            assert over["status"] == "succeeded"
+            assert over["status"] == "completed"
             seen = [(await web.get(f"/artifacts/{artifact}/meta")).json for artifact in over["artifacts"]]
             assert {meta["filename"] for meta in seen} == names
             for meta in seen:

@@ -39,7 +39,7 @@ from transports.binary import LocalFile
 from transports.session import connect as asynchronous
 from transports.session import event_dispatch
 from transports.session.events import CallFinished, CallStarted, Event
-from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
+from transports.sync import CallHandle, LocalStore, NoneStore, Router, Session, connect, open_store
 from transports.sync import batch as blocking_batch
 from transports.testing import Call
 
@@ -123,7 +123,7 @@ LEFT_OUT |= {"Browser.note_download"}  # what a download tells it
 LEFT_OUT |= {"NoneStore.describe", "NoneStore.warn_once"}  # what the router asks it
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
 #: Made by connect, open_store and stage, around an asynchronous object.
-FACADES = {"ArtifactStore", "Session", "Staged"}
+FACADES = {"ArtifactStore", "CallHandle", "Session", "Staged"}
 
 
 def awaited(value: object) -> bool:
@@ -302,6 +302,18 @@ def test_a_timeout_cancels_in_the_app(app_of: App) -> None:
         with pytest.raises(CallTimeout):
             app.call("forever", timeout=0.1)
         assert list(transport.cancelled.values()) == ["timeout"]
+
+
+def test_a_call_is_started_and_looked_at_later(app_of: App) -> None:
+    with app_of() as app:
+        handle = app.start("echo", {"n": 1}, call_id="mine")
+        assert isinstance(handle, CallHandle) and (handle.id, handle.capability) == ("mine", "echo")
+        assert handle.result().data == {"given": {"n": "int"}, "document": None}
+        assert handle.status() == "completed"
+        endless = app.start("forever")
+        assert endless.status() == "working"
+        endless.cancel()
+        assert endless.status() == "cancelled"
 
 
 def test_calls_of_several_threads_run_at_once(app_of: App) -> None:

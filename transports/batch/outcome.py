@@ -9,16 +9,14 @@ from ..artifacts import ArtifactRef
 from ..errors import (
     ABPError,
     BinaryError,
-    CallTimeout,
     CapabilityError,
     ConnectFailed,
-    Disconnected,
-    OutcomeUnknown,
     ProtocolError,
     StoreError,
 )
 from ..routing import Result
 from ..session.calls import NOT_RUN
+from ..session.handles import may_have_run
 from .jobs import Job, State
 
 __all__ = ["NOT_SENT", "Outcome"]
@@ -26,8 +24,6 @@ __all__ = ["NOT_SENT", "Outcome"]
 #: The argument of the :class:`asyncio.CancelledError` of a job that was cancelled before anything of it was sent.
 NOT_SENT = "nothing of the job was sent"
 
-#: Errors after which nobody knows whether the call has run.
-_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 #: Errors of an answer: the call has run, and what it made is not in the store.
 _UNUSABLE = (BinaryError, ProtocolError, StoreError)
 
@@ -72,13 +68,13 @@ class Outcome:
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
         if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
             sent = sent and error.details.get("sent") is not False
-        lost = _LOST if job.idempotent else _LOST + _UNUSABLE
+        lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
         refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()
         return cls(
             job,
-            State.UNKNOWN if sent and isinstance(error, lost) else State.FAILED,
+            State.UNKNOWN if sent and lost else State.FAILED,
             error_code=error.code,
             error=error.message,
             attempts=attempts,

@@ -6,6 +6,7 @@
 * :mod:`.session` — :class:`~.session.Session`, the connected app; :mod:`.loading` — modules that are imported while it
   opens.
 * :mod:`.handshake` — ``initialize``, the manifest, changes of capabilities; :mod:`.connection` — lost and restored.
+* :mod:`.caller` — one call from its parameters to its result; :mod:`.handles` — calls that are looked at later.
 * :mod:`.calls` — attempts, repetition, cancellation; :mod:`.results` — answers routed into the store.
 * :mod:`.event_dispatch` — messages from the app, each to the call, callback and streams that it belongs to.
 * :mod:`.events` — typed events and their streams; :mod:`.callbacks` — the user's functions.

@@ -72,6 +72,7 @@ class EventDispatcher:
         self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
         self._refused: dict[str, list[str]] = {}
+        self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,6 +98,10 @@ class EventDispatcher:
         """Forget an attempt; progress that comes for it later belongs to no call."""
         del self._attempts[attempt]
         self._ended.append(attempt)
+
+    def asks(self, call: str) -> bool:
+        """Whether a question of the app waits for its answer, and ``call`` is the latest one under way."""
+        return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values()))[0] == call
 
     def take_refused(self, call: str) -> list[str]:
         """Return why answers of the elicitation handler were refused during a call, and forget it."""
@@ -220,7 +225,11 @@ class EventDispatcher:
             self._callbacks.submit(self._on_notification, notification)
 
     async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
-        answer = await self._questions.answer(request)
+        self._asking += 1
+        try:
+            answer = await self._questions.answer(request)
+        finally:
+            self._asking -= 1
         with contextlib.suppress(TransportError):
             await self._transport.notify(Message("elicitation/response", answer, id=request_id))
 

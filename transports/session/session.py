@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PdfOptions, ScreenshotOptions, Transport
-from ..binary.params import prepare_params
-from ..errors import CapabilityError, Disconnected, UsageError
+from ..errors import Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
-from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
+from .caller import Caller
 from .calls import Calls, Repeats
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
+from .handles import CallHandle
 from .handshake import Handshake
 from .loading import begin_loading
 from .page_tools import public_fetch, run_page_tool
@@ -101,6 +101,7 @@ class Session:
         )
         self._results.on_event = self._events.emit_threadsafe
         self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
+        self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
         self._evidence: EvidenceOfCalls | None = None
         if evidence is not None and evidence.kinds():
             from .call_evidence import EvidenceOfCalls  # late: few sessions keep any
@@ -207,39 +208,38 @@ class Session:
         self._require_open()
         seconds, again = self._timeout_or_default(timeout), Repeats.of(idempotent, once)
         call = call_id or new_id()
-        work: Awaitable[Result] = self._call(call, capability, params, seconds, on_progress, again)
+        work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
         if self._evidence is not None:
             work = self._evidence.around(call, capability, params, work)
         return await self._calls.with_events(call, capability, work, on_progress)
 
-    async def _call(
+    @short_traceback
+    async def start(
         self,
-        call: str,
         capability: str,
-        params: Mapping[str, object] | None,
-        seconds: float,
-        on_progress: OnProgress | None,
-        repeats: Repeats,
-    ) -> Result:
-        started = time.perf_counter()
-        prepared, content = prepare_params(dict(params)) if params else ({}, [])
-        declared = self.capabilities.get(capability)
-        warnings = self._handshake.check_params(declared, prepared, content) if declared else []
-        if capability in self.resources.names:
-            return await self.resources.call(capability, params or {}, seconds, call)
-        payload: dict[str, object] = {"capability": capability, "params": prepared}
-        try:
-            reply, data = await self._calls.request(
-                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
-            )
-        except CapabilityError as error:
-            raise with_suggestions(error, capability, self.capabilities, prepared) from None
-        report = self._events.download_progress(call, on_progress)
-        result = await self._results.from_answer(
-            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
+        params: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        idempotent: bool = False,
+        once: bool = False,
+        call_id: str | None = None,
+    ) -> CallHandle:
+        """Begin a call with the arguments of :meth:`call`, and return at once.
+
+        The handle tells the state of the call, waits for its result and cancels it; errors of the call are raised by
+        its ``result()``. The call ends with the session. Raises :class:`~transports.errors.Disconnected` and
+        :class:`~transports.errors.UsageError` if the session is not open::
+
+            handle = await app.start("export.pdf", {"html": "<h1>Hi</h1>"})
+            print(await handle.status(), (await handle.result()).artifact().path)
+        """
+        self._require_open()
+        call = call_id or new_id()
+        work = self.call(
+            capability, params, timeout=timeout, on_progress=on_progress, idempotent=idempotent, once=once, call_id=call
         )
-        has_blocks = isinstance(result.data, dict) and "content" in result.data
-        return await self.resources.read_links(result, call) if has_blocks else result
+        return CallHandle(call, capability, work, self._events.asks)
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:

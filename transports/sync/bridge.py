@@ -24,6 +24,7 @@ __all__ = [
     "iterate",
     "iterating",
     "made_by",
+    "making",
     "namesake",
     "taking_parameters_of",
 ]
@@ -86,6 +87,20 @@ def blocking(
             return self._runner.run(coroutine)
         except ABPError as error:
             raise shortened(error)  # noqa: B904 - it is the same error
+
+    return namesake(call, method)
+
+
+def making(
+    method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]], facade: Callable[[T, Runner], F]
+) -> Callable[Concatenate[Blocking[W], P], F]:
+    """Return the blocking method for a coroutine method that makes an asynchronous object: ``facade`` makes the
+    blocking one around it."""
+    wait = blocking(method)
+
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> F:
+        __tracebackhide__ = True
+        return facade(wait(self, *args, **kwargs), self._runner)
 
     return namesake(call, method)
 

@@ -11,9 +11,9 @@ from ..artifacts import HostFacade, HostStore
 from ..base import Transport
 from ..routing import RoutingConfig, RoutingPolicy
 from ..session import connect as asynchronous
-from ..session import resources, session
+from ..session import handles, resources, session
 from ..session.event_dispatch import OnElicitation, OnNotification, OnProgress
-from .bridge import Blocking, blocking, blocking_function, described, iterate
+from .bridge import Blocking, blocking, blocking_function, described, iterate, making
 from .browser import Browser
 from .lifetime import Resource, closing, managing
 from .loop import SHARED, Runner
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..protocol.declarations import AppInfo, Capability
     from ..session.evidence import Evidence
 
-__all__ = ["Resources", "Session", "connect", "discover"]
+__all__ = ["CallHandle", "Resources", "Session", "connect", "discover"]
 
 
 class Resources(Blocking[resources.Resources]):
@@ -52,6 +52,24 @@ class Resources(Blocking[resources.Resources]):
         return self.wrapped.subscriptions
 
 
+class CallHandle(Blocking[handles.CallHandle]):
+    """A call under way, made by :meth:`Session.start`."""
+
+    status = blocking(handles.CallHandle.status)
+    result = blocking(handles.CallHandle.result)
+    cancel = blocking(handles.CallHandle.cancel)
+
+    @property
+    def id(self) -> str:
+        """The id of the call, in events and in the ``source`` of what it stores."""
+        return self.wrapped.id
+
+    @property
+    def capability(self) -> str:
+        """The capability that is called."""
+        return self.wrapped.capability
+
+
 class Session(Resource[session.Session]):
     """An app that is connected, made by :func:`connect`.
 
@@ -60,6 +78,7 @@ class Session(Resource[session.Session]):
     """
 
     call = blocking(session.Session.call)
+    start = making(session.Session.start, CallHandle)
     save = blocking(session.Session.save)
     render_to_pdf = blocking(session.Session.render_to_pdf)
     screenshot = blocking(session.Session.screenshot)

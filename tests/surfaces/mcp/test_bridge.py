@@ -32,6 +32,8 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
             "abp_connect",
             "abp_call",
+            "abp_result",
+            "abp_cancel",
             "abp_status",
             "abp_disconnect",
             "abp_render_to_pdf",

@@ -167,7 +167,7 @@ async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Ser
         arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
 
         async def again(state: str, name: str = "abp_form_ask") -> Any:
-            responses = {"question": accepts(value="Ann")}
+            responses = {"question-1": accepts(value="Ann")}
             return await client.session.call_tool(
                 name, arguments, input_responses=responses, request_state=state, allow_input_required=True
             )

@@ -8,12 +8,13 @@ import contextlib
 import io
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anyio
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
@@ -28,6 +29,7 @@ from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
 from transports.surfaces.shared.listening import parse_address
+from transports.testing import Call
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")
@@ -74,7 +76,9 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert "abp_text_shout" not in {tool.name for tool in (await bob.list_tools()).tools}
         with pytest.raises(MCPError):
             await bob.read_resource(uri)
-        known = {"session": session, "id": document["artifacts"][0]["id"]}
+        call = (await called(ann, "abp_call", capability="job.hold", detach=True))["call"]
+        assert (await called(bob, "abp_status"))["calls"] == []
+        known = {"session": session, "id": document["artifacts"][0]["id"], "call": call}
         for tool, guess, arguments in (
             ("abp_call", "session", {"capability": "text.shout"}),
             ("abp_status", "session", {}),
@@ -82,6 +86,8 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
             ("abp_screenshot", "session", {}),
             ("abp_render_to_pdf", "session", {"html": "<p>"}),
             ("abp_disconnect", "session", {}),
+            ("abp_result", "call", {}),
+            ("abp_cancel", "call", {}),
             ("abp_read_artifact", "id", {}),
             ("abp_read_artifact", "id", {"path": str(tmp_path / "a")}),
         ):
@@ -93,7 +99,41 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         await called(bob, "abp_connect", url=URL)
         stolen = {"files": [{"param": "file", "artifact": uri}]}
         assert (await bob.call_tool("abp_file_digest", stolen)).is_error
-        assert len((await called(ann, "abp_status"))["sessions"]) == 1
+        status = await called(ann, "abp_status")
+        assert len(status["sessions"]) == 1 and status["calls"][0]["status"] == "working"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long_call(tmp_path: Path, era: str) -> None:
+    told: list[tuple[float, float | None, str]] = []
+    enough = asyncio.Event()
+
+    async def wait(params: Mapping[str, object], call: Call) -> object:
+        await call.progress(progress=1, total=2, stage="waiting")
+        await enough.wait()
+        return "done"
+
+    async with (
+        served(tmp_path, Apps({"job.wait": wait}), heartbeat_seconds=0.2) as url,
+        client_of(url, ANN, era) as client,
+    ):
+        await called(client, "abp_connect", url=URL)
+        patience = anyio.CancelScope(deadline=anyio.current_time() + 15)
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            told.append((progress, total, message or ""))
+            patience.deadline = anyio.current_time() + 15
+            if len(told) == 5:
+                enough.set()
+
+        with patience:
+            answer = await client.call_tool("abp_call", {"capability": "job.wait"}, progress_callback=on_progress)
+            assert not answer.is_error
+    assert not patience.cancelled_caught
+    values = [value for value, _, _ in told]
+    assert values == sorted(set(values)) and all(total is None or value <= total for value, total, _ in told)
+    assert [text for *_, text in told].count("waiting") == 1
+    assert sum(text.startswith("still working after ") for *_, text in told) >= 3
 
 
 @pytest.mark.requirement("R4-9d")
@@ -220,7 +260,8 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
             async with asyncio.timeout(10):
                 while not apps.transports[at]._closed:
                     await asyncio.sleep(0.05)
-            assert (await called(ann, "abp_status"))["sessions"] == []
+            sessions = (await called(ann, "abp_status"))["sessions"]
+            assert [one["connected"] for one in sessions] == [False] * at  # the next call that names one opens it
             assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
         assert not apps.transports[0]._closed and not holding.done()  # who waits for an app does something
         holding.cancel()

@@ -382,7 +382,7 @@ async def test_a_capability_with_parameters_called_session_and_files(serve: Serv
         return dict(params)
 
     async with serve(Apps({"call": echo, "a.b": echo, "a_b": echo, "x" * 100: echo})) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools][8:]
+        names = [tool.name for tool in (await client.list_tools()).tools][10:]
         assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 60]
         assert (await called(client, "abp_call_2", x=1))["capability"] == "call"
         assert (await called(client, "abp_a_b_2", x=1))["capability"] == "a_b"
@@ -400,6 +400,6 @@ async def test_many_capabilities_are_listed_in_pages_up_to_a_limit(serve: Serve)
         while page.next_cursor:
             page = await client.list_tools(cursor=page.next_cursor)
             names += [tool.name for tool in page.tools]
-        assert len(set(names)) == len(names) == 208
+        assert len(set(names)) == len(names) == 210
         assert (await called(client, "abp_call", capability="do.4999"))["success"]
         assert size(await client.call_tool("abp_status", {})) <= LIMIT

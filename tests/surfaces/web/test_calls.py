@@ -99,13 +99,13 @@ async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
         made = await web.post(f"/apps/{session}/calls", {"capability": "steps", "params": {}})
-        assert made.status == 202 and made.json["status"] == "running" and made.json["session"] == session
+        assert made.status == 202 and made.json["status"] == "working" and made.json["session"] == session
         call = made.json["id"]
         assert (await events.next())[1:] == ("call_started", made.json)
         progress = (await events.until("call_progress", id=call))[2]["progress"]
         assert progress == {"value": 1, "total": 2, "text": "step 1"}
         over = (await events.until("call_finished", id=call))[2]
-        assert over["status"] == "succeeded" and over["duration_ms"] > 0 and over["error"] is None
+        assert over["status"] == "completed" and over["duration_ms"] > 0 and over["error"] is None
         stored = (await events.until("artifact_stored"))[2]
         assert over["artifacts"] == [stored["id"]] and stored["call"] == call and stored["session"] == session
     shown = (await web.get(f"/calls/{call}")).json
@@ -152,12 +152,12 @@ async def test_an_artifact_goes_into_a_call(web: Web) -> None:
         body: dict[str, object] = {"capability": "size"}
         body["files"] = [{"param": "file", "artifact": ref.id}]
         call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
-        await events.until("call_finished", id=call, status="succeeded")
+        await events.until("call_finished", id=call, status="completed")
         assert (await web.get(f"/calls/{call}")).json["result"]["data"] == {"size": 10, "name": "digits.txt"}
         body["params"] = {"list": [{"a": 1}]}
         body["files"] = [{"param": "file", "artifact": ref.id}, {"param": "list.0.b", "artifact": ref.id}]
         call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
-        await events.until("call_finished", id=call, status="succeeded")
+        await events.until("call_finished", id=call, status="completed")
         body["files"] = [{"param": "list.7.b", "artifact": ref.id}]
         assert (await web.post(f"/apps/{session}/calls", body)).status == 400
         guest = web.with_token((await web.post("/tokens", {"session": session})).json["token"])
@@ -187,14 +187,14 @@ async def test_a_question_is_answered(web: Web) -> None:
     async with web.listen() as events:
         call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
         asked = (await events.until("call_asked", id=call))[2]
-        assert asked["status"] == "asking" and asked["question"]["method"] == "elicitation/input"
+        assert asked["status"] == "input_required" and asked["question"]["method"] == "elicitation/input"
         assert asked["question"]["params"]["message"] == "Name?"
         for body in ({}, {"success": "yes"}):
             assert (await web.post(f"/calls/{call}/answer", body)).status == 400
         answer = {"success": True, "data": {"value": "Grace"}}
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 204
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 409
-        await events.until("call_finished", id=call, status="succeeded")
+        await events.until("call_finished", id=call, status="completed")
     assert "Grace" in str((await web.get(f"/calls/{call}")).json["result"]["data"])
 
 
@@ -204,7 +204,7 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
         async with web.listen() as events:
             call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
             await events.until("call_asked", id=call)
-            await events.until("call_finished", id=call, status="succeeded")
+            await events.until("call_finished", id=call, status="completed")
         assert "Ada" in str((await web.get(f"/calls/{call}")).json["result"]["data"])  # the app's own default
 
 

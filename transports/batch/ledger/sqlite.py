@@ -16,14 +16,19 @@ __all__ = ["SqliteDatabase"]
 
 class SqliteDatabase(SqliteConnection):
     """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is ``read_only``
-    must be there, and stays as it is."""
+    must be there, and stays as it is.
+
+    ``file`` is the name of another one, and ``option`` what names the folder on the command line. Without a folder it
+    is in memory, and nobody else sees it."""
 
     sees_workers = True
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        advice = "name another folder with --out"
-        super().__init__(folder / "jobs.sqlite", "the ledger", LedgerError, advice, read_only=read_only)
-        self._locks = folder / "workers"
+    def __init__(
+        self, folder: Path | None, file: str = "jobs.sqlite", *, read_only: bool = False, option: str = "--out"
+    ) -> None:
+        path, advice = folder / file if folder else Path(":memory:"), f"name another folder with {option}"
+        super().__init__(path, "the ledger", LedgerError, advice, read_only=read_only)
+        self._locks = folder / "workers" if folder else None
         self._own_lock: tuple[int, Path] | None = None
 
     def close(self) -> None:
@@ -36,7 +41,7 @@ class SqliteDatabase(SqliteConnection):
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
-        if self._own_lock is not None:
+        if self._own_lock is not None or self._locks is None:
             return
         path = self._locks / worker
         try:
@@ -55,20 +60,22 @@ class SqliteDatabase(SqliteConnection):
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return the workers whose lock is free, and remove their files."""
-        return [worker for worker in workers if self._has_ended(worker)]
+        return [worker for worker in workers if self._locks and _has_ended(self._locks / worker)]
 
-    def _has_ended(self, worker: str) -> bool:
-        try:
-            handle = os.open(self._locks / worker, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(handle)
-        (self._locks / worker).unlink(missing_ok=True)
+
+def _has_ended(lock: Path) -> bool:
+    """Whether the worker whose file this is has ended; then its file is removed."""
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    lock.unlink(missing_ok=True)
+    return True

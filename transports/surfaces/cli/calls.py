@@ -11,6 +11,7 @@ import typer
 from ...protocol.plain_text import plain_line
 from .answers import print_result, print_warnings
 from .describe import flags_of, print_capability
+from .detached import Detach, ServerUrl, start_detached
 from .each import call_each, read_each
 from .options import (
     AdapterFile,
@@ -80,12 +81,45 @@ def call(
         str | None,
         typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
     ] = None,
+    detach: Detach = False,
+    server: ServerUrl = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
     ] = False,
 ) -> int:
-    """Call one capability; every result becomes a file."""
+    """Call one capability; every result becomes a file.
+
+    With --detach a running `abp serve` makes the call (--server, --token), and `abp calls` looks at it."""
+    if detach or server:
+        refused = {
+            "--each": each,
+            "--out": output,
+            "--browser": browser,
+            "--headed": headed,
+            "--profile": profile,
+            "--storage-state": storage_state,
+            "--cdp-url": cdp_url,
+            "--adapter": adapter,
+            "--header": header,
+            "--record": record,
+            "--preset": preset,
+            "--insecure-private-addresses": insecure_private_addresses,
+            "--server without --detach": not detach,
+        }
+        return start_detached(
+            target,
+            capability,
+            params=params,
+            pairs=param or (),
+            files=file or (),
+            transport=transport,
+            timeout=timeout,
+            server=server,
+            token=token,
+            as_json=as_json,
+            refused=refused,
+        )
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:

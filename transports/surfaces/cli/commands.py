@@ -13,18 +13,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
+from . import (
+    artifacts,
+    batch,
+    bench,
+    calls,
+    conformance,
+    demo,
+    detached,
+    discover,
+    doctor,
+    fixture,
+    init,
+    resources,
+    shell,
+)
 from .artifact_lookup import Id, find
 from .artifact_store import Folder, Json, store_at
 from .completion import complete
 from .options import AdapterFile, SharedBrowsers
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
-from .retention import Limits, Ttl, open_limited_store
+from .retention import Limits, State, Ttl, open_limited_store
+from .trust import trust_found_file
 from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ..shared.apps import Connect
+    from ..shared.call_ledger import CallLedger
     from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
@@ -50,6 +66,7 @@ app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(batch.app, name="batch")
+app.add_typer(detached.app, name="calls")
 app.add_typer(init.app, name="init")
 
 
@@ -80,10 +97,11 @@ def mcp(
     ] = False,
     ttl: Ttl = None,
     limits: Limits = None,
+    state: State = None,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
     if trust:
-        return _trust_found_file()
+        return trust_found_file()
 
     async def work() -> int:
         from ...artifacts import sweeping
@@ -91,6 +109,8 @@ def mcp(
         from ...session.config_file import read_routing
         from ...session.connect import connect
         from ...session.retention import BRIDGE_RETENTION
+        from ..shared.call_ledger import CallLedger
+        from ..shared.detached import DetachedCalls
         from ..shared.listening import parse_address
         from ..shared.pooled import pooled
 
@@ -111,13 +131,16 @@ def mcp(
                 print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
+            ledger = await stack.enter_async_context(CallLedger(state))
             pool = pooled(routed, options.browsers, store, headless=options.headless)
             reach = await stack.enter_async_context(pool)
-            served = await stack.enter_async_context(_gallery(store, users, reach)) if gallery else None
+            served = await stack.enter_async_context(_gallery(store, users, reach, ledger)) if gallery else None
+            calls = served.calls if served else DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
-            bridge = Bridge(options, store, connect=reach, activity=activity, link=link)
+            bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -134,29 +157,17 @@ def mcp(
     return run_async(work)
 
 
-def _trust_found_file() -> int:
-    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
-    for good, it would trust whatever the file becomes."""
-    from ...protocol.redaction import Redactor
-    from ...session.config_file import trust_found_file
-
-    file, redactor = trust_found_file(), Redactor()
-    print_text(f"Trusted as long as it stays as it is: {file.path}")
-    for table, settings in sorted((file.tables or {}).items()):
-        for key, value in settings.items():
-            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
-    return 0
-
-
 @asynccontextmanager
-async def _gallery(store: ArtifactStore, users: Mapping[str, str], connect: Connect) -> AsyncIterator[Served]:
+async def _gallery(
+    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger
+) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes, connect=connect) as served:
+    async with serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger) as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
 
@@ -186,6 +197,7 @@ def serve(
     ] = None,
     ttl: Ttl = None,
     limits: Limits = None,
+    state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> int:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
@@ -194,6 +206,7 @@ def serve(
         from ...artifacts import sweeping
         from ...session.connect import connect
         from ..shared.apps import adapter_options
+        from ..shared.call_ledger import CallLedger
         from ..shared.pooled import pooled
         from ..web import Options
         from ..web import serve as serve_web
@@ -203,7 +216,8 @@ def serve(
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
             pooled(connect, options.browsers, store) as reach,
-            serve_web(store, options, host=host, port=port, connect=reach, runs=runs or ()) as served,
+            CallLedger(state) as ledger,
+            serve_web(store, options, host=host, port=port, connect=reach, runs=runs or (), ledger=ledger) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)

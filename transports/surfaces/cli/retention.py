@@ -1,4 +1,4 @@
-"""Options of ``abp serve`` and ``abp mcp`` that say how long artifacts are kept."""
+"""Options of ``abp serve`` and ``abp mcp`` that say what is kept: artifacts, and detached calls over a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .output import print_note
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore, Retention
 
-__all__ = ["Limits", "Ttl", "open_limited_store"]
+__all__ = ["Limits", "State", "Ttl", "open_limited_store"]
 
 Ttl = Annotated[
     str | None,
@@ -25,6 +25,14 @@ Limits = Annotated[
         "--retention",
         metavar="KEY=VALUE",
         help="Another limit, such as max_session_bytes=500MB (repeatable); enabled=false keeps everything.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Keep detached calls and the names of connections in this folder, over a restart (default: in memory).",
     ),
 ]
 

@@ -20,7 +20,6 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
-    InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -41,16 +40,19 @@ from ...protocol.schema import check_params
 from ...session.connect import connect
 from ..shared.activity import Activity
 from ..shared.apps import Connect
+from ..shared.detached import DetachedCalls
 from .artifact_view import ArtifactView, Link
 from .capability_tools import capability_tools, tool_name
 from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
+from .progress import ProgressReporter
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from .subscribers import connection_key
+from .tasks import add_tasks
 from .telemetry import observe
 from .tool_results import error_result, for_version
-from .tools import Tools
+from .tools import Answer, Tools
 from .user import User
 
 __all__ = ["Bridge"]
@@ -89,7 +91,8 @@ class Bridge:
 
     ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
     :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
-    anyone who has it, or ``None``; results carry it.
+    anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which whoever gave them closes;
+    without them they are kept in memory.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Bridge:
         connect: Connect = connect,
         activity: Activity | None = None,
         link: Link | None = None,
+        calls: DetachedCalls | None = None,
     ) -> None:
         self.options = options
         self._activity = activity
@@ -108,6 +112,8 @@ class Bridge:
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
+        self._calls = calls or DetachedCalls()
+        self._owns_calls = calls is None
         self._run = secrets.token_hex(8)
         self.server: Server[None] = _Server(
             "abp",
@@ -116,7 +122,6 @@ class Bridge:
             instructions=_INSTRUCTIONS + (_FILE_INSTRUCTIONS if options.enable_file_tools else ""),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
@@ -127,6 +132,8 @@ class Bridge:
         if store.retention:
             self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
+        self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        add_tasks(self.server, self._registered, options, self._view)
         observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -148,6 +155,8 @@ class Bridge:
         users, self._users = list(self._users.values()), {}
         with anyio.CancelScope(shield=True):
             await asyncio.gather(*(user.aclose() for user in users))
+            if self._owns_calls:
+                await self._calls.aclose()
 
     async def retire_idle(self) -> None:
         """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
@@ -172,7 +181,7 @@ class Bridge:
         if key not in self._users:
             # what apps store has a session of its own: theirs
             store = self._store.scoped(Scope(tenant=session, user=name))
-            self._users[key] = User(store, self._connect, self.options, self._activity)
+            self._users[key] = User(store, self._connect, self.options, self._calls, self._activity)
         self._users[key].touch()
         return self._users[key]
 
@@ -197,11 +206,13 @@ class Bridge:
         more = str(start + _PAGE) if len(tools) > start + _PAGE else None
         return ListToolsResult(tools=tools[start : start + _PAGE], next_cursor=more, ttl_ms=0)
 
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        answer = await self._answer(ctx, params)
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
+        reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
+        async with reporter.beating():
+            answer = await self._answer(ctx, params, reporter)
         return for_version(answer, ctx.protocol_version) if isinstance(answer, CallToolResult) else answer
 
-    async def _answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    async def _answer(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
         user = self._registered(ctx)
         problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
@@ -211,7 +222,7 @@ class Bridge:
         names = own.names if own else (params.name,)
         if (fixed is None and own is None) or not self.options.shows(*names):
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
-        tools = Tools(user, self.options, ctx, params, self._view)
+        tools = Tools(user, self.options, ctx, params, self._view, reporter)
         try:
             if own is not None:
                 return await tools.capability(own, arguments)

@@ -31,6 +31,7 @@ FILES = {
     },
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
+_CALL = {"type": "string", "description": "Id of the call, as abp_call or abp_status named it."}
 _ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
 
 _LENGTH = {
@@ -123,8 +124,35 @@ _TOOLS = (
             "files": FILES,
             "session": SESSION,
             "timeout": _SECONDS,
+            "detach": {
+                "type": "boolean",
+                "description": "For a call that takes long: answer its id at once; abp_result has what became of it.",
+            },
         },
         "capability",
+    ),
+    _tool(
+        "abp_result",
+        "What became of a call that was made with `detach`: its result, or that it is still under way. A call that was "
+        "under way when the bridge ended is `unknown`.",
+        {
+            "call": _CALL,
+            "wait": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 300,
+                "description": "Seconds to wait for its end (20).",
+            },
+        },
+        "call",
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_cancel",
+        "Cancel a call that was made with `detach`.",
+        {"call": _CALL},
+        "call",
+        hints=_hints(idempotent=True),
     ),
     _tool(
         "abp_status",

@@ -112,6 +112,8 @@ class Options(BaseSettings):
     #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
     #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
     isolate_sessions: bool = False
+    #: Seconds without progress after which a client that asks for progress is told that its request is still under way.
+    heartbeat_seconds: float = Field(default=5, gt=0)
     #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.

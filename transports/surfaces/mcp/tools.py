@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError, UsageError
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line, plain_tree
 from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
-from ...routing.guard import json_size
-from ..shared.apps import App, PendingCall
+from ..shared.apps import App
+from .artifact_tools import ArtifactTools
 from .artifact_view import ArtifactView
 from .capability_tools import CapabilityTool, capability_tools, tool_name
-from .export import export_artifact
+from .detached_tools import DetachedTools, listed_in
 from .files import with_files
 from .fixed_tools import FIXED_TOOLS
 from .hosts import check_host
 from .options import Options, is_address
 from .pending_call import Context, Question, ToolCall
-from .resources import read_slice
+from .progress import ProgressReporter
 from .screenshot import screenshot_url
-from .texts import document_text
-from .tool_results import call_result, text_result
+from .tasks import TASK_AFTER, new_task, takes_tasks
+from .tool_results import text_result
 from .user import User
 
-__all__ = ["Tools"]
+__all__ = ["Answer", "Tools"]
 
 #: Capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
 #: Characters of the name of an app or a capability, and of a description, in these.
 _MAX_NAME, _MAX_DESCRIPTION = 200, 200
-#: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
-_PAGE, _HEADER_BYTES = 20, 1024
-#: The key of the one question in an :class:`InputRequiredResult`.
-_QUESTION = "question"
+#: What a tool answers: its result, a question, or a task.
+Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
 
 class Tools:
@@ -49,29 +45,38 @@ class Tools:
     result."""
 
     def __init__(
-        self, user: User, options: Options, ctx: Context, params: CallToolRequestParams, view: ArtifactView
+        self,
+        user: User,
+        options: Options,
+        ctx: Context,
+        params: CallToolRequestParams,
+        view: ArtifactView,
+        reporter: ProgressReporter,
     ) -> None:
         self._user = user
         self._options = options
         self._ctx = ctx
         self._params = params
         self._view = view
+        self._reporter = reporter
+        self._artifacts = ArtifactTools(user.store, options, view)
+        self._detached = DetachedTools(user, options, view)
 
-    async def fixed(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+    async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~.fixed_tools.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         match name:
             case "abp_connect":
-                return await self._connect(dict(arguments))
+                return await self._connect(arguments)
             case "abp_call":
                 capability = arguments["capability"]
+                app = await self._select(arguments.get("session"), capability)  # first, as it may bring tools along
                 made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
                 numbered = [tool.name for tool in made if tool.capability == capability]
                 if not self._options.shows(tool_name(capability), *numbered):
                     raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
-                app = self._user.apps.select(arguments.get("session"), capability)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)
             case "abp_status":
-                return self._status(arguments)
+                return await self._status(arguments)
             case "abp_disconnect":
                 return await self._disconnect(arguments)
             case "abp_render_to_pdf":
@@ -79,25 +84,32 @@ class Tools:
             case "abp_screenshot":
                 return await self._screenshot(arguments)
             case "abp_artifacts":
-                return await self._artifacts(arguments)
+                return await self._artifacts.list(arguments)
             case "abp_read_artifact":
-                return await self._read(arguments)
+                return await self._artifacts.read(arguments)
+            case "abp_result":
+                return await self._detached.result(arguments, self._ctx, self._reporter, self._params)
+            case "abp_cancel":
+                return await self._detached.cancel(arguments)
             case _:
                 raise AssertionError(name)
 
-    async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> CallToolResult | InputRequiredResult:
+    async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
         """Call the tool of a capability. The app's schema is checked by the session."""
         params = dict(arguments)
         key, files = params.pop(tool.session, None), params.pop(tool.files, []) if tool.files else []
         own = {"capability": tool.capability, "session": key, "files": files}
         check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
-        return await self._call(self._user.apps.select(key, tool.capability), tool.capability, params, own)
+        return await self._call(await self._select(key, tool.capability), tool.capability, params, own)
+
+    async def _select(self, key: object, capability: str | None = None) -> App:
+        return await self._user.connections.select(key, self._open, capability)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> Answer:
         async def work(call: ToolCall) -> Result:
             known = app.session.capabilities
             if capability not in known:
@@ -105,12 +117,17 @@ class Tools:
             files, store = arguments.get("files", []), self._user.store
             filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
-            return await app.session.call(capability, filled, timeout=timeout, on_progress=call.progress)
+            result = await app.session.call(
+                capability, filled, timeout=timeout, on_progress=call.progress, call_id=call.id
+            )
+            return self._user.connections.noted(app, result)
 
-        return await self._run(app, work)
+        if arguments.get("detach"):
+            return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, work)
+        return await self._run(app, work, capability)
 
-    async def _render(self, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
-        app = self._user.apps.select(arguments.get("session"))
+    async def _render(self, arguments: Mapping[str, Any]) -> Answer:
+        app = await self._select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
 
         async def work(_: ToolCall) -> Result:
@@ -118,13 +135,13 @@ class Tools:
 
         return await self._run(app, work)
 
-    async def _screenshot(self, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+    async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
         view = {key: arguments[key] for key in ("width", "height") if key in arguments}
         options: dict[str, Any] = {**arguments.get("options", {}), **view}
         url, timeout = arguments.get("url"), arguments.get("timeout")
         if url is not None and "session" in arguments:
             raise UsageError("give url for a picture of any page, or session for one of an app, not both")
-        app = None if url is not None else self._user.apps.select(arguments.get("session"))
+        app = None if url is not None else await self._select(arguments.get("session"))
 
         async def work(_: ToolCall) -> Result:
             if app is not None:
@@ -141,43 +158,47 @@ class Tools:
         return await self._run(app, work)
 
     async def _run(
-        self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
-    ) -> CallToolResult | InputRequiredResult:
+        self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
+    ) -> Answer:
         """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
-        ``app`` is ``None`` for a call that concerns no app."""
+        ``app`` is ``None`` for a call that concerns no app. The call of a ``capability`` that takes long becomes a task
+        where the client has tasks."""
         if self._params.request_state is not None:
             call = self._user.resume(self._params.request_state)
-            call.answer((self._params.input_responses or {}).get(_QUESTION))
+            call.answer_with(self._params.input_responses)
         else:
             call = ToolCall(self._ctx)
-            call.start(_listed_in(app.pending_calls if app else self._user.pending_calls, call, work))
+            call.start(listed_in(app.pending_calls if app else self._user.pending_calls, call, work))
+        patience = TASK_AFTER if app and capability and takes_tasks(self._ctx) else None
         try:
-            outcome = await call.next(self._ctx)
+            outcome = await call.next(self._ctx, self._reporter, patience)
         except ABPError:
             self._user.subscribers.resources_changed()  # files of the call, and parts of the answer, may be stored
             raise
+        if outcome is None:
+            assert app is not None
+            return new_task(await self._detached.adopt(call, app, capability))
         if isinstance(outcome, Question):
             return InputRequiredResult(
-                input_requests={_QUESTION: outcome.request()}, request_state=self._user.suspend(call)
+                input_requests={outcome.key: outcome.request()}, request_state=self._user.suspend(call)
             )
         self._user.subscribers.resources_changed()
-        return await call_result(
-            outcome,
-            session=app.key if app else None,
-            store=app.session.store if app else self._user.store,
-            max_bytes=self._options.max_answer_bytes,
-            max_image_bytes=self._options.max_image_bytes,
-            view=self._view,
-        )
+        return await self._detached.shown(outcome, app)
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, options: dict[str, object]) -> CallToolResult:
+    async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
+        """Connect an app with the arguments of `abp_connect`, under the name ``key`` where it had one before."""
+        options = dict(arguments)
         target = str(options.pop("url"))
         if not is_address(target):
             raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        app = await self._user.connect(target, options)
+        return await self._user.connect(target, options, key)
+
+    async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
+        app = await self._open(arguments)
+        await self._user.connections.keep(app, arguments)
         names = _names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
@@ -187,89 +208,42 @@ class Tools:
         )
         return text_result(text, {"success": True, **_app_document(app)}, self._options.max_answer_bytes)
 
-    def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")
         if capability is not None:
-            app = apps.select(arguments.get("session"), capability)
+            app = await self._select(arguments.get("session"), capability)
             known = app.session.capabilities
             if capability not in known:
                 raise unknown_capability(app.session.info.name, capability, known)
             one = known[capability]
             document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
             return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
-        chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
+        closed = await self._user.connections.closed()
+        chosen = [await self._select(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {_name(app)} at {redact_url(app.target)}" for app in chosen]
         lines += [f"  {', '.join(_names(app))}" for app in chosen[:1]]
+        lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]
         lines = lines or ["No app is connected; call abp_connect with the address of one."]
-        document = {"success": True, "sessions": [_app_document(app) for app in chosen]}
+        sessions: list[dict[str, object]] = [_app_document(app) for app in chosen]
+        sessions += [{"session": one.session, "connected": False} for one in closed if not key]
+        calls = await self._detached.documents()
+        document = {"success": True, "sessions": sessions, "calls": calls}
+        lines += [f"call {one['call']}: {one['capability']} {one['status']}" for one in calls]
         if retention := self._user.store.retention:
             document["retention"] = f"each artifact is {retention}"
             lines.append(f"Each artifact is {retention}.")
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        app = self._user.apps.select(arguments.get("session"))
+        closed = [one.session for one in await self._user.connections.closed()]
+        if (key := arguments.get("session")) in closed:
+            self._user.connections.forget(key)
+            text = f"Disconnected session {key}, which was not open; its artifacts are kept."
+            return text_result(text, {"success": True, "session": key}, self._options.max_answer_bytes)
+        app = self._user.apps.select(key)
         await self._user.disconnect(app)
         text = f"Disconnected {_name(app)} (session {app.key}); its artifacts are kept."
         return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
-
-    async def _artifacts(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        store = self._user.store
-        if key := arguments.get("session"):
-            store = store.scoped(Scope(session=key))
-        refs = (await store.list())[::-1]
-        start = arguments.get("offset", 0)
-        lines, room = list[str](), self._options.max_answer_bytes - _HEADER_BYTES
-        entries: list[dict[str, object]] = []
-        for ref in refs[start : start + arguments.get("limit", _PAGE)]:
-            line, entry = self._line(ref), self._view.entry(ref)
-            room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
-            if room < 0 and entries:
-                break  # a page that is cut to the limit later would not say where to go on
-            lines.append(line)
-            entries.append(entry)
-        end = start + len(entries)
-        lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
-        document = {
-            "success": True,
-            "total": len(refs),
-            "next_offset": end if end < len(refs) else None,
-            "artifacts": entries,
-        }
-        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
-
-    def _line(self, ref: ArtifactRef) -> str:
-        large = "  large" if self._view.is_large(ref) else ""
-        return f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}{large}"
-
-    async def _read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        store = self._user.store
-        ref = await store.stat(arguments["id"].removeprefix("artifact://"))
-        if (path := arguments.get("path")) is not None:
-            written = await export_artifact(store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._view.entry(ref), "exported": str(written)}
-            return text_result(
-                f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
-            )
-        whole = (await document_text(ref, store)).encode() if arguments.get("text") else None
-        if whole is not None:
-            ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
-
-        async def read(offset: int, length: int) -> bytes:
-            return await store.get(ref.id, offset=offset, length=length) if whole is None else whole[offset:][:length]
-
-        offset, length = arguments.get("offset", 0), arguments.get("length")
-        return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
-
-
-async def _listed_in(
-    pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
-) -> Result:
-    pending.append(call)
-    try:
-        return await work(call)
-    finally:
-        pending.remove(call)
 
 
 def _name(app: App) -> str:
@@ -284,6 +258,7 @@ def _app_document(app: App) -> dict[str, object]:
     session = app.session
     return {
         "session": app.key,
+        "connected": True,
         "url": redact_url(app.target),
         "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
         "transport": session.transport.name,

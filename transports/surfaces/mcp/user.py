@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from functools import partial
 from typing import cast
 
 from mcp_types import LoggingLevel
@@ -21,15 +22,15 @@ from ...session.evidence import keeping
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
+from ..shared.detached import DetachedCalls
 from .options import Options
-from .pending_call import ToolCall
+from .pending_call import QUESTION_TIMEOUT, ToolCall
+from .reconnecting import Connections
 from .server_subscriptions import ServerSubscriptions
 from .subscribers import Subscribers
 
 __all__ = ["User"]
 
-#: Seconds that a call waits for the answer to its question.
-_QUESTION_TIMEOUT = 600.0
 #: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
 _LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
 
@@ -39,10 +40,17 @@ class User:
     the user's apps."""
 
     def __init__(
-        self, store: ArtifactStore, connect: Connect, options: Options, activity: Activity | None = None
+        self,
+        store: ArtifactStore,
+        connect: Connect,
+        options: Options,
+        calls: DetachedCalls,
+        activity: Activity | None = None,
     ) -> None:
         self.store = store
         self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
+        self.calls = calls
+        self.connections = Connections(self.apps, calls.ledger)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
@@ -51,16 +59,17 @@ class User:
         self._suspended: dict[str, ToolCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: dict[str, asyncio.Task[App]] = {}
-        self._dormant = True
+        self._dormant, self._closing = True, False
         self._last_used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
-    async def connect(self, target: str, options: dict[str, object]) -> App:
-        """Connect an app. Raises what :func:`transports.connect` and opening a session raise."""
+    async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
+        """Connect an app, under the name ``key`` if it had one before. Raises what :func:`transports.connect` and
+        opening a session raise."""
         if self._options.headless is not None:
             options = {**options, "headless": self._options.headless}
-        return await self.apps.connect(target, options)
+        return await self.apps.connect(target, options, key=key)
 
     async def disconnect(self, app: App) -> None:
         """Disconnect an app; its artifacts stay. Idempotent."""
@@ -75,7 +84,9 @@ class User:
             spawn(self.subscribers.apps_changed(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
-        """Announce that the app's tools are gone."""
+        """Announce that the app's tools are gone. The connection is kept only where nobody asked for its end."""
+        if not self._dormant and not self._closing:
+            self.connections.forget(app.key)
         if self._activity:
             self._activity.on_disconnected(app)
         self.subscribers.tools_changed()
@@ -117,10 +128,12 @@ class User:
 
     async def aclose(self) -> None:
         """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
+        self._closing = True
         await cancel_and_wait(self._connecting.values())
         for call in (*self._suspended.values(), *self.pending_calls):
             await call.aclose()
         await self.apps.aclose()
+        await self.connections.aclose()
         await cancel_and_wait(self._tasks)
         await self.subscribers.aclose()
 
@@ -131,7 +144,7 @@ class User:
         cancelled."""
         key = secrets.token_hex(16)
         self._suspended[key] = call
-        asyncio.get_running_loop().call_later(_QUESTION_TIMEOUT, self._cancel_suspended, key)
+        asyncio.get_running_loop().call_later(QUESTION_TIMEOUT, self._cancel_suspended, key)
         return key
 
     def resume(self, key: str) -> ToolCall:
@@ -155,7 +168,10 @@ class User:
             self._dormant = False
             options = {"adapter": self._options.adapter} if self._options.adapter else {}
             self._connecting = {
-                target: asyncio.ensure_future(self.connect(target, {**options})) for target in self._options.apps
+                target: asyncio.ensure_future(
+                    self.connections.configured(target, partial(self.connect, target, {**options}))
+                )
+                for target in self._options.apps
             }
 
     def idle_seconds(self) -> float:

@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
 from ...artifacts import ArtifactRef, Scope
-from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
 from ...protocol.payloads import ElicitationRequest, Notification, Progress
 from ...protocol.plain_text import plain_line
 from ...session.events import CallFinished, CallStarted, Event
+from ...session.handles import CallStatus
 from .apps import App, Apps
-from .call_record import MAX_TEXT, CallRecord, Status, question_document, result_document
+from .call_record import MAX_TEXT, CallRecord, question_document, result_document
 from .store_watcher import StoreChange
 
-__all__ = ["Activity", "ConnectedApp", "Entry", "LogGap", "Subject"]
+__all__ = ["Activity", "ConnectedApp", "Entry", "LogGap", "Subject", "call_record"]
 
 #: Entries of the log, and calls, that are remembered.
 _MAX_ENTRIES, _MAX_CALLS = 2000, 1000
@@ -63,6 +63,21 @@ class ConnectedApp:
     def scope(self) -> Scope:
         """The scope that the app stores to."""
         return self.app.session.store.scope
+
+
+def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
+    """Return the record of a call that begins now."""
+    session = app.session
+    return CallRecord(
+        id=call,
+        session=app.key,
+        app=session.info.name,
+        capability=capability,
+        transport=session.transport.name,
+        scope=session.store.scope,
+        started=time.time(),
+        detached=detached,
+    )
 
 
 class LogGap(Exception):
@@ -102,7 +117,8 @@ class Activity:
         """Log ``app_disconnected``. Calls of the app that are under way are cancelled with it."""
         self.apps.pop(app.key, None)
         for record in [one for one in self.calls.values() if one.session == app.key and one.duration_ms is None]:
-            self._end_call(record, "cancelled", (time.time() - record.started) * 1000, None)
+            duration = (time.time() - record.started) * 1000
+            self._end_call(replace(record, status=CallStatus.CANCELLED, duration_ms=duration, question=None))
         self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
 
     def on_event(self, app: App, event: Event) -> None:
@@ -110,7 +126,7 @@ class Activity:
         ignored."""
         match event:
             case CallStarted():
-                self.call_started(app, event.call, event.capability)
+                self.call_started(call_record(app, event.call, event.capability))
             case CallFinished():
                 self.call_finished(event)
             case Progress() if event.call in self.calls:
@@ -125,31 +141,32 @@ class Activity:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call_started(self, app: App, call: str, capability: str) -> CallRecord:
-        """Log ``call_started`` and return the record. A call that is known already is returned as it is."""
-        if call not in self.calls:
-            session = app.session
-            record = CallRecord(
-                id=call,
-                session=app.key,
-                app=session.info.name,
-                capability=capability,
-                transport=session.transport.name,
-                scope=session.store.scope,
-                started=time.time(),
-            )
+    def call_started(self, record: CallRecord) -> None:
+        """Log ``call_started``. The session and the caller both report it; one that is known may become detached."""
+        known = self.calls.get(record.id)
+        if known is None:
             self._log_call("call_started", record)
-            while len(self.calls) > _MAX_CALLS:
-                oldest, _ = self.calls.popitem(last=False)
-                self._results.pop(oldest, None)
-                self._progress_logged.pop(oldest, None)
-        return self.calls[call]
+            self._forget_oldest()
+        elif record.detached and not known.detached:
+            self._log_call("call_progress", replace(known, detached=True))
+
+    def restore(self, records: Sequence[CallRecord]) -> None:
+        """Know calls of an earlier server as well, oldest first, which no event tells."""
+        for record in records:
+            self.calls.setdefault(record.id, record)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while len(self.calls) > _MAX_CALLS:
+            oldest, _ = self.calls.popitem(last=False)
+            self._results.pop(oldest, None)
+            self._progress_logged.pop(oldest, None)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
         """The app asks ``question``; ``None`` once it has its answer. Ignored for a call that has ended."""
         record = self.calls.get(call)
         if record and record.duration_ms is None:
-            status: Status = "asking" if question else "running"
+            status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
             kind = "call_asked" if question else "call_progress"
             self._log_call(
                 kind, replace(record, status=status, question=question_document(question) if question else None)
@@ -178,19 +195,13 @@ class Activity:
         self._results[event.call] = result_document(event)
         if len(self._results) > _MAX_RESULTS:
             self._results.popitem(last=False)
-        artifacts = tuple(ref.id for ref in event.artifacts)
-        evidence = {kind: file.id for kind, file in event.evidence.items()}
-        if artifacts or evidence:
+        if event.artifacts or event.evidence:
             self.on_artifacts()
-        cancelled = event.error is not None and event.error.code == "CANCELLED"
-        status: Status = "cancelled" if cancelled else "failed" if event.error else "succeeded"
-        self._end_call(replace(record, artifacts=artifacts, evidence=evidence), status, event.duration_ms, event.error)
+        self._end_call(record.ended(event))
 
-    def _end_call(self, record: CallRecord, status: Status, duration_ms: float, error: ABPError | None) -> None:
+    def _end_call(self, record: CallRecord) -> None:
         self._progress_logged.pop(record.id, None)
-        reason = (error.code, error.message[:MAX_TEXT]) if error else None
-        ended = replace(record, status=status, duration_ms=duration_ms, error=reason, question=None)
-        self._log_call("call_finished", ended)
+        self._log_call("call_finished", record)
 
     def _log_call(self, kind: str, record: CallRecord) -> None:
         self.calls[record.id] = record

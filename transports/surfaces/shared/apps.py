@@ -146,19 +146,26 @@ class Apps(dict[str, App]):
         self._abandoned: set[asyncio.Task[None]] = set()
 
     @property
+    def scope(self) -> Scope:
+        """The scope within which apps store."""
+        return self._store.scope
+
+    @property
     def busy(self) -> bool:
         """Whether an app is being opened or a call is under way."""
         return bool(self._opening) or any(app.pending_calls for app in self.values())
 
-    async def connect(self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY) -> App:
+    async def connect(
+        self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY, key: str | None = None
+    ) -> App:
         """Connect to ``target`` with these options of :func:`transports.connect`. What the app stores belongs to
-        ``owner``, a tenant or a user, as well.
+        ``owner``, a tenant or a user, as well. ``key`` is a name that the session had before, else it gets a new one.
 
         Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
         if len(self) + len(self._opening) >= self._limit:
             message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
             raise UsageError(message, code="LIMIT_REACHED")
-        app = App(new_session_key(), target)
+        app = App(key or new_session_key(), target)
         session = self._connect(
             target,
             store=self._store.scoped(replace(owner, session=app.key)),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
 
 from ...artifacts import Scope
 from ...errors import ABPError
@@ -14,22 +13,22 @@ from ...protocol.plain_text import plain_line
 from ...protocol.strict_json import encode_json
 from ...protocol.timestamps import iso_utc
 from ...session.events import CallFinished
+from ...session.handles import CallStatus
 
-__all__ = ["MAX_TEXT", "CallRecord", "Status", "question_document", "result_document"]
+__all__ = ["MAX_TEXT", "CallRecord", "question_document", "result_document"]
 
 #: Characters of a text from an app, and bytes of its question, that are kept.
 MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
 #: Largest result in bytes of JSON; the data of a larger one is left out.
 _MAX_RESULT_BYTES = 1 << 20
 
-Status: TypeAlias = Literal["running", "asking", "succeeded", "failed", "cancelled"]
-
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """State of one call. ``started`` is in seconds since 1970; ``duration_ms`` is ``None`` until the call has ended;
     ``error`` is a code and a message; ``artifacts`` are ids; ``evidence`` has the id of what was recorded, by its kind;
-    ``question`` is set while the app waits for an answer."""
+    ``question`` is set while the app waits for an answer. A ``detached`` call goes on without the request that made it,
+    and is kept in the :class:`~.call_ledger.CallLedger`."""
 
     id: str
     session: str
@@ -38,13 +37,27 @@ class CallRecord:
     transport: str
     scope: Scope
     started: float
-    status: Status = "running"
+    status: CallStatus = CallStatus.WORKING
     duration_ms: float | None = None
     progress: Progress | None = None
     artifacts: tuple[str, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
     error: tuple[str, str] | None = None
     question: Mapping[str, object] | None = None
+    detached: bool = False
+
+    def ended(self, event: CallFinished) -> CallRecord:
+        """Return the record of the call that ended with ``event``."""
+        error = event.error
+        return replace(
+            self,
+            status=CallStatus.of_error(error) if error else CallStatus.COMPLETED,
+            duration_ms=event.duration_ms,
+            error=(error.code, error.message[:MAX_TEXT]) if error else None,
+            artifacts=tuple(ref.id for ref in event.artifacts),
+            evidence={kind: file.id for kind, file in event.evidence.items()},
+            question=None,
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as JSON, without the result of the call."""
@@ -56,7 +69,8 @@ class CallRecord:
             "transport": self.transport,
             "started": iso_utc(self.started),
             "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
-            "status": self.status,
+            "status": self.status.value,
+            "detached": self.detached,
             "progress": _progress(self.progress) if self.progress else None,
             "artifacts": list(self.artifacts),
             "evidence": dict(self.evidence),

@@ -1,12 +1,17 @@
-"""The user's state folder: what is kept from one run to the next, such as keys and histories."""
+"""Folders for what is kept from one run to the next: the user's, for keys and histories, and those that ``--state``
+names."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import platformdirs
 
-__all__ = ["state_folder"]
+from ...errors import LedgerError
+
+__all__ = ["make_private", "state_folder"]
 
 
 def state_folder(*below: str) -> Path:
@@ -15,3 +20,17 @@ def state_folder(*below: str) -> Path:
     folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder of ``--state`` with mode 0700, or give it that mode. Raises
+    :class:`~transports.errors.LedgerError` for a symlink, a folder of somebody else, and one that cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise LedgerError(f"{folder} is a symlink or belongs to somebody else; name another folder with --state")
+        if status.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise LedgerError(f"{folder}: {error.strerror}; name another folder with --state") from error

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import cast
 
 from aiohttp import web
 
+from ...artifacts import Scope
 from ...binary.params import set_path
-from ...errors import ABPError, CapabilityError
+from ...errors import UsageError
 from ...protocol.capabilities import unknown_capability
 from ...protocol.elicitation import default_answer
+from ...protocol.ids import new_id
 from ...protocol.payloads import ElicitationRequest
 from ...protocol.strict_json import encode_json
-from ...routing import GivenFile, accept_files
-from ...session.events import CallFinished
-from ..shared.activity import Activity
+from ...routing import GivenFile, Result, accept_files
+from ..shared.activity import Activity, call_record
 from ..shared.apps import App
-from ..shared.call_record import CallRecord
+from ..shared.detached import DetachedCalls
 from .access import Visitor
 from .apps import AppRoutes
 from .artifacts import ArtifactRoutes, seconds_in
@@ -32,17 +32,16 @@ __all__ = ["CallRoutes"]
 _MAX_PER_APP = 32
 #: Calls in one list.
 _PAGE = 100
-#: Seconds for a cancelled call to end.
-_CLOSE_TIMEOUT = 5.0
+#: Seconds that a request for a call waits for its end.
+_MAX_WAIT = 60.0
 
 
 class _WebCall:
     """A call that was made here; a :class:`~transports.surfaces.shared.apps.PendingCall`."""
 
-    def __init__(self, key: str, activity: Activity, question_timeout: float) -> None:
+    def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
         self.key = key
-        self.task: asyncio.Task[None]
-        self._activity = activity
+        self._calls = calls
         self._question_timeout = question_timeout
         self._answer: asyncio.Future[Mapping[str, object]] | None = None
 
@@ -50,7 +49,7 @@ class _WebCall:
         """Wait for an answer over HTTP; after the time limit, the default answer of every session."""
         answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
         self._answer = answer
-        self._activity.question_changed(self.key, request)
+        self._calls.question_changed(self.key, request)
         try:
             return await asyncio.wait_for(answer, self._question_timeout)
         except TimeoutError:
@@ -58,7 +57,7 @@ class _WebCall:
         finally:
             if self._answer is answer:
                 self._answer = None
-            self._activity.question_changed(self.key, None)
+            self._calls.question_changed(self.key, None)
 
     def answer(self, given: Mapping[str, object]) -> bool:
         """Answer the open question; ``False`` without one."""
@@ -68,21 +67,27 @@ class _WebCall:
         return True
 
     async def aclose(self) -> None:
-        self.task.cancel()
-        await asyncio.wait((self.task,), timeout=_CLOSE_TIMEOUT)
+        with suppress(UsageError):  # it has ended
+            await self._calls.cancel(self.key, Scope())
 
 
 class CallRoutes:
     """Handlers for the calls of one server. ``question_timeout`` is in seconds."""
 
     def __init__(
-        self, activity: Activity, apps: AppRoutes, artifacts: ArtifactRoutes, *, question_timeout: float
+        self,
+        activity: Activity,
+        calls: DetachedCalls,
+        apps: AppRoutes,
+        artifacts: ArtifactRoutes,
+        *,
+        question_timeout: float,
     ) -> None:
         self._activity = activity
+        self._calls = calls
         self._apps = apps
         self._artifacts = artifacts
         self._question_timeout = question_timeout
-        self._calls: dict[str, _WebCall] = {}
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /calls``, newest first."""
@@ -97,27 +102,41 @@ class CallRoutes:
         return json_response({"calls": found[: int(limit)]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /calls/{id}`` with the record and the result of a call."""
-        record = self._record(request, visitor)
-        result = self._activity.result(record.id) or b"null"  # JSON already, and it may be long
+        """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, at once or when it has ended
+        within that time."""
+        call = request.match_info["id"]
+        record, result = self._activity.calls.get(call), None
+        wait = _seconds(request.query.get("wait", "0"))
+        if record is None or record.detached:
+            kept = await self._calls.get(call, visitor.scope, wait=wait)
+            record, result = self._activity.calls.get(call, kept.record), kept.answer
+        if not visitor.scope.covers(record.scope):
+            raise _not_found()
+        result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /calls/{id}`` for a call that was made here. A call that has ended stays as it is."""
-        record = self._record(request, visitor)
-        if record.duration_ms is None:
-            self._call_made_here(record).task.cancel()
-        return json_response(record.as_dict(), status=202)
+        """Answer ``DELETE /calls/{id}`` for a detached call. A call that has ended stays as it is."""
+        call = request.match_info["id"]
+        record = self._activity.calls.get(call)
+        if record is not None and not record.detached and visitor.scope.covers(record.scope):
+            if record.duration_ms is None:
+                raise _not_made_here()
+            return json_response(record.as_dict(), status=202)
+        kept = await self._calls.cancel(call, visitor.scope)
+        return json_response(self._activity.calls.get(call, kept.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /calls/{id}/answer``: pass the body on to the app as the answer to its question."""
-        record = self._record(request, visitor)
-        body = await read_json(request)
+        call, body = request.match_info["id"], await read_json(request)
         if not isinstance(body.get("success"), bool):
             message = "an answer is {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
-        if record.status != "asking" or not self._call_made_here(record).answer(_elicitation_answer(body)):
+        live = self._calls.live(call, visitor.scope)
+        if live is None:
+            await self._calls.get(call, visitor.scope)  # raises for one that there is not
+        if live is None or not isinstance(live.pending, _WebCall) or not live.pending.answer(_elicitation_answer(body)):
             raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
         return web.Response(status=204)
 
@@ -135,33 +154,19 @@ class CallRoutes:
         if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
             raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
-        call = _WebCall(str(uuid.uuid4()), self._activity, self._question_timeout)
-        record = self._activity.call_started(app, call.key, capability)
-        self._calls[call.key] = call
-        app.pending_calls.append(call)
-        call.task = asyncio.ensure_future(self._run(call, app, capability, params, timeout))
+        call = _WebCall(new_id(), self._calls, self._question_timeout)
+        record = call_record(app, call.key, capability, detached=True)
+        await self._calls.start(record, call, self._run(call, app, capability, params, timeout))
         return json_response(record.as_dict(), status=202)
-
-    async def aclose(self) -> None:
-        """Cancel all calls that were made here."""
-        await asyncio.gather(*(call.aclose() for call in tuple(self._calls.values())))
 
     async def _run(
         self, call: _WebCall, app: App, capability: str, params: Mapping[str, object], timeout: float | None
-    ) -> None:
-        result, error, started = None, None, time.perf_counter()
+    ) -> Result:
+        app.pending_calls.append(call)
         try:
-            result = await app.session.call(capability, params, timeout=timeout, call_id=call.key)
-        except ABPError as raised:
-            error = raised
+            return await app.session.call(capability, params, timeout=timeout, call_id=call.key)
         finally:
             app.pending_calls.remove(call)
-            del self._calls[call.key]
-            if result is None and error is None:
-                error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
-            # the session reports the end too, except where it had closed before
-            duration = (time.perf_counter() - started) * 1000
-            self._activity.call_finished(CallFinished(call.key, capability, duration, result, error))
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         given: dict[str, GivenFile] = {}
@@ -176,18 +181,21 @@ class CallRoutes:
         for param, one in accepted.items():
             set_path(params, param.split("."), one.binary)
 
-    def _record(self, request: web.Request, visitor: Visitor) -> CallRecord:
-        record = self._activity.calls.get(request.match_info["id"])
-        if record is None or not visitor.scope.covers(record.scope):
-            raise RequestRefused(404, "CALL_NOT_FOUND", "there is no such call (any more)")
-        return record
 
-    def _call_made_here(self, record: CallRecord) -> _WebCall:
-        call = self._calls.get(record.id)
-        if call is None:
-            message = "this call was not made here; only the program that made it can change it"
-            raise RequestRefused(409, "NOT_SUPPORTED", message)
-        return call
+def _not_found() -> RequestRefused:
+    return RequestRefused(404, "CALL_NOT_FOUND", "there is no such call (any more)")
+
+
+def _not_made_here() -> RequestRefused:
+    message = "this call was not made here; only the program that made it can change it"
+    return RequestRefused(409, "NOT_SUPPORTED", message)
+
+
+def _seconds(text: str) -> float:
+    """The seconds that a request waits, of a query."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
+    return min(float(text), _MAX_WAIT)
 
 
 def _elicitation_answer(body: Mapping[str, object]) -> dict[str, object]:

@@ -38,7 +38,13 @@ _STATUS_BY_CLASS: tuple[tuple[type[ABPError], int], ...] = (
     (TransportError, 502),
     (UsageError, 400),
 )
-_STATUS_BY_CODE = {"SESSION_INVALID": 404, "UNKNOWN_CAPABILITY": 404, "LIMIT_REACHED": 429}
+_STATUS_BY_CODE = {
+    "SESSION_INVALID": 404,
+    "UNKNOWN_CAPABILITY": 404,
+    "CALL_NOT_FOUND": 404,
+    "CALL_ELSEWHERE": 409,
+    "LIMIT_REACHED": 429,
+}
 
 
 class RequestRefused(ABPError):

@@ -19,7 +19,9 @@ from ...session.evidence import keeping
 from ...telemetry import use_global_providers
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
+from ..shared.call_ledger import CallLedger
 from ..shared.connections import Connections
+from ..shared.detached import DetachedCalls
 from ..shared.listening import cannot_listen
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
@@ -45,7 +47,7 @@ _LINK_SECONDS = 86400.0
 @dataclass(frozen=True, slots=True)
 class Served:
     """A running server. ``url`` ends in a slash; ``token`` is the operator's; another server of the process shares its
-    ``connections``."""
+    ``connections`` and its detached ``calls``."""
 
     url: str
     token: str
@@ -53,6 +55,7 @@ class Served:
     activity: Activity
     signer: Signer
     connections: Connections
+    calls: DetachedCalls
 
     @property
     def page(self) -> str:
@@ -76,12 +79,14 @@ async def serve(
     users: Mapping[str, Scope] | None = None,
     signer: Signer | None = None,
     runs: Sequence[str] = (),
+    ledger: CallLedger | None = None,
 ) -> AsyncIterator[Served]:
     """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
     ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
     scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``runs`` are
-    the folders and addresses of batch runs that it shows.
+    the folders and addresses of batch runs that it shows. ``ledger`` keeps the calls that are made here, and is closed
+    at the end; without one they are kept in memory.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
@@ -97,10 +102,13 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
+    calls = DetachedCalls(ledger, activity)
     served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
-    site = Site(store, options, activity, watcher, apps, signer, access, served_runs)
+    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs)
     use_global_providers()
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(calls.aclose)
+        await calls.restore()
         stack.enter_context(site.metrics.recording())
         await watcher.start()
         stack.push_async_callback(watcher.aclose)
@@ -128,6 +136,7 @@ async def serve(
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(calls.cancel_all)  # a request may wait for one
         stack.push_async_callback(site.aclose)
         try:
             assert runner.server is not None
@@ -140,7 +149,7 @@ async def serve(
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
         stack.enter_context(registered(url, store.url))
-        yield Served(url, token, apps, activity, signer, connections)
+        yield Served(url, token, apps, activity, signer, connections, calls)
 
 
 def _key() -> str:

@@ -15,6 +15,7 @@ from ...errors import ABPError
 from ...protocol.timestamps import iso_utc
 from ..shared.activity import Activity
 from ..shared.apps import Apps
+from ..shared.detached import DetachedCalls
 from ..shared.store_watcher import StoreWatcher
 from .access import Access, Visitor
 from .apps import AppRoutes
@@ -63,6 +64,7 @@ class Site:
         store: ArtifactStore,
         options: Options,
         activity: Activity,
+        calls: DetachedCalls,
         watcher: StoreWatcher,
         apps: Apps,
         signer: Signer,
@@ -79,13 +81,15 @@ class Site:
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps)
-        self._calls = CallRoutes(activity, self._apps, self._artifacts, question_timeout=options.question_timeout)
+        self._calls = CallRoutes(
+            activity, calls, self._apps, self._artifacts, question_timeout=options.question_timeout
+        )
         self._resources = ResourceRoutes(activity)
         self._runs = RunRoutes(runs)
         self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application; without its :meth:`aclose` streams and calls hold its shutdown up."""
+        """Return the application; without its :meth:`aclose` streams hold its shutdown up."""
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
@@ -134,9 +138,8 @@ class Site:
         return app
 
     async def aclose(self) -> None:
-        """End event streams and calls."""
+        """End event streams."""
         self._events.close()
-        await self._calls.aclose()
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -7,7 +7,7 @@ const LIMIT = 200; // calls that are loaded; twice as many are kept
 export const calls = new Map();
 const updated = new Set(); // ids of calls with an event since the last request for the list
 
-export const running = (call) => call.duration_ms === null;
+export const running = (call) => call.status === 'working' || call.status === 'input_required';
 
 /** Load the latest calls. Emits `calls_changed` without a call. */
 export async function loadCalls() {

@@ -11,8 +11,8 @@ import { thumbnail } from './thumbs.js';
 const FILES = 60; // links in one panel
 
 export const STATES = {
-  running: ['…', 'Running'], asking: ['?', 'Waiting for an answer'], succeeded: ['✓', 'Succeeded'],
-  failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'],
+  working: ['…', 'Running'], input_required: ['?', 'Waiting for an answer'], completed: ['✓', 'Succeeded'],
+  failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'], unknown: ['?', 'Unknown whether it ran'],
 };
 
 /** The progress of a call from 0 to 1, or null if the app gives no total. */

@@ -1,6 +1,7 @@
 // The calls as bars on a time axis. Calls that follow each other closely are one run with an axis of its own: on a common axis, a
 // pause of an hour would leave no room for a call of a second.
 import { calls, loadCalls, running } from './calls.js';
+import { startDetached } from './detached.js';
 import { byId, h, notice, say } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural } from './format.js';
@@ -51,7 +52,7 @@ function row(call) {
 
 function outcomeOf(call) {
   if (call.status === 'failed') return call.error?.code ?? 'failed';
-  if (call.status === 'asking') return 'asks a question';
+  if (call.status === 'input_required') return 'asks a question';
   if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
   return call.artifacts.length ? plural(call.artifacts.length, 'file') : STATES[call.status][1].toLowerCase();
 }
@@ -147,7 +148,9 @@ export function openCall(id) {
 }
 
 export function startTimeline(place) {
-  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, list);
+  const detached = h('section', { class: 'card-like detached-calls', 'aria-labelledby': 'detached-title' });
+  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, detached, list);
+  startDetached(detached);
   on('calls_changed', renderSoon);
   on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));

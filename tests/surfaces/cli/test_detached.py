@@ -1,0 +1,139 @@
+"""Calls that a running server makes for the command line, in this process: the server has a loop in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import PATIENCE, CommandLine
+from tests.support.web_client import TOKEN, running
+from transports import BinaryData, CapabilityError
+from transports.adapters.memory import Call
+from transports.artifacts import LocalStore
+from transports.surfaces.shared.call_ledger import CallLedger
+
+URL = "http://app.test/"
+
+
+async def shout(params: Mapping[str, object], call: Call) -> object:
+    file = params.get("file")
+    content = file.read().decode() if isinstance(file, BinaryData) else ""
+    return {"text": str(params["text"]).upper(), "file": content}
+
+
+async def hold(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.Event().wait()
+    return None
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("no paper", code="PRINTER_EMPTY")
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    app = {"text.shout": shout, "job.hold": hold, "job.refuse": refuse, "job.ask": ask}
+    ready, stop = threading.Event(), threading.Event()
+    urls: list[str] = []
+
+    async def work() -> None:
+        ledger = CallLedger(tmp_path / "kept")
+        async with running(LocalStore(tmp_path / "served"), app, question_timeout=0.3, ledger=ledger) as web:
+            urls.append(web.served.url)
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE)
+        yield urls[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_call_is_started_listed_waited_for_and_cancelled(
+    abp: CommandLine, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: tuple[str, ...] = ("--server", server, "--token", TOKEN)
+    (tmp_path / "a.txt").write_text("content", encoding="utf-8")
+    started = abp(
+        "call", URL, "text.shout", "-p", "text=hi", "--file", f"file={tmp_path / 'a.txt'}", "--detach", *there
+    )
+    assert started.status == 0, started
+    call = started.out.strip()
+    assert f"abp calls wait {call}" in started.err
+    done = abp("calls", "wait", call, *there)
+    assert done.status == 0 and done.out.splitlines()[0] == '{"text": "HI", "file": "content"}'
+    monkeypatch.setenv("ABP_SERVE_TOKEN", TOKEN)
+    there = ("--server", server)
+    assert abp("calls", "wait", call, *there, "--json").document["data"]["text"] == "HI"
+    endless = abp("call", URL, "job.hold", "--detach", *there, "--json").document["call"]
+    assert (endless["status"], endless["detached"]) == ("working", True)
+    listed = abp("calls", "list", *there).out.splitlines()
+    assert [line.split()[:2] for line in listed] == [[endless["id"], "working"], [call, "completed"]]
+    assert len({one["session"] for one in abp("calls", "list", *there, "--json").document["calls"]}) == 1  # one app
+    cancelled = abp("calls", "cancel", endless["id"], *there)
+    assert cancelled.out == f"{endless['id']}  cancelled\n"
+    over = abp("calls", "wait", endless["id"], *there, "--json")
+    assert over.status == 1 and over.document["error"]["code"] == "CANCELLED" and over.document["cancelled"] is True
+    asking = abp("call", endless["session"], "job.ask", "--detach", *there).out.strip()
+    answered = abp("calls", "wait", asking, *there)
+    assert answered.status == 0 and json.loads(answered.out.splitlines()[0])["data"] == {"value": "Ada"}
+    failed = abp("call", URL, "job.refuse", "--detach", *there).out.strip()
+    refused = abp("calls", "wait", failed, *there)
+    assert refused.status == 1 and "no paper [PRINTER_EMPTY]" in refused.err
+
+
+class Foreign(BaseHTTPRequestHandler):
+    """A server of somebody else's."""
+
+    def do_GET(self) -> None:
+        body = b"<html>" if "wait" in self.path else b'{"calls": [{"id": 1}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Foreign) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) -> None:
+    there = ("--server", server, "--token", TOKEN)
+    for args, status, words in (
+        (("calls", "list"), 2, "--server"),
+        (("calls", "list", "--server", server), 2, "ABP_SERVE_TOKEN"),
+        (("calls", "list", "--server", server, "--token", "wrong"), 1, "[PERMISSION_REQUIRED]"),
+        (("calls", "list", "--server", "http://127.0.0.1:9/", "--token", TOKEN), 1, "does `abp serve` run?"),
+        (("calls", "list", "--server", foreign, "--token", TOKEN), 1, "[PROTOCOL_ERROR]"),
+        (("calls", "wait", "x", "--server", foreign, "--token", TOKEN), 1, "no JSON object"),
+        (("calls", "wait", "nothing", *there), 1, "[CALL_NOT_FOUND]"),
+        (("calls", "wait", "../artifacts", *there), 1, "[CALL_NOT_FOUND]"),
+        (("calls", "cancel", "nothing", *there), 1, "[CALL_NOT_FOUND]"),
+        (("call", URL, "text.shuot", "--detach", *there), 1, "text.shout"),
+        (("call", URL, "text.shout", "--detach", *there, "--headed"), 2, "--headed"),
+        (("call", URL, "text.shout", "--server", server), 2, "--detach"),
+    ):
+        ran = abp(*args)
+        assert ran.status == status and words in ran.err, ran

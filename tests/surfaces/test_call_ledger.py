@@ -1,0 +1,192 @@
+"""What servers keep of detached calls and connections: over a restart, for each owner, within limits."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transports import CallStatus, Scope, UsageError
+from transports.errors import LedgerError
+from transports.protocol.payloads import ElicitationRequest
+from transports.routing import Result
+from transports.session.events import CallFinished
+from transports.surfaces.shared import call_ledger
+from transports.surfaces.shared.activity import Activity
+from transports.surfaces.shared.call_ledger import CallLedger, KeptConnection
+from transports.surfaces.shared.call_record import CallRecord
+from transports.surfaces.shared.detached import DetachedCalls
+
+ANN, BOB = Scope(user="ann"), Scope(user="bob")
+
+
+def record(call: str, owner: Scope = ANN, *, started: float = 1.0) -> CallRecord:
+    scope = replace(owner, session="s1")
+    return CallRecord(call, "s1", "Printer", "job.run", "memory", scope, started, detached=True)
+
+
+def done(one: CallRecord) -> CallRecord:
+    return one.ended(CallFinished(one.id, one.capability, 5.0, Result(one.capability, {"done": True}, {})))
+
+
+class Nobody:
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        raise AssertionError(request)
+
+    async def aclose(self) -> None:
+        raise AssertionError
+
+
+async def test_a_call_is_found_after_a_restart_by_its_owner_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with CallLedger(state) as ledger:
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        await ledger.add(record("a"))
+        await ledger.finish(done(record("a")), b'{"success":true}', b'{"content":[]}')
+        await ledger.add(record("b", BOB))
+    async with CallLedger(state) as ledger:
+        found = await ledger.get("a", ANN)
+        assert found and (found.answer, found.content, found.expired) == (b'{"success":true}', b'{"content":[]}', False)
+        assert found.record == done(record("a"))
+        assert await ledger.get("a", BOB) is None and await ledger.get("c", ANN) is None
+        assert [one.id for one in await ledger.calls(ANN, 10)] == ["a"]
+        assert [one.id for one in await ledger.calls(Scope(), 10)] == ["a", "b"]
+        assert [one.id for one in await ledger.calls(Scope(user="ann", session="s2"), 10)] == []
+        lost = await ledger.get("b", BOB)
+        assert lost and lost.record.status is CallStatus.UNKNOWN and not lost.expired
+        assert lost.record.error and lost.record.error[0] == "OUTCOME_UNKNOWN"
+
+
+async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is_unknown(tmp_path: Path) -> None:
+    first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
+    await first.add(record("a"))
+    seen = await second.get("a", ANN)
+    assert seen.record.status is CallStatus.WORKING
+    with pytest.raises(UsageError, match="another server runs this call") as caught:
+        await second.cancel("a", ANN)
+    assert caught.value.code == "CALL_ELSEWHERE"
+    await first.aclose()
+    assert (await second.get("a", ANN)).record.status is CallStatus.UNKNOWN
+    assert (await second.cancel("a", ANN)).record.status is CallStatus.UNKNOWN  # never sent again, and over
+    await second.aclose()
+
+
+async def test_answers_expire_by_number_size_and_age_and_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_ledger, "_MAX_ANSWERS", 3)
+    monkeypatch.setattr(call_ledger, "_MAX_BYTES", 50)
+    monkeypatch.setattr(call_ledger, "_MAX_CALLS", 5)
+    async with CallLedger(tmp_path) as ledger:
+
+        async def kept() -> dict[str, bool]:
+            return {
+                one.id: found.expired for one in await ledger.calls(ANN, 10) if (found := await ledger.get(one.id, ANN))
+            }
+
+        async def end(call: str, number: int, answer: bytes = b"{}") -> None:
+            await ledger.add(record(call, started=number))
+            await ledger.finish(done(record(call, started=number)), answer)
+
+        await ledger.add(record("bob's", BOB))
+        await ledger.finish(done(record("bob's", BOB)), b"{}")
+        for number in range(6):
+            await end(f"n{number}", number)
+        assert await kept() == {"n1": True, "n2": True, "n3": False, "n4": False, "n5": False}
+        await end("large", 7, b'"' + b"x" * 48 + b'"')
+        assert await kept() == {"n2": True, "n3": True, "n4": True, "n5": True, "large": False}
+        monkeypatch.setattr(call_ledger, "MAX_AGE", -1.0)
+        assert (await kept())["large"]
+        assert (gone := await ledger.get("bob's", BOB)) and gone.expired  # looking is enough
+
+
+async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_ledger, "_MAX_WORKING", 2)
+    begun: list[str] = []
+
+    async def work(call: str) -> Result:
+        begun.append(call)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    calls = DetachedCalls(activity=(activity := Activity()))
+    activity.call_started(replace(record("a"), detached=False))  # the session is first where a call becomes detached
+    for call in ("a", "b"):
+        await calls.start(record(call), Nobody(), work(call))
+    with pytest.raises(UsageError) as caught:
+        await calls.start(record("c"), Nobody(), work("c"))
+    assert caught.value.code == "LIMIT_REACHED" and caught.value.retryable
+    await calls.start(record("d", BOB), Nobody(), work("d"))
+    assert (await calls.get("a", ANN, wait=0.01)).record.status is CallStatus.WORKING
+    assert begun == ["a", "b", "d"] and activity.calls["a"].detached
+    assert (await calls.cancel("a", ANN)).record.status is CallStatus.CANCELLED
+    await calls.start(record("e"), Nobody(), work("e"))
+    for scope, call in ((BOB, "b"), (ANN, "d"), (ANN, "nothing")):
+        with pytest.raises(UsageError) as caught:
+            await calls.cancel(call, scope)
+        assert caught.value.code == "CALL_NOT_FOUND"
+    await calls.cancel_all()
+    assert {one.id: one.status.value for one in await calls.calls(Scope(), 10)} == dict.fromkeys("abde", "cancelled")
+    assert {one.status for one in activity.calls.values()} == {CallStatus.CANCELLED}
+    await calls.aclose()
+
+
+async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tmp_path: Path) -> None:
+    calls = DetachedCalls(CallLedger(tmp_path))
+
+    async def fail() -> Result:
+        raise ValueError("what")
+
+    live = await calls.start(record("a"), Nobody(), fail())
+    await live.task
+    kept = await calls.get("a", ANN)
+    assert kept.record.status is CallStatus.FAILED and kept.answer and b"ValueError" in kept.answer
+
+    async def broken(_: CallFinished) -> bytes:
+        raise LedgerError("no space is left")
+
+    live = await calls.start(record("b"), Nobody(), fail(), broken)
+    await live.task
+    assert calls.live("b", ANN) is None
+    await calls.aclose()
+
+
+async def test_connections_are_kept_by_owner(tmp_path: Path) -> None:
+    one, two = KeptConnection("s1", {"url": "https://a/"}), KeptConnection("s2", {"url": "https://b/"})
+    async with CallLedger(tmp_path) as ledger:
+        for connection in (one, two):
+            await ledger.keep_connection(replace(ANN, session="other"), connection)
+    async with CallLedger(tmp_path) as ledger:
+        assert await ledger.connections(ANN) == [one, two]
+        assert await ledger.connections(BOB) == []
+        await ledger.forget_connection(BOB, "s1")
+        await ledger.forget_connection(ANN, "s1")
+        await ledger.forget_connection(ANN, "s1")
+        assert await ledger.connections(ANN) == [two]
+
+
+async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").touch()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "calls.sqlite").write_bytes(os.urandom(4096))
+    for name in ("link", "file", "damaged"):
+        with pytest.raises(LedgerError, match="--state"):
+            async with CallLedger(tmp_path / name):
+                raise AssertionError(name)
+    async with CallLedger(tmp_path / "newer"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "newer" / "calls.sqlite")) as newer:
+        newer.execute("PRAGMA user_version = 2")
+    with pytest.raises(LedgerError, match="version 2"):
+        await CallLedger(tmp_path / "newer").calls(Scope(), 1)
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir(mode=0o755)
+    async with CallLedger(open_to_all):
+        assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o700

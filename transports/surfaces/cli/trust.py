@@ -1,0 +1,21 @@
+"""``abp mcp --trust``."""
+
+from __future__ import annotations
+
+from .output import print_text
+
+__all__ = ["trust_found_file"]
+
+
+def trust_found_file() -> int:
+    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
+    for good, it would trust whatever the file becomes."""
+    from ...protocol.redaction import Redactor
+    from ...session import config_file
+
+    file, redactor = config_file.trust_found_file(), Redactor()
+    print_text(f"Trusted as long as it stays as it is: {file.path}")
+    for table, settings in sorted((file.tables or {}).items()):
+        for key, value in settings.items():
+            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
+    return 0
