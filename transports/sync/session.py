@@ -132,6 +132,7 @@ def connect(
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
+    config: str | Path | None = None,
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else

@@ -85,8 +85,9 @@ def mcp(
     async def work() -> int:
         from ...artifacts import sweeping
         from ...errors import UsageError
-        from ...session.config_file import read_routing
+        from ...session.config_file import read_config
         from ...session.connect import connect
+        from ...session.named_apps import app_entries
         from ...session.retention import BRIDGE_RETENTION
 
         try:
@@ -97,7 +98,8 @@ def mcp(
             ) from error
         options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token)
         store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
-        routed = partial(connect, routing=read_routing(config))
+        routed = partial(connect, config=config)
+        named = app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http)
@@ -110,7 +112,7 @@ def mcp(
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
-            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
+            bridge = Bridge(options, store, connect=routed, activity=activity, link=link, named=named)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -137,7 +139,9 @@ def _trust_found_file() -> int:
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():
-            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
+            # what a secret is read from is what is trusted; the value itself is elsewhere
+            shown = value if table == "secrets" else redactor.field(key, value)
+            print_text(f"  {table}.{key} = {shown!r}")
     return 0
 
 
@@ -180,6 +184,7 @@ def serve(
 
     async def work() -> int:
         from ...artifacts import sweeping
+        from ...session.connect import connect
         from ..shared.apps import adapter_options
         from ..web import Options
         from ..web import serve as serve_web
@@ -188,7 +193,9 @@ def serve(
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(store, Options.load(token=token), host=host, port=port) as served,
+            serve_web(
+                store, Options.load(token=token), host=host, port=port, connect=partial(connect, config=config)
+            ) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,7 +38,9 @@ from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
 from ...protocol.initialize import package_version
 from ...protocol.schema import check_params
+from ...session.app_tables import AppEntry
 from ...session.connect import connect
+from ...session.named_apps import is_app_name
 from ..shared.activity import Activity
 from ..shared.apps import Connect
 from .artifact_view import ArtifactView, Link
@@ -50,7 +52,7 @@ from .resources import TEMPLATE, list_resources, read_app_resource, read_resourc
 from .subscribers import connection_key
 from .tool_results import error_result, for_version
 from .tools import Tools
-from .user import User
+from .user import NO_APPS, User
 
 __all__ = ["Bridge"]
 
@@ -88,7 +90,7 @@ class Bridge:
 
     ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
     :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
-    anyone who has it, or ``None``; results carry it.
+    anyone who has it, or ``None``; results carry it. ``named`` are the apps that may be connected by their names.
     """
 
     def __init__(
@@ -99,11 +101,16 @@ class Bridge:
         connect: Connect = connect,
         activity: Activity | None = None,
         link: Link | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.options = options
         self._activity = activity
         self._store = store
         self._connect = connect
+        self._named = named
+        for target in options.apps:
+            if is_app_name(target) and target not in named:
+                raise UsageError(f"--app {target}: the settings file has no table [apps.{target}]", code="NOT_FOUND")
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
@@ -170,7 +177,8 @@ class Bridge:
         if key not in self._users:
             # what apps store has a session of its own: theirs
             store = self._store.scoped(Scope(tenant=session, user=name))
-            self._users[key] = User(store, self._connect, self.options, self._activity)
+            named = {app: entry for app, entry in self._named.items() if entry.is_for(name)}
+            self._users[key] = User(store, self._connect, self.options, self._activity, named)
         self._users[key].touch()
         return self._users[key]
 

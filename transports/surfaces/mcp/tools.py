@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Coroutine, Mapping
-from itertools import islice
 from typing import Any
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
@@ -14,10 +13,10 @@ from ...errors import ABPError, UsageError
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line, plain_tree
 from ...protocol.schema import check_params
-from ...protocol.urls import redact_url
 from ...routing import Result
 from ...routing.guard import json_size
 from ..shared.apps import App, PendingCall
+from .app_document import app_document, app_name, capability_names
 from .artifact_view import ArtifactView
 from .capability_tools import CapabilityTool, capability_tools, tool_name
 from .export import export_artifact
@@ -34,10 +33,6 @@ from .user import User
 
 __all__ = ["Tools"]
 
-#: Capabilities of one app in a structured result, and in its text.
-_MAX_LISTED, _MAX_NAMED = 300, 40
-#: Characters of the name of an app or a capability, and of a description, in these.
-_MAX_NAME, _MAX_DESCRIPTION = 200, 200
 #: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
 _PAGE, _HEADER_BYTES = 20, 1024
 #: The key of the one question in an :class:`InputRequiredResult`.
@@ -173,19 +168,23 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _connect(self, options: dict[str, object]) -> CallToolResult:
-        target = str(options.pop("url"))
-        if not is_address(target):
-            raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
-        check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        app = await self._user.connect(target, options)
-        names = _names(app)
+        name = options.pop("name", None)
+        if (name is None) == ("url" not in options):
+            raise UsageError("give url, or the name of an app that abp_status lists")
+        target = str(options.pop("url", name))
+        if name is None:
+            if not is_address(target):
+                raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
+            check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
+        app = await (self._user.connect if name is None else self._user.connect_named)(target, options)
+        names = capability_names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
-            f"Connected: {_name(app)} (session {app.key}, {app.session.transport.name})\n"
+            f"Connected: {app_name(app)} (session {app.key}, {app.session.transport.name})\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
-        return text_result(text, {"success": True, **_app_document(app)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **app_document(app)}, self._options.max_answer_bytes)
 
     def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")
@@ -198,10 +197,13 @@ class Tools:
             document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
             return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
         chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
-        lines = [f"{app.key}: {_name(app)} at {redact_url(app.target)}" for app in chosen]
-        lines += [f"  {', '.join(_names(app))}" for app in chosen[:1]]
+        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
+        lines += [f"  {', '.join(capability_names(app))}" for app in chosen[:1]]
         lines = lines or ["No app is connected; call abp_connect with the address of one."]
-        document = {"success": True, "sessions": [_app_document(app) for app in chosen]}
+        document = {"success": True, "sessions": [app_document(app) for app in chosen]}
+        if named := sorted(self._user.named):
+            document["apps"] = named
+            lines.append(f"Apps to connect by name: {', '.join(named)}.")
         if retention := self._user.store.retention:
             document["retention"] = f"each artifact is {retention}"
             lines.append(f"Each artifact is {retention}.")
@@ -210,7 +212,7 @@ class Tools:
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._user.apps.select(arguments.get("session"))
         await self._user.disconnect(app)
-        text = f"Disconnected {_name(app)} (session {app.key}); its artifacts are kept."
+        text = f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept."
         return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
 
     async def _artifacts(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -270,30 +272,3 @@ async def _listed_in(
         return await work(call)
     finally:
         pending.remove(call)
-
-
-def _name(app: App) -> str:
-    return plain_line(app.session.info.name, _MAX_NAME)
-
-
-def _names(app: App) -> list[str]:
-    return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
-
-
-def _app_document(app: App) -> dict[str, object]:
-    session = app.session
-    return {
-        "session": app.key,
-        "url": redact_url(app.target),
-        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
-        "transport": session.transport.name,
-        "warnings": [plain_line(warning) for warning in session.warnings],
-        "capabilities": [
-            {
-                "name": plain_line(one.name),
-                "description": plain_line(one.description, _MAX_DESCRIPTION),
-                "available": one.available,
-            }
-            for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
-        ],
-    }

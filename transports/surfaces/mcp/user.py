@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import cast
 
 from mcp_types import LoggingLevel
@@ -16,7 +18,9 @@ from ...protocol.payloads import Notification
 from ...protocol.plain_text import plain_tree
 from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
+from ...session.app_tables import AppEntry
 from ...session.events import ConnectionChanged, Event
+from ...session.named_apps import is_app_name
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
@@ -25,7 +29,10 @@ from .pending_call import ToolCall
 from .server_subscriptions import ServerSubscriptions
 from .subscribers import Subscribers
 
-__all__ = ["User"]
+__all__ = ["NO_APPS", "User"]
+
+#: What a bridge without a settings file describes.
+NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
 
 #: Seconds that a call waits for the answer to its question.
 _QUESTION_TIMEOUT = 600.0
@@ -38,9 +45,16 @@ class User:
     the user's apps."""
 
     def __init__(
-        self, store: ArtifactStore, connect: Connect, options: Options, activity: Activity | None = None
+        self,
+        store: ArtifactStore,
+        connect: Connect,
+        options: Options,
+        activity: Activity | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.store = store
+        #: The apps that the user may connect by their names.
+        self.named = named
         self.apps = Apps(store, connect, self, limit=options.max_sessions)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
@@ -57,9 +71,22 @@ class User:
 
     async def connect(self, target: str, options: dict[str, object]) -> App:
         """Connect an app. Raises what :func:`transports.connect` and opening a session raise."""
-        if self._options.headless is not None:
+        described = self.named.get(target)
+        if self._options.headless is not None and (described is None or described.headless is None):
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options)
+
+    async def connect_named(self, name: str, options: dict[str, object]) -> App:
+        """Connect an app that the settings file describes. Raises :class:`~transports.errors.UsageError` for one that
+        is not there or is for others, and for ``options`` that the file decides; and what :meth:`connect` raises."""
+        if name not in self.named:
+            known = ", ".join(sorted(self.named)) or "none"
+            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {known}", code="NOT_FOUND")
+        if decided := options.keys() - {"timeout"}:
+            raise UsageError(
+                f"{', '.join(sorted(decided))}: leave it out; how {name} is reached is the operator's to say"
+            )
+        return await self.connect(name, options)
 
     async def disconnect(self, app: App) -> None:
         """Disconnect an app; its artifacts stay. Idempotent."""
@@ -154,7 +181,9 @@ class User:
             self._dormant = False
             options = {"adapter": self._options.adapter} if self._options.adapter else {}
             self._connecting = {
-                target: asyncio.ensure_future(self.connect(target, {**options})) for target in self._options.apps
+                target: asyncio.ensure_future(self.connect(target, {**options}))
+                for target in self._options.apps
+                if target in self.named or not is_app_name(target)
             }
 
     def idle_seconds(self) -> float:

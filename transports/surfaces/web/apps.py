@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line
-from ...protocol.urls import redact_url
+from ...session.named_apps import is_app_name
 from ..shared.activity import Activity, ConnectedApp
 from ..shared.apps import Apps
 from .access import Visitor
@@ -41,8 +41,9 @@ class AppRoutes:
         visitor.require_operator()
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
-        if not isinstance(url, str) or not url.lower().startswith(_SCHEMES) or not isinstance(transport, str):
-            message = f"url must begin with {', '.join(_SCHEMES)}; transport is a name"
+        known = isinstance(url, str) and (url.lower().startswith(_SCHEMES) or is_app_name(url))
+        if not known or not isinstance(url, str) or not isinstance(transport, str):
+            message = f"url must begin with {', '.join(_SCHEMES)}, or be the name of an app; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
@@ -75,7 +76,8 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
     known = session.capabilities
     return {
         "session": connected.app.key,
-        "url": redact_url(connected.app.target),
+        "url": connected.app.shown_target,
+        "signed_in_as": connected.scope.user if connected.app.is_named else None,
         "name": plain_line(session.info.name),
         "version": plain_line(session.info.version),
         "transport": session.transport.name,
