@@ -128,7 +128,7 @@ class KnownSecrets:
         is masked (:meth:`mask`); content beside the JSON stays, as it is masked where it is read."""
         match node:
             case str():
-                return self._encoded(self.text(node)) if self._spellings else node
+                return self._encoded(node) if self._spellings else node
             case Mapping():
                 return {self.text(key) if isinstance(key, str) else key: self.tree(one) for key, one in node.items()}
             case list() | tuple():
@@ -149,17 +149,14 @@ class KnownSecrets:
         return content
 
     def _encoded(self, text: str) -> str:
-        """Mask a small file that stands in an answer as base64, with or without the head of a ``data:`` URL."""
+        """Mask a small file that stands in an answer as base64, with or without the head of a ``data:`` URL. In any
+        other text values are replaced."""
         head, _, encoded = text.rpartition(";base64,") if text.startswith("data:") else ("", "", text)
-        if not 8 <= len(encoded) <= 2 * MAX_MASKED_BYTES or not _BASE64.fullmatch(encoded):
-            return text
-        try:
-            content = b64decode(encoded, validate=True)
-        except ValueError:
-            return text
-        masked = self.mask(content)
-        if masked == content:
-            return text
+        content = _decoded(encoded)
+        if content is None or content.decode(errors="replace") in self._names:
+            return self.text(text)
+        if (masked := self.mask(content)) == content:
+            return self.text(text)
         return (f"{head};base64," if head else "") + b64encode(masked).decode()
 
     def message(self, message: Message) -> Message:
@@ -189,11 +186,21 @@ class KnownSecrets:
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
 
+def _decoded(text: str) -> bytes | None:
+    """Return the bytes of a text that is base64 as a whole and may hold a value; else ``None``."""
+    if not MIN_SECRET_CHARS < len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
+        return None
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
 def _spellings(value: str) -> set[str]:
     quoted = {quote(value, safe=""), quote(value), quote_plus(value), json.dumps(value)[1:-1], html.escape(value)}
     unicode = json.dumps(value, ensure_ascii=False)[1:-1]
-    encoded = b64encode(value.encode("utf-8", "surrogatepass")).decode().rstrip("=")
-    return {value, *quoted, unicode, encoded}
+    encoded = b64encode(value.encode("utf-8", "surrogatepass")).decode()
+    return {value, *quoted, unicode, encoded, encoded.rstrip("=")}
 
 
 #: What this process knows.
