@@ -123,7 +123,7 @@ def connect(
     options = {name: value for name, value in options.items() if value is not None}
     if app is not None:
         target, options = app.entry.url, app.entry.options | options
-    timeout = options.get("timeout")
+    connect_timeout: float | None = options.get("timeout")
     transport = _transport(
         target,
         options,
@@ -144,7 +144,7 @@ def connect(
         transport,
         store=_open_store(store, settings),
         settings=settings,
-        timeout=timeout,
+        timeout=connect_timeout,
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,
@@ -171,7 +171,7 @@ def _transport(
         rest = {**options, **resolved}
         for name in ("transport", "headless", "timeout"):
             rest.pop(name, None)
-        request_options = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
+        request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
         if isinstance(given, Transport):
             reject_options(rest | request_options, "a transport that is made already; give them to it")
             return given

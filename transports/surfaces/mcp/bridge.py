@@ -49,6 +49,7 @@ from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
+from .scopes import all_scopes, app_is_in_scope, require_scopes
 from .subscribers import connection_key
 from .tool_results import error_result, for_version
 from .tools import Tools
@@ -182,6 +183,15 @@ class Bridge:
         self._users[key].touch()
         return self._users[key]
 
+    def scopes(self) -> list[str]:
+        """Return every scope that the options and the described apps name, sorted."""
+        return all_scopes(self.options, self._named)
+
+    def require_scopes(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
+        few scopes for a call of a tool."""
+        require_scopes(self._user(), self.options, tool, arguments)
+
     def _registered(self, ctx: Context) -> User:
         """The user, whose client is told of changes from now on."""
         user = self._user(ctx)
@@ -219,6 +229,7 @@ class Bridge:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
         tools = Tools(user, self.options, ctx, params, self._view)
         try:
+            require_scopes(user, self.options, params.name, arguments)
             if own is not None:
                 return await tools.capability(own, arguments)
             assert fixed is not None
@@ -253,7 +264,8 @@ class Bridge:
                 raise MCPError(INVALID_PARAMS, "only artifact://ID may be read here; ask the user (hide_tools)")
             await user.ready()
             try:
-                return await read_app_resource(user.apps, params.uri, limit, self._view)
+                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
+                return await read_app_resource(apps, params.uri, limit, self._view)
             finally:
                 user.subscribers.resources_changed()
         if not self._view.as_resources:
