@@ -29,7 +29,7 @@ logger = logging.getLogger("transports.websocket")
 class App(MemoryTransport):
     """An app at an address, which tells what it was told in every way that it has."""
 
-    url = "http://app.test/page"
+    url: str | None = "http://app.test/page"  # type: ignore[assignment]  # a property elsewhere
 
     def __init__(self) -> None:
         self.heard: list[Mapping[str, Any]] = []
@@ -117,6 +117,7 @@ async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCapt
                 break
     assert app.heard[0] == {"password": CANARY, "nested": [{"a": f"x {CANARY}"}]}
     assert app.heard[1]["data"] == {"value": f"yes, {CANARY}"}
+    assert isinstance(result.data, dict)
     assert result.data["text"] == f"<{NAME}>" and result.data[NAME] == NAME and result.data["encoded"] == NAME
     for field in ("file", "in_answer"):
         path = result.artifacts[field].path
@@ -133,22 +134,21 @@ async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCapt
 
 async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
     config = settings(more='users = ["ann"]')
-    app = App()
-    app.url = "http://other.test:80/http://app.test"  # type: ignore[misc]  # where the page is now
-    for user, said, code in (
-        ("ann", "the secret CRM may not be sent to http://other", "PERMISSION_DENIED"),
-        ("bob", "there is no secret 'CRM' ", "INVALID_PARAMS"),
+    for user, url, said, code in (
+        ("ann", "http://other.test:80/http://app.test", "CRM may not be sent to http://other", "PERMISSION_DENIED"),
+        ("ann", None, "CRM may not be sent to an app without an address", "PERMISSION_DENIED"),
+        ("bob", App.url, "there is no secret 'CRM' ", "INVALID_PARAMS"),
     ):
-        transport = App()
-        transport.url = app.url  # type: ignore[misc]
+        app = App()
+        app.url = url  # where the page is now
         store = open_store("memory:").scoped(Scope(user=user))
-        async with connect("memory:", transport=transport, config=config, store=store) as session:
-            if user == "bob":  # a secret of nobody leaves texts as they are
-                await session.call("log.in", {"password": "nothing"})
-                continue
+        async with connect("memory:", transport=app, config=config, store=store) as session:
             with pytest.raises(UsageError, match=said) as refused:
                 await session.call("log.in", {"password": NAME})
-            assert refused.value.code == code and transport.heard == []
+            assert refused.value.code == code and app.heard == []
+            with pytest.raises(CapabilityError) as failed:  # what Ann told the app is not shown to Bob
+                await session.call("log.fail", {"password": CANARY})
+            assert url != App.url or CANARY not in str(failed.value)
 
 
 async def test_values_are_read_from_variables_files_and_commands_each_time(
@@ -192,7 +192,8 @@ async def test_a_name_fits_any_schema() -> None:
             reply = await super().request(message, timeout=timeout)
             if message.type == "initialize":
                 schema = {"type": "object", "properties": {"password": {"type": "string", "maxLength": 4}}}
-                reply.payload["capabilities"][0]["inputSchema"] = schema
+                payload: Any = reply.payload
+                payload["capabilities"][0]["inputSchema"] = schema
             return reply
 
     app = Strict()

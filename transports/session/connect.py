@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
@@ -123,7 +123,7 @@ def connect(
     options = {name: value for name, value in options.items() if value is not None}
     if app is not None:
         target, options = app.entry.url, app.entry.options | options
-    connect_timeout: float | None = options.get("timeout")
+    timeout = cast("float | None", options.get("timeout"))
     transport = _transport(
         target,
         options,
@@ -144,7 +144,7 @@ def connect(
         transport,
         store=_open_store(store, settings),
         settings=settings,
-        timeout=connect_timeout,
+        timeout=timeout,
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,

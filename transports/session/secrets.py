@@ -26,11 +26,12 @@ _COMMAND_TIMEOUT, _MAX_BYTES = 30.0, 64 * 1024
 
 
 class Secrets:
-    """The secrets of one session. ``user`` is whom the session belongs to, ``None`` for the operator."""
+    """The secrets of one session. ``user`` is whom the session belongs to, ``None`` for the operator. True if the file
+    has any, of this user or not."""
 
     def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
         self.user = user
-        self._entries = {name: entry for name, entry in entries.items() if entry.is_for(user)}
+        self._entries = entries
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -47,7 +48,7 @@ class Secrets:
         read: dict[str, str] = {}
         for name in sorted(names):
             entry = self._entries.get(name)
-            if entry is None:
+            if entry is None or not entry.is_for(self.user):
                 raise UsageError(f"there is no secret {name!r} (for you); correct the name, or ask the operator")
             if origin_of(url) not in entry.origins:
                 raise UsageError(
@@ -60,7 +61,7 @@ class Secrets:
 
     async def know(self, url: str | None) -> None:
         """Read the values that are bound to the origin of ``url``, so that the app cannot show what an earlier session
-        told it. Commands are not run for that; what cannot be read is not known."""
+        told it, of whichever user. Commands are not run for that; what cannot be read is not known."""
         from .app_tables import origin_of
 
         origin = origin_of(url)

@@ -40,10 +40,14 @@ NAMED = {"crm": AppEntry(url=URL, scopes=("crm",)), "private": AppEntry(url=URL,
 @asynccontextmanager
 async def served(folder: Path, issuer: str, **options: Any) -> AsyncIterator[str]:
     """The address of a bridge that takes the tokens of ``issuer`` and Ann's."""
-    chosen = {"jwt_issuer": issuer, "jwt_jwks_url": f"{issuer}/jwks", "required_scopes": ["abp"], **options}
-    bridge = Bridge(
-        Options(**chosen, tool_scopes={"abp_text_*": ["draw"]}), open_store(folder), connect=Apps(), named=NAMED
-    )
+    chosen: dict[str, Any] = {
+        "jwt_issuer": issuer,
+        "jwt_jwks_url": f"{issuer}/jwks",
+        "required_scopes": ["abp"],
+        **options,
+    }
+    chosen["tool_scopes"] = {"abp_text_*": ["draw"]}
+    bridge = Bridge(Options(**chosen), open_store(folder), connect=Apps(), named=NAMED)
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
     try:

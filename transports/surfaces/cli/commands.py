@@ -15,6 +15,7 @@ import typer
 
 from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
+from .login import login
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(login)
 app.command()(shell.shell)
 app.command()(resources.resources)
 app.command()(discover.discover)
