@@ -29,7 +29,7 @@ logger = logging.getLogger("transports.websocket")
 class App(MemoryTransport):
     """An app at an address, which tells what it was told in every way that it has."""
 
-    url: str | None = "http://app.test/page"  # type: ignore[assignment]  # a property elsewhere
+    url: str | None = "http://app.test/page"
 
     def __init__(self) -> None:
         self.heard: list[Mapping[str, Any]] = []

@@ -11,16 +11,20 @@ from typing import Any
 
 import anyio
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
     EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
     InputRequiredResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -48,8 +52,10 @@ from .capability_tools import capability_tools, tool_name
 from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
+from .prompts import complete, get_prompt, list_prompts
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from .scopes import all_scopes, app_is_in_scope, require_scopes
+from .sdk_server import SdkServer, instructions
 from .subscribers import connection_key
 from .tool_results import error_result, for_version
 from .tools import Tools
@@ -59,14 +65,6 @@ __all__ = ["Bridge"]
 
 logger = logging.getLogger("transports")
 
-_INSTRUCTIONS = (
-    "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
-    "Whatever a call produces is stored, and the answer says where."
-)
-_FILE_INSTRUCTIONS = (
-    " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
-    "calls by their id, in `files`."
-)
 #: Tools in one page, and characters of a cursor.
 _PAGE, _MAX_CURSOR = 100, 9
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
@@ -75,15 +73,6 @@ _READY_TIMEOUT = 10.0
 _IDLE_CHECK = 30.0
 #: The user over stdio, where there is only one.
 _LOCAL = "local"
-
-
-class _Server(Server[None]):
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
-    ) -> InitializationOptions:
-        """Declare on every transport that lists change; the SDK leaves that to each transport."""
-        changing = NotificationOptions(tools_changed=True, resources_changed=True)
-        return super().create_initialization_options(notification_options or changing, *args, **more)
 
 
 class Bridge:
@@ -116,11 +105,11 @@ class Bridge:
         self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
         self._run = secrets.token_hex(8)
-        self.server: Server[None] = _Server(
+        self.server: Server[None] = SdkServer(
             "abp",
             version=package_version(),
             title="Web apps that speak ABP",
-            instructions=_INSTRUCTIONS + (_FILE_INSTRUCTIONS if options.enable_file_tools else ""),
+            instructions=instructions(files=options.enable_file_tools, retention=store.retention),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -130,9 +119,10 @@ class Bridge:
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
         )
-        if store.retention:
-            self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -271,6 +261,19 @@ class Bridge:
         if not self._view.as_resources:
             raise MCPError(INVALID_PARAMS, "artifacts are no resources here (enable_artifact_resources)")
         return await read_resource(user.store, params.uri, limit, self._view)
+
+    async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
+        user = self._registered(ctx)
+        await user.ready(_READY_TIMEOUT)
+        return list_prompts(user.apps, files=self.options.enable_file_tools)
+
+    async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        user = self._registered(ctx)
+        await user.ready()
+        return get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
+
+    async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+        return await complete(self._registered(ctx), params)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
