@@ -143,7 +143,7 @@ async def running(
     **options: Any,
 ) -> AsyncIterator[Web]:
     """A server of ``store``; every target is an in-process app: made of handlers, this one, or a new one of a class."""
-    where = {name: options.pop(name) for name in ("host", "activity", "users", "signer") if name in options}
+    where = {name: options.pop(name) for name in ("host", "activity", "users", "signer", "named") if name in options}
 
     def made(target: str, **more: Any) -> Session:
         more.pop("transport", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from functools import cache, partial
@@ -23,6 +23,7 @@ from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ..shared.apps import Connect
     from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
@@ -110,7 +111,8 @@ def mcp(
                 print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
-            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            shown = _gallery(store, users, routed, named) if gallery else None
+            served = await stack.enter_async_context(shown) if shown else None
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
@@ -148,14 +150,16 @@ def _trust_found_file() -> int:
 
 
 @asynccontextmanager
-async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+async def _gallery(
+    store: ArtifactStore, users: Mapping[str, str], connect: Connect, named: Collection[str]
+) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes) as served:
+    async with serve_web(store, Options.load(), users=scopes, connect=connect, named=named) as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
 
@@ -186,18 +190,19 @@ def serve(
 
     async def work() -> int:
         from ...artifacts import sweeping
+        from ...session.config_file import read_config
         from ...session.connect import connect
+        from ...session.named_apps import app_entries
         from ..shared.apps import adapter_options
         from ..web import Options
         from ..web import serve as serve_web
 
-        connecting = adapter_options(targets or (), adapter)
+        connecting, named = adapter_options(targets or (), adapter), app_entries(read_config(config))
+        serving = partial(serve_web, host=host, port=port, connect=partial(connect, config=config))
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(
-                store, Options.load(token=token), host=host, port=port, connect=partial(connect, config=config)
-            ) as served,
+            serving(store, Options.load(token=token), named=named) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)

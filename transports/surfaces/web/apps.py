@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 
 from aiohttp import web
@@ -25,16 +26,19 @@ _SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
 class AppRoutes:
-    """Handlers for connected apps. ``apps`` are those that this server connects itself."""
+    """Handlers for connected apps. ``apps`` are those that this server connects itself; ``named`` are the names of
+    those that the settings file describes."""
 
-    def __init__(self, activity: Activity, apps: Apps) -> None:
+    def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
+        self._named = sorted(named)
         self._activity = activity
         self._apps = apps
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps``, oldest connection first."""
+        """Answer ``GET /apps``, oldest connection first; to the operator also which may be connected by name."""
         visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
-        return json_response({"apps": [_document(one) for one in visible]})
+        named = self._named if visitor.operator else []
+        return json_response({"apps": [_document(one) for one in visible], "names": named})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner."""

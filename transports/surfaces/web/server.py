@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -71,11 +71,13 @@ async def serve(
     activity: Activity | None = None,
     users: Mapping[str, Scope] | None = None,
     signer: Signer | None = None,
+    named: Collection[str] = (),
 ) -> AsyncIterator[Served]:
     """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
     ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
-    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies.
+    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``named`` are
+    the apps that it connects by their names.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
@@ -91,7 +93,7 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, connect, activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
-    site = Site(store, options, activity, watcher, apps, signer, access)
+    site = Site(store, options, activity, watcher, apps, signer, access, named)
     async with AsyncExitStack() as stack:
         await watcher.start()
         stack.push_async_callback(watcher.aclose)

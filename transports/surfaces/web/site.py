@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from aiohttp import web
@@ -63,6 +63,7 @@ class Site:
         apps: Apps,
         signer: Signer,
         access: Access,
+        named: Collection[str] = (),
     ) -> None:
         self._access = access
         self._signer = signer
@@ -71,7 +72,7 @@ class Site:
         self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
-        self._apps = AppRoutes(activity, apps)
+        self._apps = AppRoutes(activity, apps, named)
         self._calls = CallRoutes(activity, self._apps, self._artifacts, question_timeout=options.question_timeout)
         self._resources = ResourceRoutes(activity)
         self._metrics.apps.set_function(lambda: len(activity.apps))
