@@ -131,6 +131,7 @@ async def serve_http(
         port=port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nothing depends on what a proxy says in X-Forwarded-*
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     server = _Uvicorn(config)

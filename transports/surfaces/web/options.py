@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts import Scope
 from ...session.settings import settings_error
+from ..shared.public_url import base_url
 
 __all__ = ["Options"]
 
@@ -24,6 +25,8 @@ class Options(BaseSettings):
     tenants: str | None = Field(default=None, repr=False)
     #: Key that links, scope tokens and cookies are signed with; else the one in the user's state folder.
     key: str | None = Field(default=None, repr=False)
+    #: The address of this server behind a reverse proxy, such as ``https://files.example``; links begin with it.
+    public_url: str | None = None
     #: Largest upload, in bytes of one file; the limit of the store holds too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     #: MIME types that may be uploaded, as patterns with commas between them: ``image/*, application/pdf``.
@@ -34,6 +37,11 @@ class Options(BaseSettings):
     max_listeners: int = Field(default=1000, gt=0)
     #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else base_url(value)
 
     @field_validator("token", "key")
     @classmethod

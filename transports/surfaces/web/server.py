@@ -40,8 +40,8 @@ _LINK_SECONDS = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server. ``url`` ends in a slash; ``token`` is the operator's; another server of the process shares its
-    ``connections``."""
+    """A running server. ``url`` ends in a slash, and so does ``public_url``, where others reach it: the same without a
+    proxy. ``token`` is the operator's; another server of the process shares its ``connections``."""
 
     url: str
     token: str
@@ -49,15 +49,16 @@ class Served:
     activity: Activity
     signer: Signer
     connections: Connections
+    public_url: str
 
     @property
     def page(self) -> str:
         """The URL of the gallery, with the operator's token in its fragment."""
-        return f"{self.url}#token={self.token}"
+        return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
         """Return a URL that opens an artifact without a token, for a day."""
-        return self.url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
+        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
 
 
 @asynccontextmanager
@@ -92,7 +93,8 @@ async def serve(
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, connect, activity, limit=options.max_apps)
-    access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
+    users = {**options.tenant_scopes, **(users or {})}
+    access = Access(token, signer, host=host, users=users, public_url=options.public_url)
     site = Site(store, options, activity, watcher, apps, signer, access, named)
     async with AsyncExitStack() as stack:
         await watcher.start()
@@ -131,8 +133,9 @@ async def serve(
         stack.callback(listener.close)
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
-        stack.enter_context(registered(url, store.url))
-        yield Served(url, token, apps, activity, signer, connections)
+        public_url = f"{options.public_url}/" if options.public_url else url
+        stack.enter_context(registered(public_url, store.url))
+        yield Served(url, token, apps, activity, signer, connections, public_url)
 
 
 def _key() -> str:
