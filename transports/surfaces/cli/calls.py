@@ -10,6 +10,7 @@ import typer
 
 from ...protocol.plain_text import plain_line
 from .answers import print_result, print_warnings
+from .attach import Attach, attached_to
 from .describe import flags_of, print_capability
 from .each import call_each, read_each
 from .options import (
@@ -66,6 +67,7 @@ def call(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -82,6 +84,7 @@ def call(
     ] = False,
 ) -> int:
     """Call one capability; every result becomes a file."""
+    cdp_url = attached_to(attach, cdp_url)
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
@@ -130,12 +133,14 @@ def capabilities(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
     as_json: Json = False,
 ) -> int:
     """List what an app can do, or show one capability."""
+    cdp_url = attached_to(attach, cdp_url)
 
     async def work() -> int:
         from ...protocol.capabilities import unknown_capability

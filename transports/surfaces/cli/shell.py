@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks import cancel_and_wait
 from .answers import print_result
+from .attach import Attach, attached_to
 from .options import (
     AdapterFile,
     BrowserName,
@@ -53,6 +54,7 @@ def shell(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -61,6 +63,8 @@ def shell(
 
     Without a terminal the lines come from stdin, and the exit status is 1 if any of them failed.
     """
+
+    cdp_url = attached_to(attach, cdp_url)
 
     def work() -> Coroutine[object, object, int]:
         reach = connection(
