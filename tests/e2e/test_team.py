@@ -30,7 +30,7 @@ async def signed_in(config: Path, name: str) -> Path:
     """Sign in as a person does, who presses Enter once the page is there."""
     app = find_app(read_config(config), name, None)
     assert app is not None
-    return await sign_in(app, asyncio.sleep(0), headless=True)
+    return await sign_in(app, lambda: asyncio.sleep(0), headless=True)
 
 
 async def test_two_users_two_logins_one_bridge(tmp_path: Path) -> None:

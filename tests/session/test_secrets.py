@@ -56,6 +56,7 @@ class App(MemoryTransport):
                 "mimeType": "text/plain",
                 "size": len(text.encode()),
             },
+            "declared": {"content": text, "encoding": "utf-8", "mimeType": "text/plain", "size": len(text.encode())},
             "url": f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}",
         }
 
@@ -119,7 +120,7 @@ async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCapt
     assert app.heard[1]["data"] == {"value": f"yes, {CANARY}"}
     assert isinstance(result.data, dict)
     assert result.data["text"] == f"<{NAME}>" and result.data[NAME] == NAME and result.data["encoded"] == NAME
-    for field in ("file", "in_answer"):
+    for field in ("file", "in_answer", "declared"):
         path = result.artifacts[field].path
         assert path is not None and path.read_text() == f"password: {'*' * len(CANARY)}\n" * 3
     assert failed.value.message.startswith(f"log.fail: {NAME} is wrong")

@@ -13,7 +13,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 from urllib.parse import quote, quote_plus
 
 from ..binary import BinaryData
@@ -40,6 +40,8 @@ MAX_MASKED_BYTES = 1 << 20
 _MAX_KNOWN = 1000
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
 _HEAD = "${SECRET:"
+#: Fields beside `content` that say that it is a file (docs/protocol.md 9).
+_DESCRIBING = {"mimeType", "encoding", "size", "filename"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
 
@@ -129,6 +131,8 @@ class KnownSecrets:
         match node:
             case str():
                 return self._encoded(node) if self._spellings else node
+            case {"content": str(text), **rest} if _DESCRIBING & rest.keys() and _decoded(text) is None:
+                return {"content": self._same_length(text), **cast("dict[str, object]", self.tree(rest))}
             case Mapping():
                 return {self.text(key) if isinstance(key, str) else key: self.tree(one) for key, one in node.items()}
             case list() | tuple():
@@ -144,9 +148,16 @@ class KnownSecrets:
         if len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
         for spelling, _ in self._spellings:
-            if (found := spelling.encode()) in content:
+            if (found := spelling.encode("utf-8", "surrogatepass")) in content:
                 content = content.replace(found, b"*" * len(found))
         return content
+
+    def _same_length(self, text: str) -> str:
+        """Mask the text of a file that stands in an answer, whose size may be declared beside it."""
+        content = text.encode("utf-8", "surrogatepass")
+        for spelling, _ in self._spellings:
+            content = content.replace(found := spelling.encode("utf-8", "surrogatepass"), b"*" * len(found))
+        return content.decode("utf-8", "surrogatepass")
 
     def _encoded(self, text: str) -> str:
         """Mask a small file that stands in an answer as base64, with or without the head of a ``data:`` URL. In any

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ _LOOK_EVERY = 1.0
 _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
-async def sign_in(app: NamedApp, done: Awaitable[object], *, headless: bool = False) -> Path:
-    """Open the app's page in a visible browser until the person closes its windows or ``done`` is; return where what
+async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
+    """Open the app's page in a visible browser until the person closes its windows or what ``done`` returns is awaited; return where what
     they are signed in to is kept: the file ``storage_state`` of the app's entry (mode 0600), else its ``profile``.
 
     Raises :class:`~transports.errors.UsageError` for an app that is no page, or whose entry names neither,
@@ -60,14 +60,14 @@ async def sign_in(app: NamedApp, done: Awaitable[object], *, headless: bool = Fa
     return kept
 
 
-async def _until_closed(context: BrowserContext, done: Awaitable[object]) -> dict[str, Any] | None:
+async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> dict[str, Any] | None:
     """Return the state of the context as it was last, ``None`` if it was never read."""
     from playwright.async_api import Error
 
     state: dict[str, Any] | None = None
     ended = asyncio.Event()
     context.on("close", lambda _: ended.set())
-    waiting = [asyncio.ensure_future(done), asyncio.ensure_future(ended.wait())]
+    waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(ended.wait())]
     try:
         over = False
         while not over:

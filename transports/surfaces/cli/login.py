@@ -32,8 +32,7 @@ def login(
         app = find_app(read_config(config), name, None)
         if app is None:
             raise UsageError(f"there is no table [apps.{name}] in abp.toml; `abp login` signs in to an app by its name")
-        print_note(f"sign in to {app.name}, then close the window or press Enter here", always=True)
-        kept = await sign_in(app, _enter(), headless=headless)
+        kept = await sign_in(app, _enter, headless=headless)
         if as_json:
             print_json({"success": True, "app": app.name, "kept": str(kept)})
         else:
@@ -44,8 +43,9 @@ def login(
 
 
 async def _enter() -> None:
-    """Wait for a line on stdin; for ever where stdin ends without one. The thread that reads does not hold up the end
+    """Ask the person to sign in, and wait for a line on stdin; for ever where stdin ends without one. The thread that reads does not hold up the end
     of the program."""
+    print_note("sign in, then close the window or press Enter here", always=True)
     loop, entered = asyncio.get_running_loop(), asyncio.Event()
 
     def read() -> None:
