@@ -28,8 +28,9 @@ _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
-    """Open the app's page in a visible browser until the person closes its windows or what ``done`` returns is awaited; return where what
-    they are signed in to is kept: the file ``storage_state`` of the app's entry (mode 0600), else its ``profile``.
+    """Open the app's page in a visible browser until the person closes its windows, or what ``done`` begins then has
+    ended; return where what they are signed in to is kept: the file ``storage_state`` of the app's entry (mode 0600),
+    else its ``profile``.
 
     Raises :class:`~transports.errors.UsageError` for an app that is no page, or whose entry names neither,
     :class:`~transports.errors.TransportError` for a browser or a page that does not open, and

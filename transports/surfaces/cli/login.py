@@ -43,8 +43,8 @@ def login(
 
 
 async def _enter() -> None:
-    """Ask the person to sign in, and wait for a line on stdin; for ever where stdin ends without one. The thread that reads does not hold up the end
-    of the program."""
+    """Ask the person to sign in, and wait for a line on stdin; for ever where stdin ends without one. The thread that
+    reads does not hold up the end of the program."""
     print_note("sign in, then close the window or press Enter here", always=True)
     loop, entered = asyncio.get_running_loop(), asyncio.Event()
 
