@@ -26,17 +26,18 @@ from transports.surfaces.mcp import Bridge, Options, serve_http
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]
 
 
-async def signed_in(config: Path, name: str) -> Path:
-    """Sign in as a person does, who presses Enter once the page is there."""
+async def signed_in(config: Path, name: str, *, enter: bool) -> Path:
+    """Sign in as a person does, who presses Enter once the page is there, or closes it."""
     app = find_app(read_config(config), name, None)
     assert app is not None
-    return await sign_in(app, lambda: asyncio.sleep(0), headless=True)
+    async with asyncio.timeout(60):
+        return await sign_in(app, (lambda: asyncio.sleep(0)) if enter else asyncio.Event().wait, headless=True)
 
 
 async def test_two_users_two_logins_one_bridge(tmp_path: Path) -> None:
     config = tmp_path / "team.toml"
-    people: list[str] = []
-    async with notebook(signing_in=people) as url:
+    scripts: list[str] = []
+    async with notebook(scripts=scripts) as url:
         tables = [
             f'[apps.notes-{user}]\nurl = "{url}"\nusers = ["{user}"]\nstorage_state = "state/{user}.json"\n'
             for user in ("ann", "bob")
@@ -53,9 +54,9 @@ async def test_two_users_two_logins_one_bridge(tmp_path: Path) -> None:
                 refused = await ann.call_tool("abp_connect", {"name": "notes-ann"})
                 error = refused.structured_content["error"]
                 assert error["code"] == "PERMISSION_REQUIRED" and "abp login notes-ann" in error["message"]
-                for user in ("ann", "bob"):
-                    people.append(f"signed-{user}")
-                    kept = await signed_in(config, f"notes-{user}")
+                for user, closing in (("ann", ""), ("bob", "; setTimeout(close, 300)")):
+                    scripts.append(f"CAPABILITIES['note.write']({{ text: 'signed-{user}' }}){closing}")
+                    kept = await signed_in(config, f"notes-{user}", enter=not closing)
                     assert kept == tmp_path / f"state/{user}.json" and stat.S_IMODE(kept.stat().st_mode) == 0o600
                     assert f"signed-{user}" in kept.read_text()
                 for client, user in ((ann, "ann"), (bob, "bob")):

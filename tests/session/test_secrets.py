@@ -167,7 +167,7 @@ async def test_values_are_read_from_variables_files_and_commands_each_time(
         monkeypatch.setenv("CANARY", CANARY)
         (folder / "value").write_text(CANARY)
     for source, said in (
-        ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 4"),
+        ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 6"),
         ('file = "gone"', "cannot be read from its file"),
         (f"command = [{sys.executable!r}, '-c', 'raise SystemExit(3)']", "its command failed"),
         ('command = ["no-such-program"]', "its command failed"),

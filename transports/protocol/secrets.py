@@ -32,8 +32,8 @@ __all__ = [
 
 E = TypeVar("E", bound=ABPError)
 
-#: Fewer characters would be found by chance in texts that hold no secret.
-MIN_SECRET_CHARS = 4
+#: Fewer characters would be found by chance in ids and addresses, which would then lead nowhere.
+MIN_SECRET_CHARS = 6
 #: Bytes of a file up to which secrets in its text are masked; a larger one stays as the app made it.
 MAX_MASKED_BYTES = 1 << 20
 #: Values that are known at a time; a secret that changes each hour is forgotten after a month and more.

@@ -119,10 +119,10 @@ async def test_the_official_client_signs_in_and_is_asked_for_more_scopes(tmp_pat
         assert {*provider.granted[-1][0]} >= {"crm", "draw"}
 
 
-async def asked(url: str, bearer: str | None, body: dict[str, Any] | None = None) -> tuple[int, str]:
+async def asked(url: str, bearer: str | None, body: dict[str, Any] | None = None, **more: str) -> tuple[int, str]:
     """The status and the challenge of a request."""
     plain = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    headers = {"Accept": "application/json, text/event-stream"}
+    headers = {"Accept": "application/json, text/event-stream", **more}
     if bearer is not None:
         headers["Authorization"] = f"Bearer {bearer}"
     async with aiohttp.ClientSession() as http, http.post(url, json=body or plain, headers=headers) as response:
@@ -175,6 +175,7 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
             ):
                 status, challenge = await asked(url, few, call)
                 assert status == 403 and f"scope={needed}" in challenge, challenge
+            assert (await asked(url, few, tool_call("abp_status")))[0] not in (401, 403)
         large = tool_call("abp_text_shout", text="x" * 1_000_000)  # read by the bridge alone
         async with client_of(url, crm, "2026-07-28") as client:
             refused = await client.call_tool("abp_text_shout", large["params"]["arguments"])
@@ -189,13 +190,23 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
 
 
 async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:
+    public = "https://abp.example/team"
     async with (
         authorization_server(SCOPES) as provider,
-        served(tmp_path, provider.issuer, public_url="https://abp.example/team/") as url,
+        served(tmp_path, provider.issuer, public_url=f"{public}/") as url,
     ):
-        assert url == "https://abp.example/team/mcp"
-    async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
-        assert (await asked(url, provider.token(aud="https://abp.example/team/mcp", scope="abp")))[0] == 401
+        good = provider.token(aud=f"{public}/mcp", scope="abp")
+        for host, status in (("abp.example", 200), ("127.0.0.1", 200), ("other.example", 421)):
+            assert (await asked(url, good, tool_call("abp_status"), Host=host))[0] in (
+                status,
+                400 if status == 200 else 0,
+            )
+        status, challenge = await asked(url, provider.token(aud=url, scope="abp"), Host="abp.example")
+        where = "https://abp.example/.well-known/oauth-protected-resource/team/mcp"
+        assert status == 401 and f'resource_metadata="{where}"' in challenge
+        local = url.removesuffix("/mcp") + urlsplit(where).path
+        async with aiohttp.ClientSession() as http, http.get(local) as response:
+            assert (await response.json())["resource"] == f"{public}/mcp"
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def mcp(
                     host,
                     port,
                     users,
-                    lambda url: print_note(f"serving at {url}", always=True),
+                    lambda url: print_note(f"serving at {options.public_url or url}", always=True),
                     connections=connections,
                 )
         return 0

@@ -101,8 +101,8 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL; ``connections`` are those
-    of another server of this process, which share its limits.
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL on this machine;
+    ``connections`` are those of another server of this process, which share its limits.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
     takes a free one."""
@@ -138,7 +138,7 @@ async def serve_http(
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
-        on_started(bridge.options.public_url + _PATH if bridge.options.public_url else url)
+        on_started(url)
         await asyncio.shield(serving)
     finally:
         server.should_exit = True

@@ -23,6 +23,8 @@ __all__ = ["ScopeChallenge", "all_scopes", "app_is_in_scope", "require_scopes", 
 #: Bytes of a request that is read before it is passed on. A larger call is checked all the same, by the bridge, whose
 #: answer has no header that asks the client for more.
 _MAX_READ = 256 * 1024
+#: Tools that have an app do something.
+_OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
 
 
 def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
@@ -51,6 +53,8 @@ def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, 
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
         return needed | set(entry.scopes if entry else ())
+    if own is None and (tool not in _OF_AN_APP or "url" in arguments):
+        return needed
     try:
         app = user.apps.select(key, capability if isinstance(capability, str) else None)
     except UsageError:  # the tool itself says what is wrong
