@@ -11,7 +11,10 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+
+from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import notebook
 from tests.support.mcp_clients import called
@@ -26,15 +29,30 @@ from transports.surfaces.mcp import Bridge, Options, serve_http
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]
 
 
-async def signed_in(config: Path, name: str, *, enter: bool) -> Path:
-    """Sign in as a person does, who presses Enter once the page is there, or closes it."""
+async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object]]) -> Path:
+    """Sign in as a person does, who is ``done`` once the page is there."""
     app = find_app(read_config(config), name, None)
     assert app is not None
     async with asyncio.timeout(60):
-        return await sign_in(app, (lambda: asyncio.sleep(0)) if enter else asyncio.Event().wait, headless=True)
+        return await sign_in(app, done, headless=True)
 
 
-async def test_two_users_two_logins_one_bridge(tmp_path: Path) -> None:
+async def test_two_users_two_logins_one_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[Page] = []
+    new_page = BrowserContext.new_page
+
+    async def noted(context: BrowserContext) -> Page:
+        pages.append(await new_page(context))
+        return pages[-1]
+
+    async def press_enter() -> None:
+        monkeypatch.undo()
+
+    async def close_the_window() -> None:
+        monkeypatch.undo()
+        await pages[-1].close()
+        await asyncio.Event().wait()
+
     config = tmp_path / "team.toml"
     scripts: list[str] = []
     async with notebook(scripts=scripts) as url:
@@ -54,9 +72,10 @@ async def test_two_users_two_logins_one_bridge(tmp_path: Path) -> None:
                 refused = await ann.call_tool("abp_connect", {"name": "notes-ann"})
                 error = refused.structured_content["error"]
                 assert error["code"] == "PERMISSION_REQUIRED" and "abp login notes-ann" in error["message"]
-                for user, closing in (("ann", ""), ("bob", "; setTimeout(close, 300)")):
-                    scripts.append(f"CAPABILITIES['note.write']({{ text: 'signed-{user}' }}){closing}")
-                    kept = await signed_in(config, f"notes-{user}", enter=not closing)
+                for user, done in (("ann", press_enter), ("bob", close_the_window)):
+                    scripts.append(f"CAPABILITIES['note.write']({{ text: 'signed-{user}' }})")
+                    monkeypatch.setattr(BrowserContext, "new_page", noted)
+                    kept = await signed_in(config, f"notes-{user}", done)
                     assert kept == tmp_path / f"state/{user}.json" and stat.S_IMODE(kept.stat().st_mode) == 0o600
                     assert f"signed-{user}" in kept.read_text()
                 for client, user in ((ann, "ann"), (bob, "bob")):
