@@ -64,8 +64,11 @@ async def test_no_client_gets_the_value(
     config.write_text('[secrets.CRM]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
     shown: list[object] = []
 
-    async def note(*values: object) -> None:
-        shown.append(values)
+    async def note(message: object) -> None:
+        shown.append(message)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        shown.append((progress, total, message))
 
     store = open_store(tmp_path / "out")
     try:
@@ -74,7 +77,7 @@ async def test_no_client_gets_the_value(
             bridge = Bridge(Options(), store, connect=AppsWithSecrets(config), activity=activity)
             async with Client(bridge.server, mode=era, message_handler=note, logging_callback=note) as client:
                 shown.append(await called(client, "abp_connect", url=URL))
-                answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=note)
+                answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=progressed)
                 shown += [answer, await client.call_tool("abp_log_fail", {"password": NAME})]
                 assert answer.structured_content["data"]["said"] == NAME
                 for artifact in answer.structured_content["artifacts"]:
