@@ -9,12 +9,12 @@ FUZZ := $(VENV)/.fuzz
 MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
-WORKERS ?= 3
+WORKERS ?= 4
 UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check docs bench fuzz mutate lock clean
+.PHONY: help setup demo test again unit check docs bundle image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,9 @@ help:
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make docs    the documentation as a site, in site/"
+	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
+	@echo "make image   a container image with a browser"
+	@echo "make compat  the Pythons, lowest versions and browsers of this machine, tried"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
 	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
@@ -66,10 +69,12 @@ unit: $(READY)
 	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
 		--hypothesis-profile unit --ignore tests/e2e --ignore tests/hosts
 
-# A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
+# A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.
 test: setup check
 	@test "$$(id -u)" != 0 || command -v chromium-headless-shell >/dev/null || \
 		apt-get install -qq -y chromium-headless-shell >/dev/null 2>&1 || true
+	@test "$$(id -u)" != 0 || command -v ffmpeg >/dev/null || \
+		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory again
 	@$(BIN)/python -m coverage combine --quiet
@@ -84,6 +89,20 @@ again:
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site
+
+# For desktop clients of MCP: dist/abp-transports-….mcpb
+bundle: $(READY)
+	@$(BIN)/python -m release.bundle
+
+# With the engine that is there: ENGINE=podman, docker or buildah. dist/ holds the wheel.
+ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
+image: $(READY)
+	@rm -rf dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>&1
+	@$(ENGINE) build --tag abp-transports $(IMAGE_ARGS) --file release/Containerfile .
+
+# docs/compatibility.md
+compat: setup
+	@$(BIN)/python -m tests.support.compatibility
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks

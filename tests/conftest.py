@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.needs import missing, not_run
 from tests.support.object_server import BUCKET, SeaweedFS, environment
+from tests.support.postgres_server import postgres_server
 from transports import MemoryTransport, Session, connect
 from transports.adapters.memory import Handler
 
@@ -89,6 +90,14 @@ def bucket(object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, request: p
     for name, value in environment(object_server.endpoint).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one PostgreSQL server for the processes of the whole run."""
+    base = tmp_path_factory.getbasetemp()
+    with postgres_server(str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)) as url:
+        yield url
 
 
 @pytest.fixture

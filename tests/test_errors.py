@@ -114,7 +114,7 @@ def test_codes_retryability_and_what_a_session_survives_are_stable(name: str) ->
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) == {*tree(), "StoredPart", "first_line", "format_seconds", "no_answer"}
+    assert set(errors.__all__) == {*tree(), "StoredFile", "StoredPart", "first_line", "format_seconds", "no_answer"}
     assert set(CODES) == set(tree())
 
 

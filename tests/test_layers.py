@@ -15,9 +15,11 @@ import transports
 RANKS = {
     "errors": 0,
     "tasks": 0,
+    "telemetry": 3,
     "plugins": 5,
     "binary": 10,
     "protocol": 12,
+    "database": 13,
     "base": 20,
     "artifacts": 30,
     "http": 31,

@@ -17,6 +17,7 @@ import pytest
 
 from tests.site.commands import commands_page
 from tests.site.error_codes import errors_page
+from tests.site.man import PAGE, manual
 from transports.session.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -89,3 +90,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
     assert 'id="transports.Session.call"' in call and ":class:" not in call
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
+
+
+def test_the_manual_page_is_that_of_the_commands() -> None:
+    assert PAGE.read_text(encoding="utf-8") == manual(), "python -m tests.site.man"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session.evidence import Evidence
     from .session.session import Session
 
 #: The module that each public name is loaded from.
@@ -107,6 +108,7 @@ _HOMES = {
         "Event",
         "Retrying",
     ),
+    "session.evidence": ("Evidence",),
     "session.session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -129,6 +131,7 @@ __all__ = [
     "Effect",
     "ElicitationRequest",
     "Event",
+    "Evidence",
     "Features",
     "JSONValue",
     "LocalStore",

@@ -17,6 +17,7 @@ from typing import Literal, Protocol, Self, TypedDict, runtime_checkable
 from .binary import BinaryData, Handle
 from .errors import TransportError
 from .protocol.messages import Message
+from .telemetry import traced
 
 __all__ = [
     "Clip",
@@ -276,7 +277,7 @@ class Transport(ABC):
 
     async def __aenter__(self) -> Self:
         try:
-            await self.open()
+            await traced(self.open(), "abp.open", {"abp.transport": self.name})
         except BaseException:
             await self.aclose()
             raise

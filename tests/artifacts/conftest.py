@@ -5,14 +5,20 @@ from __future__ import annotations
 import itertools
 import subprocess
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
 from tests.support.clock import Clock
 from tests.support.needs import missing
-from transports.artifacts import LocalStore
+from transports.artifacts import LocalStore, open_store
+from transports.artifacts.objects import ObjectStore
+
+#: Opens an object store with an index, or with the address that is given; ``None`` is none.
+OpenIndexed: TypeAlias = Callable[..., ObjectStore]
 
 
 @pytest.fixture
@@ -23,6 +29,40 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(root: Path) -> LocalStore:
     return LocalStore(root)
+
+
+@pytest.fixture
+def memory_bucket(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a bucket in the memory of this process, which costs no server."""
+    obstore = pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
+    kept = obstore.store.MemoryStore()
+    monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (obstore, lambda *_, **__: kept))
+    return f"s3://memory/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.load)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/index.sqlite"
+    return str(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+async def open_indexed(index: str, memory_bucket: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenIndexed]:
+    """Opens the store as another program would; each look at all artifacts looks for what the index lacks."""
+    monkeypatch.setattr("transports.artifacts.objects.indexed._INTERVAL", 0.0)
+    monkeypatch.setattr("transports.artifacts.objects.index._PAUSE", 0.0)
+    stores: list[ObjectStore] = []
+
+    def open_one(at: str | None = index, **options: Any) -> ObjectStore:
+        made = open_store(memory_bucket + (f"?index={at}" if at else ""), **options)
+        assert isinstance(made, ObjectStore)
+        stores.append(made)
+        return made
+
+    yield open_one
+    for one in stores:
+        await one.aclose()
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkey
     class Store:
         retention, scope = Retention.only(ttl_seconds=1), Scope()
 
-        async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
             looked.append(at)
             return []
 

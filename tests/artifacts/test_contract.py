@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ from transports.artifacts import (
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, StoreFull, TooLarge, UsageError
 
 PDF = b"%PDF-1.7\n" + b"x" * 100
-KINDS = ("local", "memory", pytest.param("object", marks=pytest.mark.object_server))
+KINDS = ("local", "memory", "indexed", pytest.param("object", marks=pytest.mark.object_server))
 #: Opens the store of a test, with the options of :func:`open_store`; again and again the same, but for memory.
 Open = Callable[..., ArtifactStore]
 
@@ -43,9 +44,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(kind) or request.getfixturevalue("bucket")
-    return lambda **options: open_store(address, **options)
+async def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
+    address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(kind)
+    if kind == "indexed":
+        address = f"{request.getfixturevalue('memory_bucket')}?index=sqlite://{tmp_path}/index.sqlite"
+    elif kind == "object":
+        address = request.getfixturevalue("bucket")
+    stores: list[ArtifactStore] = []
+
+    def open_one(**options: Any) -> ArtifactStore:
+        stores.append(open_store(address, **options))
+        return stores[-1]
+
+    yield open_one
+    for one in stores:
+        await one.aclose()
 
 
 @pytest.fixture

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.postgres_server import postgres_server, run_url
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of one server for the processes of the whole run."""
-    base = tmp_path_factory.getbasetemp()
-    with postgres_server(str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)) as url:
-        yield url
+from tests.support.postgres_server import run_url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.load)])

@@ -40,7 +40,7 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
 
 
 async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.batch.ledger.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("transports.database.sqlite._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):
         with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -53,7 +53,7 @@ async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: py
 @pytest.mark.load
 async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making an index that is there takes a lock that waits for whatever changes rows."""
-    monkeypatch.setattr("transports.batch.ledger.postgres._STATEMENT_TIMEOUT", 5000)
+    monkeypatch.setattr("transports.database.postgres._STATEMENT_TIMEOUT", 5000)
     async with await filled(run_url(postgres), jobs(2)) as first:
         with psycopg_of(postgres) as db, db.transaction():
             db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.batch.planted import PAGE, Browser, World, until
+from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
 from transports.batch.pool import fleet, leases, slots
@@ -23,6 +24,12 @@ SOCKET = "ws://app.example/abp"
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
+
+
+@pytest.fixture
+def measured() -> Iterator[Measured]:
+    with measuring() as found:
+        yield found
 
 
 def jobs(count: int, capability: str = "work", target: str = PAGE) -> Iterator[Job]:
@@ -223,7 +230,9 @@ async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(wor
 
 
 @pytest.mark.parametrize("reason", ["unresponsive", "memory", "age", "calls"])
-async def test_a_browser_is_replaced(world: World, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browser_is_replaced(
+    world: World, reason: str, monkeypatch: pytest.MonkeyPatch, measured: Measured
+) -> None:
     options: dict[str, dict[str, Any]] = {
         "memory": {"max_memory": 1000},
         "age": {"max_age": 0.2},
@@ -239,6 +248,7 @@ async def test_a_browser_is_replaced(world: World, reason: str, monkeypatch: pyt
         await until(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
         monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
         assert data(await pool.run(next(jobs(1))))["browser"] >= 1
+        assert Counter(one["reason"] for one in measured.labels("abp.browser.restarts")) == pool.stats().recycled
 
 
 async def test_a_successor_serves_before_its_predecessor_drains(world: World) -> None:

@@ -60,12 +60,23 @@ async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch
     assert launched["chromium_sandbox"] is on and "--no-sandbox" not in launched["args"]
 
 
-async def test_a_sandbox_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "said", ["No usable sandbox! Update your kernel", "Failed to move to new namespace: PID namespaces supported"]
+)
+async def test_a_sandbox_that_cannot_be_had_is_named(said: str, tmp_path: Path) -> None:
     fake = tmp_path / "chrome"
-    fake.write_text("#!/bin/sh\necho 'No usable sandbox! Update your kernel' >&2; exit 1\n")
+    fake.write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
     fake.chmod(0o755)
     with pytest.raises(BrowserNotFound, match="has no sandbox here; allow user namespaces"):
         async with Browser(executable=str(fake)):
+            pass
+
+
+async def test_a_driver_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Node.js lacks a library on a slim system, and ends before it says a word to us."""
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
+    with pytest.raises(BrowserNotFound, match=r"driver did not start .*playwright --version"):
+        async with Browser():
             pass
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.e2e.visits import opened, visiting
 from tests.support.gallery import PICTURE, Gallery, tone
@@ -30,6 +32,27 @@ async def test_images_audio_and_video_are_shown_by_their_elements(empty: Gallery
         await page.keyboard.press("Escape")
         dialog = await opened(page, "s.wav")
         await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
+
+
+async def test_a_card_shows_what_is_inside(empty: Gallery, browser: Browser) -> None:
+    page_of_pdf = io.BytesIO()
+    Image.new("RGB", (200, 300), (200, 30, 40)).save(page_of_pdf, "PDF")
+    await empty.upload("page.pdf", "application/pdf", page_of_pdf.getvalue())
+    await empty.upload("broken.pdf", "application/pdf", b"%PDF-1.7 no pages")
+    await empty.upload("tone.wav", "audio/wav", tone())
+    await empty.upload("noise.wav", "audio/wav", b"RIFF but no sound")
+    await empty.upload("table.csv", "text/csv", b"month;tea\njanuary;12\n" + b"x;1\n" * 100)
+    async with visiting(empty, browser) as page:
+
+        def inside(name: str, what: str) -> Locator:
+            return page.locator(".card", has=page.get_by_text(name, exact=True)).locator(f".thumb {what}")
+
+        await expect(inside("page.pdf", "img")).to_have_js_property("naturalWidth", 480)
+        await expect(inside("tone.wav", ".wave > span")).to_have_count(48)
+        await expect(inside("table.csv", "tr")).to_have_count(5)
+        await expect(inside("table.csv", "th").last).to_have_text("tea")
+        for name in ("broken.pdf", "noise.wav"):
+            await expect(inside(name, ".sheet")).to_have_count(1)
 
 
 @pytest.mark.requirement("R2-6.3k")

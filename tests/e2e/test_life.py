@@ -12,11 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.measured import measuring
 from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports.browser.process import runfolder
 from transports.browser.process.runfolder import RunFolder, sweep
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
+from transports.telemetry import BROWSERS
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -106,12 +108,13 @@ async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scrat
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
-    known = {process.pid for process in processes()}
+    known, open_before = {process.pid for process in processes()}, BROWSERS.value()
 
     def started(kind: str) -> list[psutil.Process]:
         return [process for process in processes(kind) if process.pid not in known]
 
     async with AsyncExitStack() as sessions, Browser() as browser:
+        measured = sessions.enter_context(measuring())
 
         async def opened() -> Session:
             return await sessions.enter_async_context(
@@ -134,7 +137,10 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
             for result in await asyncio.gather(*(app.call("file.list") for app in apps)):
                 assert result.artifacts
             assert len(started("driver")) == 1  # a browser forks processes that look like itself for a moment
+        assert measured.labels("abp.browser.restarts") == [{"reason": "restart"}] * 2
+        assert BROWSERS.value() == open_before + 1
         await browser.aclose()
+        assert BROWSERS.value() == open_before
         with pytest.raises(Disconnected, match="connect again") as caught:
             await apps[0].call("file.list")
         assert not caught.value.retryable

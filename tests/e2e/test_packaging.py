@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+import uv
+from mcp import Client, StdioServerParameters
 
+from release.bundle import make_bundle
 from tests.support import packaging
 
 pytestmark = pytest.mark.browser
@@ -26,6 +32,7 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
         *("transports/py.typed", "transports/browser/page/agent.js", "transports/surfaces/cli/selftest.html"),
         *("transports/testing/plugin.py", "transports/testing/conformance/page_probe.js"),
         *("transports/surfaces/cli/new_app/serve.py.txt", "transports/surfaces/cli/new_app/web/app.js"),
+        "transports/surfaces/cli/new_tests/test_app.py.txt",
         *("webapp_fixture/static/index.html", "webapp_fixture/static/breaks.js", "webapp_fixture/capabilities.json"),
     }
     assert needed <= set(names)
@@ -34,8 +41,8 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
         "webapp_fixture",
         "abp_transports",
     }
-    (points,) = [name for name in names if name.endswith("entry_points.txt")]
-    assert points
+    assert [name for name in names if name.endswith("entry_points.txt")]
+    assert [name for name in names if name.endswith("/share/man/man1/abp.1")]
     description = packaging.read(wheel, next(name for name in names if name.endswith("METADATA")))
     assert "# abp-transports" in description and not re.search(r"\]\((?!https://)|src=\"", description)
     with tarfile.open(sdist) as archive:
@@ -65,3 +72,36 @@ def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
         binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}
     )
     assert '"self_test":{"ok":true' in said and '"mcp":{"distribution":"mcp","version":null}' in said
+
+
+def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -> None:
+    said = packaging.run(
+        uv.find_uv_bin(), "tool", "run", "--quiet", "--from", published[0], "abp-transports", "--version"
+    )
+    assert said.startswith("abp 0.")
+
+
+async def test_the_bundle_starts_as_its_manifest_says(published: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    with zipfile.ZipFile(make_bundle(published[0], tmp_path)) as bundle:
+        bundle.extractall(folder)
+    server = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["server"]["mcp_config"]
+    assert server["command"] == "uv" and server["env"] == {"ABP_OUTPUT_DIR": "${user_config.folder}"}
+    parameters = StdioServerParameters(
+        command=uv.find_uv_bin(),
+        args=[arg.replace("${__dirname}", str(folder)) for arg in server["args"]],
+        env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "files")},  # uv's own settings among them
+    )
+    async with Client(parameters) as client:
+        tools = {tool.name for tool in (await client.list_tools()).tools}
+    assert {"abp_connect", "abp_call"} <= tools
+
+
+def test_the_registry_entry_is_of_this_version_and_of_this_readme() -> None:
+    entry = json.loads((packaging.ROOT / "release" / "server.json").read_text(encoding="utf-8"))
+    (package,) = entry["packages"]
+    version = packaging.project()["version"]
+    assert entry["version"] == package["version"] == version and package["identifier"] == packaging.project()["name"]
+    assert package["runtimeArguments"][0]["value"].endswith(f"=={version}") and len(entry["description"]) <= 100
+    readme = (packaging.ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"mcp-name: (\S+)", readme) == [entry["name"]]

@@ -14,9 +14,11 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Page, ViewportSize
 
-from tests.support.gallery import PICTURE, Gallery, open_gallery
+from tests.support.gallery import PICTURE, Gallery, open_gallery, tone
 from tests.support.mcp_servers import target
-from transports import Browser
+from tests.support.secret_page import CANARY, secret_page
+from tests.support.video import placed_ffmpeg
+from transports import Browser, Evidence
 from webapp_fixture import serve
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -32,6 +34,7 @@ WIDE, TALL, NARROW = (
     ViewportSize(width=1280, height=960),
     ViewportSize(width=360, height=740),
 )
+EVIDENCE, TALL_PHONE = ViewportSize(width=1280, height=1200), ViewportSize(width=360, height=1100)
 #: Waits for the images that can be seen; others may never be loaded.
 DECODED = """Promise.all([...document.images].filter(image => {
   const box = image.getBoundingClientRect();
@@ -64,6 +67,7 @@ async def work(gallery: Gallery) -> None:
     await gallery.call("data.csv", rows=[{"region": name, "sum": 12 * at} for at, name in enumerate("NESW", 1)])
     await gallery.call("archive.gzip", text=NOTES * 40)
     await gallery.call("export.pages", count=2)
+    await gallery.upload("tone.wav", "audio/wav", tone())
     await gallery.start("job.run", {"steps": 60, "delay": 200, "label": "long job"})
 
 
@@ -82,7 +86,7 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await page.get_by_role("link", name="Artifacts").click()
     await page.evaluate(DECODED)
     await save("grid")
-    await page.locator(".card", has=page.locator(".sheet", has_text="PDF")).first.click()
+    await page.locator(".card", has=page.locator("[data-kind=pdf]")).first.click()
     await page.locator("dialog iframe").wait_for()
     await asyncio.sleep(3)  # the viewer says to nobody that it is done
     await save("pdf")
@@ -114,11 +118,34 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await save("resources")
 
 
+async def evidence(page: Page, gallery: Gallery, url: str, save: Any) -> None:
+    """A call that failed, with what was recorded of it unfolded."""
+    choice = Evidence(trace=True, video=True, har=True, console=True, screenshot=True)
+    gallery.app = (await gallery.served.apps.connect(url, {"evidence": choice})).key
+    failed = await gallery.call("sign.in", password=CANARY)
+    await page.set_viewport_size(EVIDENCE if (page.viewport_size or WIDE)["width"] > 500 else TALL_PHONE)
+    await page.goto(f"{gallery.url}#call={failed['id']}")
+    section = page.get_by_role("region", name="Evidence of this call")
+    await section.locator("img").wait_for()
+    for kind in ("screenshot", "video", "console", "har", "trace"):
+        if kind != "screenshot":
+            await section.locator(f"[data-evidence={kind}] > summary").click()
+    await section.locator(".requests").wait_for()
+    await section.locator("video").evaluate("(video) => { video.currentTime = 0.4; }")
+    await section.locator("[data-evidence=screenshot] > summary").click()  # the video shows the same
+    await section.evaluate("node => scrollTo(0, node.getBoundingClientRect().top + scrollY - 220)")
+    await page.mouse.move(0, 0)
+    await asyncio.sleep(1)
+    await save("evidence")
+
+
 async def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-gallery-")))
+        stack.enter_context(placed_ffmpeg(store / "registry"))
         browser = await stack.enter_async_context(Browser())
+        secret = await stack.enter_async_context(secret_page())
         fixture = await stack.enter_async_context(serve())
         for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", NARROW)):
             gallery = await stack.enter_async_context(open_gallery(store / scheme, browser, fixture))
@@ -139,6 +166,7 @@ async def main(folder: Path) -> None:
                 print(f"{path.stat().st_size:>8,}  {path}")
 
             await pictures(page, gallery, save)
+            await evidence(page, gallery, secret, save)
             await context.close()
 
 

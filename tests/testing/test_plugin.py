@@ -43,16 +43,19 @@ SHOW_OPTIONS = """
             patched.setattr(transports.sync, "Browser", taking)
             yield seen
 """
+EVIDENCE = "--abp-evidence=trace=on-failure,har"
 USED = """
     import pytest
 
     def test_it(shown, abp_app):
         browser, app = shown
         assert browser == {"slow_mo": 250.0, "headless": False}
-        assert app.pop("browser") and app == {"transport": "auto", "timeout": 7.5}
+        assert app.pop("browser") and app.pop("evidence").kinds(failed=False) == {"har"}
+        assert app == {"transport": "auto", "timeout": 7.5}
 
     @pytest.mark.abp("http://127.0.0.1:1/", timeout=3, profile="mine")
     def test_marker(shown, abp_app):
+        assert shown[-1].pop("evidence").kinds() == {"trace", "har"}
         assert shown[-1] == {"transport": "auto", "timeout": 3, "profile": "mine", "headless": False}
 """
 
@@ -60,9 +63,9 @@ USED = """
 @pytest.mark.parametrize(
     ("ini", "args"),
     [
-        ("", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed")),
-        ("abp_timeout = 7.5\nabp_slowmo = 250\nabp_headed = true\n", ()),
-        ("abp_timeout = 1\nabp_slowmo = 1\n", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed")),
+        ("", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed", EVIDENCE)),
+        (f"abp_timeout = 7.5\nabp_slowmo = 250\nabp_headed = true\nabp_{EVIDENCE[6:]}\n", ()),
+        ("abp_timeout = 1\nabp_slowmo = 1\n", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed", EVIDENCE)),
     ],
 )
 def test_timeout_headed_and_slowmo_are_options_and_ini_keys(

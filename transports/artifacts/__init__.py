@@ -7,7 +7,7 @@
   describing it.
 * :mod:`.retention`, :mod:`.eviction`, :mod:`.sweeping` — how long artifacts are kept; :mod:`.audit` — who did what
   with them.
-* :mod:`.versions`, :mod:`.search` — finding them by name and by their text.
+* :mod:`.query`, :mod:`.versions`, :mod:`.search` — finding them by what is known of them, by name, by their text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_sto
 from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
-from .ref import ArtifactRef, CheckReport, Problem, Scope
+from .query import Page, Query, find
+from .ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
+from .reindexing import reindex
 from .retention import Removal, Retention
 from .search import search
 from .staged import Staged
@@ -45,16 +47,21 @@ __all__ = [
     "LocalStore",
     "MemoryStore",
     "NoneStore",
+    "Page",
     "Problem",
     "PutOptions",
+    "Query",
+    "ReindexReport",
     "Removal",
     "Retention",
     "Scope",
     "Staged",
     "StoreForHost",
     "discover_store",
+    "find",
     "is_named",
     "open_store",
+    "reindex",
     "search",
     "sweeping",
     "versions",
@@ -76,7 +83,8 @@ def open_store(
     """Return the store at an address.
 
     ``url`` is ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``, ``s3://bucket/prefix``
-    (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
+    (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``. A bucket may have an index for large stores:
+    ``s3://bucket/prefix?index=postgresql://host/database``, or ``?index=sqlite:///file``.
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
     ``audit`` is a file for the audit log; ``search_index`` keeps an index of texts in a folder, for :func:`search`, and
@@ -91,9 +99,11 @@ def open_store(
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
+        from .objects.index_address import split_index
         from .objects.store import ObjectStore  # needs an extra
 
-        return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
+        bucket, index = split_index(url)
+        return ObjectStore(_bucket(bucket), max_bytes=max_bytes, retention=retention, audit=log, index=index)
     return LocalStore(
         _folder(url),
         max_bytes=max_bytes,

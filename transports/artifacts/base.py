@@ -20,6 +20,7 @@ from .content import PutOptions, encode_text
 from .eviction import Evictor
 from .files import PIECE, ExportFile, read_pieces, write_out
 from .metadata import not_found
+from .query import Page, Query, page_of
 from .reading import check_all, stream
 from .ref import ArtifactRef, CheckReport, Scope
 from .retention import Entry, Removal, Retention
@@ -37,7 +38,6 @@ class ArtifactStore(ABC):
 
     The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (docs/requirements.md R2-5.3),
     followed by digits of its scope if it has one. The same content in one namespace and scope is one artifact.
-
     Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
     """
 
@@ -45,11 +45,7 @@ class ArtifactStore(ABC):
     url: str
 
     def __init__(
-        self,
-        *,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        retention: Retention | None = None,
-        audit: AuditLog | None = None,
+        self, *, max_bytes: int = DEFAULT_MAX_BYTES, retention: Retention | None = None, audit: AuditLog | None = None
     ) -> None:
         """``max_bytes`` is the largest artifact in bytes (the retention may allow less). Without ``retention``
         everything is kept; without ``audit`` nothing is logged."""
@@ -149,11 +145,7 @@ class ArtifactStore(ABC):
 
     async def list(self) -> list[ArtifactRef]:
         """Return all artifacts of this view, oldest first."""
-        refs = list_(await self._list(self.scope))
-        if self.retention and self.retention.ttl_seconds is not None:
-            expired = self._evictor.expired(self.retention, await self._entries(self.scope))
-            refs = [ref for ref in refs if ref.id not in expired]
-        return refs
+        return await self._evictor.without_expired(self, list_(await self._list(self.scope)))
 
     def open(
         self, artifact_id: str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
@@ -294,6 +286,14 @@ class ArtifactStore(ABC):
     @abstractmethod
     async def _touch(self, artifact_id: str) -> None:
         """Remember that an artifact was used now."""
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        """Return at least what ``policy`` may remove of what ``scope`` covers, and all of a session or trace of it."""
+        return await self._entries(scope)
+
+    async def _find(self, query: Query) -> Page:
+        """Return a page of what the view sees."""
+        return page_of(query, await self.list())
 
     async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
         """Remove content that no metadata names."""

@@ -35,6 +35,7 @@ __all__ = [
     "measure_file",
     "nothing_written",
     "read_more",
+    "readable_copy",
     "too_large",
 ]
 
@@ -189,7 +190,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     verify_size(size, meter.size)
     declared, sniffed = normalise_mime(options.get("mime_type")), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
-    notes = _json_copy(options.get("meta"))
+    notes = readable_copy(options.get("meta"))
     now = time.time() if now is None else now
     notes |= {
         "created": iso_utc(now),
@@ -211,7 +212,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     return Description(cleaned, chosen, name, suggested, notes, options.get("durability", "disk"))
 
 
-def _json_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
+def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
     """Return ``meta`` as a model may read it, without credentials and content."""
     if not meta:
         return {}

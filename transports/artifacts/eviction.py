@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
+from ..errors import StoreUnavailable
 from .clock import Ages, now
-from .ref import Scope
+from .ref import ArtifactRef, Scope
 from .retention import Entry, Incoming, Removal, Retention
 
 __all__ = ["Evictable", "Evictor"]
@@ -28,6 +30,9 @@ class Evictable(Protocol):
 
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
         """Return what ``scope`` covers."""
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        """Return at least what ``policy`` may remove of what ``scope`` covers."""
 
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not when it was stored last."""
@@ -52,6 +57,14 @@ class Evictor:
         """Return the ids of those that are past their time."""
         return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
 
+    async def without_expired(self, store: Evictable, refs: list[ArtifactRef]) -> list[ArtifactRef]:
+        """Return those of a view's artifacts that are not past their time."""
+        policy = store.retention
+        if policy is None or policy.ttl_seconds is None:
+            return refs
+        expired = self.expired(policy, await store._candidates(store.scope, policy.expiry))
+        return [ref for ref in refs if ref.id not in expired]
+
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
         """Return what :meth:`.Retention.plan` says, by the ages of the artifacts."""
         at = now()
@@ -69,10 +82,11 @@ class Evictor:
             return
         if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
             self._last_search = time.monotonic()
-            entries = await store._entries(Scope())
-            expired = self.expired(policy, entries) - {key}
-            plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
-            await self._evict(store, plan, entries)
+            with suppress(StoreUnavailable):  # the next put looks again
+                entries = await store._candidates(Scope(), policy.expiry)
+                expired = self.expired(policy, entries) - {key}
+                plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
+                await self._evict(store, plan, entries)
         if store.scope.session or store.scope.trace:
             around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             incoming = Incoming(key, size, store.scope)
@@ -83,7 +97,7 @@ class Evictor:
         """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
         if store.retention is None:
             return []
-        entries = await store._entries(store.scope)
+        entries = await store._candidates(store.scope, store.retention)
         plan = self._plan(store.retention, entries)
         return plan if dry_run else await self._evict(store, plan, entries)
 

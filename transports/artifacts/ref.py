@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .files import ExportFile, copy_out
 
-__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "Scope"]
+__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "ReindexReport", "Scope"]
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -156,3 +156,17 @@ class CheckReport:
     def as_dict(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return asdict(self) | {"problems": [asdict(problem) for problem in self.problems]}
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexReport:
+    """The result of comparing an index with its store: how many artifacts there are, the ids whose rows were corrected
+    (none where the index was new), and the ids whose metadata cannot be read."""
+
+    artifacts: int
+    corrected: tuple[str, ...]
+    unreadable: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return asdict(self)

@@ -103,6 +103,11 @@ class Retention:
         )
         return replace(unlimited, **limits)
 
+    @property
+    def expiry(self) -> Retention:
+        """The time to live alone, without the other limits."""
+        return self.only(ttl_seconds=self.ttl_seconds, keep_unscoped=self.keep_unscoped)
+
     def expired(self, stored: float, now: float, scope: Scope) -> bool:
         """Return whether an artifact of ``scope`` is past its time. The times are seconds since 1970."""
         if self.ttl_seconds is None or (self.keep_unscoped and not scope):
@@ -116,12 +121,12 @@ class Retention:
             exception = ", unless it has no owner" if self.keep_unscoped else ""
             parts.append(f"removed {format_duration(self.ttl_seconds)} after it was stored{exception}")
         if self.cleanup_strategy != "none":
-            levels = [level for level in ("trace", "session") if any(self._limits(level))]
+            levels = [level for level in ("trace", "session") if any(self.limits(level))]
             parts += [f"removed earlier where its {level} is over a limit" for level in levels]
         return "; ".join(parts) or "kept until it is deleted"
 
-    def _limits(self, level: str) -> tuple[int | None, int | None]:
-        """The most bytes and artifacts of a level."""
+    def limits(self, level: str) -> tuple[int | None, int | None]:
+        """Return the most bytes and artifacts of a level, which is ``session`` or ``trace``."""
         if level == "trace":
             return self.max_trace_bytes, self.max_artifacts_per_trace
         return self.max_session_bytes, self.max_artifacts_per_session
@@ -140,7 +145,7 @@ class Retention:
             else:
                 kept.append(entry)
         for level in ("trace", "session"):
-            evicted = self._over(kept, level, *self._limits(level), incoming)
+            evicted = self._over(kept, level, *self.limits(level), incoming)
             out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             kept = [entry for entry in kept if entry not in evicted]
         return out

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, Unpack
 
 from ..errors import ABPError, UsageError
+from ..telemetry import ARTIFACT_BYTES, record, span
 from .content import Description, Meter, PutOptions, describe
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
@@ -103,15 +104,18 @@ class StagedFile(Staged):
         self._check()
         store = self._store
         try:
-            meter = await self._measure(options.get("size"))
-            description = describe(meter, **options)
+            with span("abp.verify", {}):
+                meter = await self._measure(options.get("size"))
+                description = describe(meter, **options)
             if store.retention:
                 await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
-            ref = await self._publish(meter, description)
+            with span("abp.commit", {"abp.artifact.size": meter.size}):
+                ref = await self._publish(meter, description)
         except ABPError as error:
             self.refuse(error)
             raise
         self._committed = True
+        record(ARTIFACT_BYTES, ref.size_bytes)
         store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
         return ref
 

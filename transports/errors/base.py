@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
-__all__ = ["ABPError", "CapabilityError", "PersonRequired", "StoredPart", "UsageError", "first_line", "format_seconds"]
+__all__ = [
+    "ABPError",
+    "CapabilityError",
+    "PersonRequired",
+    "StoredFile",
+    "StoredPart",
+    "UsageError",
+    "first_line",
+    "format_seconds",
+]
+
+
+class StoredFile(Protocol):
+    """A stored file: a :class:`transports.ArtifactRef`, seen from below."""
+
+    @property
+    def id(self) -> str:
+        """The artifact's id."""
+
+    @property
+    def uri(self) -> str:
+        """Its address, ``artifact://ID``."""
+
+    @property
+    def path(self) -> Path | None:
+        """The readable file on this machine, or ``None`` if the store has none."""
+
+    @property
+    def mime_type(self) -> str:
+        """Its MIME type."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size in bytes."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the reference as JSON values."""
 
 
 class StoredPart(Protocol):
@@ -32,7 +69,8 @@ class ABPError(Exception):
     ``retryable`` says whether the same call may succeed later; ``retry_after`` is how long to wait before, in seconds,
     or ``None`` if nobody said. ``alternatives`` are names of capabilities that the app offers instead. ``details``
     holds JSON values only. ``result`` is set where part of an answer was stored before the error: what it lists is
-    safe in the store. As text, such as in the last line of a traceback, an error is its message and its code:
+    safe in the store. ``evidence`` has what was recorded of the call, by its kind (docs/evidence.md). As text, such as
+    in the last line of a traceback, an error is its message and its code:
     ``export.pdf: the paper is out [OPERATION_FAILED]``.
     """
 
@@ -60,6 +98,7 @@ class ABPError(Exception):
         self.alternatives = tuple(alternatives)
         self.details: dict[str, object] = dict(details or {})
         self.result: StoredPart | None = None
+        self.evidence: Mapping[str, StoredFile] = {}
 
     def __str__(self) -> str:
         first, newline, rest = self.message.partition("\n")
@@ -73,7 +112,7 @@ class ABPError(Exception):
 
     def as_dict(self) -> dict[str, object]:
         """Return the error as JSON values: ``code``, ``message``, ``retryable``, and ``retry_after`` (seconds),
-        ``alternatives`` and ``details`` where there are any."""
+        ``alternatives``, ``details`` and ``evidence`` where there are any."""
         out: dict[str, object] = {"code": self.code, "message": self.message, "retryable": self.retryable}
         if self.retry_after is not None:
             out["retry_after"] = self.retry_after
@@ -81,6 +120,8 @@ class ABPError(Exception):
             out["alternatives"] = list(self.alternatives)
         if self.details:
             out["details"] = dict(self.details)
+        if self.evidence:
+            out["evidence"] = [{"kind": kind, **file.as_dict()} for kind, file in self.evidence.items()]
         return out
 
 

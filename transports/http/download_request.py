@@ -88,6 +88,7 @@ class DownloadRequest:
     clock: Callable[[], float]
     on_progress: Callable[[int, int | None], None] | None
     resolver: AbstractResolver | None
+    propagate: bool = False
 
     def seconds_past_expiry(self) -> float | None:
         """Return how many seconds ago the URL expired, or ``None`` if it has not."""

@@ -44,6 +44,7 @@ async def download(
     clock: Callable[[], float] = time.time,
     on_progress: Callable[[int, int | None], None] | None = None,
     resolver: AbstractResolver | None = None,
+    propagate: bool = False,
 ) -> Fetched:
     """Download ``reference`` into ``staged``, which is neither committed nor removed here.
 
@@ -53,7 +54,8 @@ async def download(
     be public unless ``allow_private``, or unless it is that of the app's own origin: ``server_address``, the numeric
     address and the port at which the app was reached, or the host of ``base_url`` itself if that is numeric or
     ``localhost``. ``clock`` gives Unix seconds, for ``expires_at``. ``on_progress`` gets the bytes so far and the
-    expected total or ``None``; after a restart it counts from zero again.
+    expected total or ``None``; after a restart it counts from zero again. With ``propagate``, requests to the app's own
+    origin carry ``traceparent``.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
     from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
@@ -89,6 +91,7 @@ async def download(
         clock=clock,
         on_progress=on_progress,
         resolver=resolver,
+        propagate=propagate,
     )
     if (late := request.seconds_past_expiry()) is not None:
         raise url_expired(start.display_url, late)

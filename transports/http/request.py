@@ -9,9 +9,11 @@ from typing import NoReturn
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDict
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
+from ..telemetry import Attributes, annotate, propagation_headers, span
 from .addresses import AddressGuard
 from .download_request import RetryRequest
 from .headers import content_coding, one_line
@@ -33,14 +35,37 @@ async def get(
     guard: AddressGuard,
     stall_timeout: float,
     resolver: AbstractResolver | None,
+    propagate: bool = False,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
 
     The connection is never shared or reused, so that each one passes ``guard``. It is closed at the end of the block,
-    also on cancellation. ``stall_timeout`` in seconds is for connecting, and for each time without a byte. Raises
-    :class:`~.download_request.RetryRequest` or :class:`~transports.errors.DownloadFailed`.
+    also on cancellation. ``stall_timeout`` in seconds is for connecting, and for each time without a byte. With
+    ``propagate`` the request carries ``traceparent``. Raises :class:`~.download_request.RetryRequest` or
+    :class:`~transports.errors.DownloadFailed`.
     """
-    async with aiohttp.ClientSession(
+    #: Never the URL, whose path and query may hold secrets.
+    where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
+    with span("GET", where, "client"):
+        async with _session(guard, resolver, stall_timeout) as session:
+            failure: Exception | None = None
+            try:
+                sent = CIMultiDict(headers)
+                sent.update(propagation_headers() if propagate else {})
+                response = await session.get(url, headers=sent, allow_redirects=False)
+            except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
+                failure = error
+            if failure is not None:  # outside `except`: aiohttp's errors quote the URL with its query, and are chained
+                _raise_no_answer(failure, guard, display_url, stall_timeout)
+            annotate({"http.response.status_code": response.status})
+            try:
+                yield response
+            finally:
+                response.close()
+
+
+def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeout: float) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             resolver=resolver or aiohttp.ThreadedResolver(),
             use_dns_cache=False,
@@ -52,18 +77,7 @@ async def get(
         trust_env=False,
         read_bufsize=_BUFFER,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=stall_timeout, sock_read=stall_timeout),
-    ) as session:
-        failure: Exception | None = None
-        try:
-            response = await session.get(url, headers=headers, allow_redirects=False)
-        except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
-            failure = error
-        if failure is not None:  # outside `except`: aiohttp's errors quote the URL with its query, and would be chained
-            _raise_no_answer(failure, guard, display_url, stall_timeout)
-        try:
-            yield response
-        finally:
-            response.close()
+    )
 
 
 def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:

@@ -74,6 +74,7 @@ class Transfer:
                 guard=self._guard(target),
                 stall_timeout=self.request.stall_timeout,
                 resolver=self.request.resolver,
+                propagate=self.request.propagate and target.origin == self.request.own_origin,
             ) as response:
                 if response.status not in REDIRECTS:
                     return await self._answer(response, target.display_url, bool(conditions))

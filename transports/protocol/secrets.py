@@ -142,6 +142,10 @@ class KnownSecrets:
             case _:
                 return node
 
+    def are_in(self, content: bytes) -> bool:
+        """Whether a value stands in these bytes."""
+        return any(spelling.encode("utf-8", "surrogatepass") in content for spelling, _ in self._spellings)
+
     def mask(self, content: bytes) -> bytes:
         """Return the bytes of a file with asterisks in the place of values, if it is a text of at most
         :data:`MAX_MASKED_BYTES`; else as they are. The length stays, so that a size that was declared still holds."""

@@ -32,13 +32,15 @@ class Fetcher:
 
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
-    from private addresses other than the one at which the app was reached.
+    from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
+    own origin carry ``traceparent``.
     """
 
     transport: Transport | None = None
     timeout: float = 300.0
     limit: int = 1 << 30
     allow_private: bool = False
+    propagate: bool = False
 
     async def into(
         self, staged: Staged, binary: BinaryData, on_download: Callable[[int, int | None], None] | None = None
@@ -98,6 +100,7 @@ class Fetcher:
             server_address=self.transport.server_address if self.transport else None,
             cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
             allow_private=self.allow_private,
+            propagate=self.propagate,
             on_progress=on_download,
         )
         if isinstance(self.transport, Downloads):

@@ -68,6 +68,8 @@ class Result:
     limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
     #: Keys of ``artifacts`` whose references stand in ``data``.
     inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+    #: What was recorded of the call, by its kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
+    evidence: Mapping[str, ArtifactRef] = field(default_factory=dict, repr=False)
     #: The id of the call; ``""`` outside a session.
     call: str = field(default="", repr=False)
     #: Gets an event when what an agent reads is cut, in the thread that reads it. It is not pickled.
@@ -117,6 +119,8 @@ class Result:
         }
         if self.effects:
             document["effects"] = [effect.as_dict() for effect in self.effects]
+        if self.evidence:
+            document["evidence"] = [{"kind": kind, **ref.as_dict()} for kind, ref in self.evidence.items()]
         return document
 
     def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:

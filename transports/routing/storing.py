@@ -11,6 +11,7 @@ from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
 from ..protocol.secrets import KNOWN_SECRETS
 from ..protocol.strict_json import JSONValue
+from ..telemetry import span
 from .fetch import Fetcher, OnDownload
 from .masking import masked
 from .policy import RoutingPolicy, Step
@@ -100,7 +101,8 @@ class Storing:
         try:
             async with self._store.stage() as stage:
                 staged = masked(stage)
-                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
+                with span("abp.transfer", {}):
+                    known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(**_options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -29,10 +29,13 @@ from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
+from ..telemetry import OTHER, is_observing, observed_call, traced
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
+from .handshake import Handshake
 from .timeouts import seconds_left
+from .traced_params import annotate_params
 
 __all__ = ["Calls"]
 
@@ -42,8 +45,12 @@ logger = logging.getLogger("transports")
 _CANCEL_TIMEOUT = 1.0
 #: Seconds of those that the end of the session leaves to it.
 _CANCEL_TIMEOUT_AT_CLOSE = 0.1
+#: Seconds that sending ``shutdown`` may take.
+_SHUTDOWN_TIMEOUT = 1.0
 #: Attempts of one call at most.
 _MAX_ATTEMPTS = 4
+#: Calls of the kit's own on a page, beside an app's capabilities.
+_PAGE_TOOLS = ("render_to_pdf", "screenshot")
 #: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
 _SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 #: Codes that say that the app refused before it ran anything. After any other error the call may have run.
@@ -53,7 +60,7 @@ _NOT_RUN = _SESSION_LOST | {"RATE_LIMITED"}
 class Calls:
     """The calls of one session.
 
-    They wait while ``connection`` is not ready. ``initialize`` repeats the handshake within a number of seconds.
+    They wait while ``connection`` is not ready. With ``trace_params`` their spans have the parameters.
     """
 
     def __init__(
@@ -61,13 +68,15 @@ class Calls:
         transport: Transport,
         events: EventDispatcher,
         connection: Connection,
-        initialize: Callable[[float], Awaitable[None]],
+        handshake: Handshake,
+        trace_params: bool = False,
     ) -> None:
         self._connection = connection
         self._ready = connection.ready
         self._transport = transport
         self._events = events
-        self._initialize = initialize
+        self._handshake = handshake
+        self._trace_params = trace_params
         self._initializing = asyncio.Lock()
         self._handshakes = 0
         self._cancellations: set[asyncio.Task[None]] = set()
@@ -77,6 +86,12 @@ class Calls:
         if self._cancellations:
             await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
             await cancel_and_wait(self._cancellations)
+
+    async def shutdown(self) -> None:
+        """Tell the app that the session is over, within a second. Never raises."""
+        with contextlib.suppress(ABPError, TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
+                await self._transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     async def with_events(
         self, call: str, capability: str, work: Awaitable[Result], on_progress: OnProgress | None = None
@@ -91,6 +106,10 @@ class Calls:
         if events.has_listeners:
             events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
+        if is_observing():
+            known = capability in self._handshake.capabilities or capability in _PAGE_TOOLS
+            name = capability if known else OTHER  # it may be anything that a caller wrote
+            work = observed_call(work, call, name, self._transport.name)
         try:
             result = await work
             if refused := events.take_refused(call):
@@ -131,6 +150,8 @@ class Calls:
         :meth:`Session.call <transports.session.session.Session.call>` does.
         """
         deadline, seconds = time.monotonic() + timeout, timeout
+        if self._trace_params:
+            annotate_params(payload, content)
         for attempt in count(1):
             handshakes = self._handshakes
             try:
@@ -175,7 +196,7 @@ class Calls:
         """Repeat the handshake, unless another call has done so since there were ``handshakes`` of them."""
         async with self._initializing:
             if self._handshakes == handshakes:
-                await self._initialize(seconds_left(deadline))
+                await self._handshake.initialize(seconds_left(deadline))
                 self._handshakes += 1
 
     async def _wait_until_ready(self, capability: str, deadline: float, timeout: float) -> None:
@@ -209,7 +230,8 @@ class Calls:
         message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
         self._events.begin_attempt(attempt, call, on_progress)
         try:
-            return await self._transport.request(message, timeout=seconds)
+            sending = self._transport.request(message, timeout=seconds)
+            return await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
         except CallTimeout as error:
             await self._cancel_in_app(attempt, "timeout")
             if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time
@@ -241,7 +263,9 @@ def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> A
         return error
     if isinstance(error, CapabilityError):
         message = f"{capability}: {refused[0]}; then the app said: {error.message.removeprefix(f'{capability}: ')}"
-        return UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+        explained = UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+        explained.evidence = error.evidence
+        return explained
     error.message = f"{error.message}; {refused[0]}"
     error.args = (error.message,)
     return error

@@ -10,6 +10,7 @@ from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from ..telemetry import use_global_providers
 from .config_file import ConfigFile, read_config, routing_of
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
 from .named_apps import NamedApp, find_app, secrets_for
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..adapters.recording import Recording
     from ..browser.process.launch import Browser
     from ..browser.source import StorageState
+    from .evidence import Evidence
 
 __all__ = ["connect"]
 
@@ -55,6 +57,7 @@ def connect(
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
     config: str | Path | None = None,
+    evidence: Evidence | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
@@ -90,7 +93,8 @@ def connect(
     (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
     name. ``config`` is another settings file. ``record`` is a file that the conversation is written to, without
-    secrets, or a :class:`~transports.Recording` that names more of those.
+    secrets, or a :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call
+    besides its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
 
     Where the settings file has secrets (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions
     becomes their value when it is sent, and the value becomes that text again in whatever comes back. The user of a
@@ -102,6 +106,7 @@ def connect(
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.plugins`).
     """
     settings = Settings.load()
+    use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
     user = store.scope.user if isinstance(store, ArtifactStore) else None
     app = find_app(file, target, user)
@@ -152,6 +157,7 @@ def connect(
         routing=_routing(routing, file),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
+        evidence=evidence,
     )
 
 

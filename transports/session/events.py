@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
-from ..errors import ABPError, UsageError
+from ..errors import ABPError, StoredFile, UsageError
 from ..protocol.capabilities import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..routing import CustomEvent, ObservationClamped, Result
@@ -25,6 +26,7 @@ __all__ = [
     "Event",
     "EventStream",
     "EventStreams",
+    "Listener",
     "Retrying",
 ]
 
@@ -76,6 +78,12 @@ class CallFinished:
         result = self.result or (self.error.result if self.error else None)
         return tuple(result.artifacts.values()) if isinstance(result, Result) else ()
 
+    @property
+    def evidence(self) -> Mapping[str, StoredFile]:
+        """What was recorded of the call, by its kind (docs/evidence.md)."""
+        ended = self.result or self.error
+        return ended.evidence if ended else {}
+
 
 if TYPE_CHECKING:
     #: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
@@ -109,11 +117,21 @@ def __getattr__(name: str) -> object:
     return made
 
 
+class Listener(Protocol):
+    """A receiver of a session's events."""
+
+    def add(self, event: Event) -> None:
+        """Take one event, without waiting."""
+
+    def wake(self) -> None:
+        """The session has closed, or there is a new event."""
+
+
 class EventStreams:
     """The open event streams of one session. Each gets every event in order; a slow one delays nobody."""
 
     def __init__(self) -> None:
-        self.open: list[EventStream] = []
+        self.open: list[Listener] = []
         self.closed = False
 
     def emit(self, event: Event) -> None:

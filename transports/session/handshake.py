@@ -17,6 +17,7 @@ from ..protocol.messages import Message
 from ..protocol.schema import check_params, unnamed_params
 from ..protocol.secrets import placeholder_paths
 from ..tasks import cancel_and_wait
+from ..telemetry import traced
 
 if TYPE_CHECKING:
     from ..http import Discovery
@@ -66,7 +67,8 @@ class Handshake:
         from ..protocol.payloads import Answer, Initialized
 
         params = initialize_params(capabilities=self._requested)
-        reply = await self._transport.request(Message("initialize", params), timeout=timeout)
+        greeting = self._transport.request(Message("initialize", params), timeout=timeout)
+        reply = await traced(greeting, "abp.initialize", {"abp.transport": self._transport.name}, "client")
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
             parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")

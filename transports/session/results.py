@@ -36,7 +36,8 @@ class Results:
         app_id: Callable[[], str],
     ) -> None:
         self._transport = transport
-        self._store = store
+        #: The store that results go to.
+        self.store = store
         self._settings = settings
         self._app_id = app_id
         #: Gets the events of the routing, in any thread.
@@ -58,10 +59,11 @@ class Results:
         self._fetcher = Fetcher(
             self._transport,
             timeout=self._settings.download_timeout / 1000,
-            limit=self._store.max_bytes,
+            limit=self.store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
+            propagate=self._settings.trace_downloads,
         )
-        self._router = self._new_router(self._store)
+        self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
         return Router(
@@ -75,9 +77,9 @@ class Results:
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
         result = await self._router_of(call).route(
-            data, capability=capability, source=self._source(call), transport=self._transport.name, started=started
+            data, capability=capability, source=self.source(call), transport=self._transport.name, started=started
         )
-        return await self._with_evictions(result) if self._store.retention else result
+        return await self._with_evictions(result) if self.store.retention else result
 
     async def from_answer(
         self,
@@ -101,34 +103,35 @@ class Results:
             capability=capability,
             outputs=reply.outputs,
             effects=reply.effects,
-            source=self._source(call),
+            source=self.source(call),
             warnings=[*warnings, *reply.warnings],
             schema=declared.output_schema if declared else None,
             transport=self._transport.name,
             started=started,
             on_download=on_download,
         )
-        return await self._with_evictions(result) if self._store.retention else result
+        return await self._with_evictions(result) if self.store.retention else result
 
     def _router_of(self, call: str) -> Router:
         """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
         unless the store's owner has chosen one."""
-        if not self._store.retention or self._store.scope.trace:
+        if not self.store.retention or self.store.scope.trace:
             return self._router
         fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
-        view = self._store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
+        view = self.store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
         return self._new_router(view)
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""
         if len(result.artifacts) < 2:
             return result
-        gone = [field for field, ref in result.artifacts.items() if not await self._store.exists(ref.id)]
+        gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
         if not gone:
             return result
         named = ", ".join(gone[:_MAX_NAMED]) + (f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else "")
         warning = f"the answer is over the limits of the retention; removed again: {named}"
         return replace(result, warnings=(*result.warnings, warning))
 
-    def _source(self, call: str) -> dict[str, object]:
+    def source(self, call: str) -> dict[str, object]:
+        """Return where a file of a call comes from: the ``source`` of its artifact."""
         return {"app": self._app_id(), **({"call": call} if call else {})}

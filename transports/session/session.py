@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import time
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
-from ..errors import ABPError, CapabilityError, Disconnected, UsageError
+from ..errors import CapabilityError, Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
-from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
 from .calls import Calls
 from .connection import Connection
@@ -36,12 +34,11 @@ from .timeouts import timeout_seconds
 if TYPE_CHECKING:
     from ..http import Discovery
     from ..protocol.declarations import AppInfo, Capability
+    from .call_evidence import EvidenceOfCalls
     from .events import Event
+    from .evidence import Evidence
 
 __all__ = ["Session"]
-
-#: Seconds that sending ``shutdown`` may take.
-_SHUTDOWN_TIMEOUT = 1.0
 
 
 class Session:
@@ -65,6 +62,7 @@ class Session:
         routing: RoutingPolicy | RoutingConfig | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
         close_store: bool = False,
+        evidence: Evidence | None = None,
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
@@ -102,7 +100,12 @@ class Session:
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(transport, self._events, self._connection, self._handshake.initialize)
+        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
+        self._evidence: EvidenceOfCalls | None = None
+        if evidence is not None and evidence.kinds():
+            from .call_evidence import EvidenceOfCalls  # late: few sessions keep any
+
+            self._evidence = EvidenceOfCalls(evidence, transport, self._results, self._events.streams)
 
     @property
     def info(self) -> AppInfo:
@@ -145,8 +148,9 @@ class Session:
             if discovery is not None:
                 await self._handshake.apply_manifest(discovery)
             self._connection.ready.set()
+            await stack.enter_async_context(self._evidence or contextlib.nullcontext())
             stack.push_async_callback(self.store.end_session)
-            stack.push_async_callback(self._shutdown)
+            stack.push_async_callback(self._calls.shutdown)
             stack.push_async_callback(self._calls.aclose)
             self._stack = stack.pop_all()
         self._state = "open"
@@ -161,11 +165,6 @@ class Session:
         :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
         self._state = "closed"
         await self._stack.aclose()
-
-    async def _shutdown(self) -> None:
-        with contextlib.suppress(ABPError, TimeoutError):
-            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
-                await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -196,8 +195,7 @@ class Session:
         A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
         the answer, ``progress`` and ``total`` are bytes.
 
-        ``call_id`` names the call in events and in what it stores, and must be unique; a call gets a random one
-        otherwise.
+        ``call_id`` names the call in events and in what it stores; it must be unique, and is random otherwise.
 
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
         :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
@@ -209,7 +207,9 @@ class Session:
         self._require_open()
         seconds = self._timeout_or_default(timeout)
         call = call_id or new_id()
-        work = self._call(call, capability, params, seconds, on_progress, idempotent)
+        work: Awaitable[Result] = self._call(call, capability, params, seconds, on_progress, idempotent)
+        if self._evidence is not None:
+            work = self._evidence.around(call, capability, params, work)
         return await self._calls.with_events(call, capability, work, on_progress)
 
     async def _call(

@@ -85,6 +85,8 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "audit_log": Path,
     "search_index": _flag,
     "config": Path,
+    "trace_params": _flag,
+    "trace_downloads": _flag,
 }
 
 
@@ -113,6 +115,8 @@ class Settings:
     audit_log: Path | None = None
     search_index: bool = False
     config: Path | None = None
+    trace_params: bool = False
+    trace_downloads: bool = False
 
     @classmethod
     def load(cls) -> Settings:

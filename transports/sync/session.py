@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..adapters.recording import Recording
     from ..browser.source import StorageState
     from ..protocol.declarations import AppInfo, Capability
+    from ..session.evidence import Evidence
 
 __all__ = ["Resources", "Session", "connect", "discover"]
 
@@ -133,6 +134,7 @@ def connect(
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
     config: str | Path | None = None,
+    evidence: Evidence | None = None,
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["add_options", "browser_options", "check_options", "number_option", "output_folder"]
+__all__ = [
+    "add_options",
+    "browser_options",
+    "check_options",
+    "evidence_option",
+    "is_page",
+    "number_option",
+    "output_folder",
+    "starts_browser",
+    "traces_here",
+]
 
 #: Options that take a number and are ini keys too: name, unit, help.
 _NUMBERS = (
@@ -15,6 +26,7 @@ _NUMBERS = (
     ("slowmo", "MS", "Slow Playwright's steps in the plugin's browsers down by so many milliseconds, to watch them."),
     ("keep_runs", "N", "Runs whose reports of failed tests are kept, this one among them (default: 1)."),
 )
+_EVIDENCE = "Keep more of each call of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
 _HEADED = "Show the browsers that abp_app and abp_app_async start."
 
 
@@ -35,6 +47,8 @@ def add_options(parser: pytest.Parser) -> None:
         default="abp-results",
         help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
     )
+    group.addoption("--abp-evidence", metavar="KINDS", help=_EVIDENCE)
+    parser.addini("abp_evidence", _EVIDENCE, default="")
     group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
     for name, metavar, text in _NUMBERS:
         group.addoption(f"--abp-{name.replace('_', '-')}", metavar=metavar, help=text)
@@ -44,7 +58,15 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def check_options(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` for a number that makes no sense."""
+    """Raise :class:`pytest.UsageError` for a number or kinds of evidence that make no sense."""
+    if text := _evidence_text(config):
+        from ..errors import UsageError
+        from ..session.evidence import read_evidence
+
+        try:
+            read_evidence(text)
+        except UsageError as error:
+            raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
     for name, _, _ in _NUMBERS:
         number_option(config, name)
 
@@ -72,6 +94,37 @@ def browser_options(config: pytest.Config) -> dict[str, Any]:
     return options
 
 
+def _evidence_text(config: pytest.Config) -> str:
+    return str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
+
+
+def evidence_option(config: pytest.Config, target: str) -> dict[str, Any]:
+    """Return the option ``evidence`` of :func:`transports.connect` for ``target``, if any was asked for."""
+    if not (text := _evidence_text(config)):
+        return {}
+    from ..session.evidence import evidence_for, read_evidence
+
+    return {"evidence": evidence_for(read_evidence(text), target)}
+
+
+def traces_here(options: Mapping[str, Any]) -> bool:
+    """Whether the plugin traces a session with these options of :func:`transports.connect`: not in a page that is the
+    test's own, nor where calls have traces of their own, since a browser makes one trace at a time."""
+    evidence = options.get("evidence")
+    return "page" not in options and not (evidence and "trace" in evidence.kinds())
+
+
 def output_folder(config: pytest.Config) -> Path:
     """Return the folder for the reports of all runs."""
     return config.rootpath / str(config.getoption("--abp-output"))
+
+
+def is_page(target: str) -> bool:
+    """Whether a target is the address of a page."""
+    return target.lower().startswith(("http://", "https://"))
+
+
+def starts_browser(target: str, options: Mapping[str, object]) -> bool:
+    """Whether a session needs a browser, and its options name none."""
+    named = {"page", "browser", "profile", "cdp_url", "context", "storage_state", "headless"}
+    return is_page(target) and not named & set(options)

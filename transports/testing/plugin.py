@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import add_options, browser_options, check_options, number_option, output_folder
+from .options import (
+    add_options,
+    browser_options,
+    check_options,
+    evidence_option,
+    is_page,
+    number_option,
+    output_folder,
+    starts_browser,
+    traces_here,
+)
 from .run_folder import new_run_name, remove_older_runs
 
 if TYPE_CHECKING:
@@ -205,13 +215,13 @@ def abp_app(
     from ..sync import connect
 
     options = _options(request, abp_target, abp_transport)
-    if _starts_browser(abp_target, options):
+    if starts_browser(abp_target, options):
         options["browser"] = request.getfixturevalue("abp_browser")
     report = _new_report(request, tmp_path)
     options = {"record": _recording(report, abp_target), **options}
     with connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
         report.watch_page(app.transport, app._runner.run)
-        if "page" not in options:
+        if traces_here(options):
             report.start_trace(app.transport)
         try:
             yield app
@@ -239,10 +249,10 @@ def abp_app_async(
         defaults = {"store": tmp_path / "artifacts", "record": _recording(report, abp_target)}
         options = {**defaults, **marked, **options}
         async with contextlib.AsyncExitStack() as stack:
-            if (wanted := browser_options(request.config)) and _starts_browser(abp_target, options):
+            if (wanted := browser_options(request.config)) and starts_browser(abp_target, options):
                 options["browser"] = await stack.enter_async_context(Browser(**wanted))
             app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
-            if "page" not in options:
+            if traces_here(options):
                 await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
             yield app
 
@@ -255,8 +265,9 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     options = {name: value for name, value in options.items() if name != "transport"}
     if (timeout := number_option(request.config, "timeout")) is not None:
         options = {"timeout": timeout, **options}
-    if _is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
+    if is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
+    options = {**evidence_option(request.config, target), **options}
     if {"browser", "profile", "storage_state"} & set(options) and "headless" in browser_options(request.config):
         return {"headless": False, **options}  # a browser that connect() starts, not the plugin
     return options
@@ -275,16 +286,6 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 def _recording(report: FailureReport, target: str) -> Path | None:
     """Return the file to record a session in; none for an MCP server, since a recorded session has no resources."""
     return None if target.lower().startswith("mcp") else report.new_recording()
-
-
-def _is_page(target: str) -> bool:
-    return target.lower().startswith(("http://", "https://"))
-
-
-def _starts_browser(target: str, options: Mapping[str, object]) -> bool:
-    """Whether a session needs a browser, and its options name none."""
-    named = {"page", "browser", "profile", "cdp_url", "context", "storage_state", "headless"}
-    return _is_page(target) and not named & set(options)
 
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:

@@ -26,6 +26,7 @@ TARGETS: Mapping[str, Target] = {
         content.schema,
         content.filename,
         content.redaction,
+        content.evidence,
         web.manifest,
         web.page_head,
         web.headers,

@@ -13,12 +13,16 @@ from transports.binary.detect.content import base64_head, decode_data_url, is_ba
 from transports.binary.filenames import safe_filename
 from transports.binary.media import contradicts, extension_for, is_binary_mime, normalise_mime
 from transports.binary.signatures import sniff
+from transports.browser.evidence.bodies import clean_body, learn_body
+from transports.browser.evidence.har import clean_entry, learn_entry
+from transports.browser.evidence.trace_zip import clean_event, learn_event, read_lines
 from transports.errors import BadEncoding
 from transports.protocol.redaction import Redactor
 from transports.protocol.schema import check_output, check_params
+from transports.protocol.secret_values import SecretValues
 from transports.protocol.strict_json import decode_json
 
-__all__ = ["base64", "filename", "redaction", "schema", "sniffing"]
+__all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing"]
 
 _EAGER = Heuristics(min_chars=16)
 _EAGEREST = Heuristics(min_chars=16, require_magic_bytes=False, max_decode_bytes=2000)
@@ -90,3 +94,19 @@ def redaction(data: bytes) -> None:
     assert _REDACTOR.text(once) == once
     tree = decode_json(data)
     assert _REDACTOR.tree(_REDACTOR.tree(tree)) == _REDACTOR.tree(tree)
+
+
+def evidence(data: bytes) -> None:
+    """A body of each type, an entry of a HAR, a line of a trace. What was found to be secret is nowhere in it."""
+    text = _text(data)
+    for mime_type in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/html"):
+        secrets = SecretValues()
+        learn_body(text, mime_type, secrets)
+        cleaned = clean_body(text, mime_type, secrets)
+        assert secrets.by_value(cleaned) == cleaned
+    for event in read_lines(data):
+        secrets = SecretValues()
+        learn_event(event, secrets)
+        clean_event(event, secrets)
+        learn_entry(event, secrets)
+        clean_entry(event, secrets)

@@ -61,7 +61,7 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
         time.tzset()
     ran = abp("artifacts", "list", "--limit", 2, "--out", tmp_path / "out")
     assert [line.split()[0] for line in ran.out.splitlines()] == [refs[1].id, refs[2].id]
-    assert ran.err == "abp: 2 of 3 artifacts; the others are older\n"
+    assert ran.err == "abp: the 2 that were stored last; there are older ones\n"
     assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
     assert abp("artifacts", "list", "--limit", 0).status == 2
 
@@ -85,3 +85,28 @@ def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, mo
     assert (ran.status, opened.read_text()) == (0, f"{ref.path}\n") and f"opened {ref.path}" in ran.err
     monkeypatch.setenv("ABP_STORE", "memory:")
     assert "ARTIFACT_NOT_FOUND" in abp("artifacts", "open", "one.txt").err
+
+
+def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    store = LocalStore(out)
+
+    async def fill() -> list[ArtifactRef]:
+        texts = [await store.put_text(name, meta={"capability": name, "app": "x"}) for name in ("one", "twelve")]
+        return [*texts, await store.put_bytes(b"\x89PNG\r\n\x1a\n", meta={"capability": "one", "app": "y"})]
+
+    one, twelve, picture = asyncio.run(fill())
+
+    def listed(*options: object) -> set[str]:
+        ran = abp("artifacts", "list", "--out", out, *options)
+        assert ran.status == 0
+        return {line.split()[0] for line in ran.out.splitlines()}
+
+    assert listed("--capability", "one") == {one.id, picture.id} and listed("--app", "y") == {picture.id}
+    assert listed("--type", "image/") == {picture.id} and listed("--min-bytes", 4, "--max-bytes", 6) == {twelve.id}
+    assert listed("--since", "1h") == {one.id, twelve.id, picture.id} == listed("--since", "2020-01-01")
+    assert listed("--until", "2020-01-01T00:00Z") == set() == listed("--since", "2999-01-01")
+    assert "there are no such artifacts in" in abp("artifacts", "list", "--out", out, "--app", "z").err
+    for bad in ("soon", "2020-13-01", "7"):
+        assert "--since takes a date" in abp("artifacts", "list", "--since", bad).err
+    assert "has no index that could be lost" in abp("artifacts", "reindex", "--out", out).err

@@ -1,14 +1,17 @@
-"""``abp init app``, and the page *Write an app* that it follows."""
+"""``abp init``: a new app, as the page *Write an app* has it, and tests of one."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from transports.surfaces.cli import main
+from webapp_fixture import Fixture
 
 GUIDE = Path(__file__).parents[3] / "docs" / "write-an-app.md"
 
@@ -39,3 +42,12 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["init", "app", str(tmp_path)]) == main(["init", "app", str(tmp_path / "mine.txt")]) == 2
     assert "is no empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_tests_of_an_app_run_as_they_are_written(workbench: Fixture, tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    assert main(["init", "tests", str(folder), "--target", workbench.ws_url]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["pyproject.toml", "test_app.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert "2 passed" in ran.stdout, ran.stdout

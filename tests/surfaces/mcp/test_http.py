@@ -26,7 +26,8 @@ from mcp.shared.exceptions import MCPError
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, read_as_resource
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
-from transports.surfaces.mcp import Bridge, Options, parse_address, parse_tokens, serve_http
+from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
+from transports.surfaces.shared.listening import parse_address
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")
@@ -252,8 +253,9 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])
 def test_only_this_machine_is_served(text: str) -> None:
     with pytest.raises(UsageError, match="--http"):
-        parse_address(text)
-    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80) and parse_address("[::1]:0") == ("::1", 0)
+        parse_address(text, "--http")
+    assert parse_address("127.0.0.1:80", "--http") == ("127.0.0.1", 80)
+    assert parse_address("[::1]:0", "--http") == ("::1", 0)
 
 
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -364,6 +365,7 @@ async def test_metrics(web: Web) -> None:
     assert float(lines['abp_requests_total{method="GET",route="/artifacts/{id}",status="200"}']) == 1
     assert float(lines['abp_requests_total{method="GET",route="none",status="404"}']) == 1
     assert float(lines["abp_listeners"]) == float(lines["abp_apps"]) == 1
-    for name in {line.partition("{")[0] for line in lines}:
+    assert float(lines["process_resident_memory_bytes"]) > 1e6 and "abp_browsers" in lines
+    for name in {re.sub("_(bucket|sum|count)$", "", line.partition("{")[0]) for line in lines}:
         assert text.count(f"# TYPE {name} ") == text.count(f"# HELP {name} ") == 1
     assert session in web.served.apps

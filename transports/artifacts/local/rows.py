@@ -53,5 +53,5 @@ def ref_from_row(
 def where(scope: Scope) -> tuple[str, list[str]]:
     """Return the SQL condition for what ``scope`` covers, and its values."""
     given = scope.items()
-    conditions = " AND ".join(f"{name} = ?" for name, _ in given)
+    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # "user" is a word of PostgreSQL's own
     return (f"WHERE {conditions}" if given else ""), [value for _, value in given]

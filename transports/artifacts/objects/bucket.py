@@ -85,8 +85,9 @@ class Bucket:
         except (ValueError, self._errors.BaseError) as error:
             raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
-    async def put(self, key: str, data: bytes | Path, mime_type: str) -> None:
-        """Upload an object, whole or not at all. A file given as a :class:`~pathlib.Path` is read piece by piece."""
+    async def put(self, key: str, data: bytes | Path, mime_type: str) -> str:
+        """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A file given as a
+        :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         part = max(_PART, size // _PARTS + 1)
         work = self._obstore.put_async(
@@ -98,14 +99,15 @@ class Bucket:
             max_concurrency=_CONCURRENCY,
         )
         # each part has its own limit; this one is for all of them in a row
-        await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
+        done = await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
+        return done["e_tag"] or ""
 
-    async def get(self, key: str) -> bytes:
-        """Return the content of a small object."""
+    async def get(self, key: str) -> tuple[bytes, str]:
+        """Return the content of a small object, and its ETag ("" if the server has none)."""
 
-        async def work() -> bytes:
+        async def work() -> tuple[bytes, str]:
             result = await self._obstore.get_async(self._store, key)
-            return bytes(await result.bytes_async())
+            return bytes(await result.bytes_async()), result.meta["e_tag"] or ""
 
         return await self._call(work(), f"read {key}", self._timeout)
 

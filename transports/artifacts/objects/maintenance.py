@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from ..metadata import Metadata, digest_prefix
+from ..metadata import digest_prefix
 from ..ref import Problem
 from ..retention import Removal
 from .bucket import Bucket
+from .catalog import Catalog
 
 __all__ = ["Maintenance"]
 
@@ -17,22 +18,21 @@ _QUARANTINE = 86400.0  # seconds that what is damaged is kept for a look at it
 
 
 class Maintenance:
-    """The sweep and the check of one store. ``load`` returns all metadata, and adds the ids of what cannot be read to
-    its argument; ``reading`` counts the readers of each content in this process."""
+    """The sweep and the check of one store. ``reading`` counts the readers of each content in this process."""
 
-    def __init__(
-        self, bucket: Bucket, load: Callable[[list[str]], Awaitable[list[Metadata]]], reading: Mapping[str, int]
-    ) -> None:
+    def __init__(self, bucket: Bucket, catalog: Catalog, reading: Mapping[str, int]) -> None:
         self._bucket = bucket
-        self._load = load
+        self._catalog = catalog
         self._reading = reading
 
     async def sweep(self, *, dry_run: bool) -> list[Removal]:
         """Remove content that no metadata names, an hour after it came, and what is in quarantine after a day."""
-        now, unreadable = time.time(), list[str]()
+        now = time.time()
         found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
-        used = {metadata.blob for metadata in await self._load(unreadable)} if found else set()
-        perhaps = tuple(_content(key) for key in unreadable)  # metadata that cannot be read does not tell what it names
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if found else set()
+        # metadata that cannot be read does not tell what it names
+        perhaps = tuple(_content(key) for key in compared.unreadable)
         out = [
             Removal("content", one.key, one.size, "orphan")
             for one in found
@@ -47,11 +47,13 @@ class Maintenance:
         return out
 
     async def check(self, *, repair: bool) -> list[Problem]:
-        """Return which metadata cannot be read. ``repair`` moves it to quarantine, with its content."""
-        unreadable: list[str] = []
-        used = {metadata.blob for metadata in await self._load(unreadable)}
-        problems = []
-        for key in unreadable:
+        """Return which metadata cannot be read, and what was wrong in the index, which is corrected. ``repair`` moves
+        the metadata to quarantine, with its content."""
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if repair and compared.unreadable else set()
+        told = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, told) for key in compared.wrong]
+        for key in compared.unreadable:
             told = "; delete the artifact, store it again, or --repair"
             if repair:
                 await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
-import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import IO
 
-from ...errors import Corrupt, StoreUnavailable
+from ...errors import Corrupt, StoreUnavailable, UsageError
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..clock import stamp
 from ..content import Description, Meter
-from ..metadata import ID, Metadata, candidate_ids, damaged_metadata, not_found
-from ..os_errors import map_os_errors, write_all
-from ..ref import ArtifactRef, CheckReport, Scope
+from ..metadata import ID, Metadata, candidate_ids, not_found
+from ..query import Page, Query
+from ..ref import ArtifactRef, CheckReport, ReindexReport, Scope
 from ..retention import Entry, Removal, Retention
-from ..spool import SpooledFile
 from ..staged import StagedFile
-from .bucket import Bucket, ListedObject
+from .bucket import Bucket
+from .catalog import Catalog
+from .index import StoreIndex
+from .index_address import open_index
+from .indexed import IndexedCatalog
 from .maintenance import Maintenance
+from .staging import ObjectStaged
 
 __all__ = ["ObjectStore"]
-
-logger = logging.getLogger("transports.artifacts")
-
-_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
-_CONCURRENCY = 16  # requests for metadata at once
 
 
 @dataclass(slots=True)
 class _State:
-    """The state that all views of one store share.
+    """The state that all views of one store share: the readers of each content, and the content to be removed when the
+    last of them is done."""
 
-    ``metadata`` caches what was read, with its ETag; ``used`` is when artifacts were read last. ``reading`` counts the
-    readers of each content, and ``delete_after_read`` is the content to be removed when the last of them is done.
-    """
-
-    metadata: dict[str, tuple[str, Metadata]] = field(default_factory=dict)
-    used: dict[str, float] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
     delete_after_read: set[str] = field(default_factory=set)
 
@@ -73,18 +61,30 @@ class ObjectStore(ArtifactStore):
         retention: Retention | None = None,
         audit: AuditLog | None = None,
         timeout: float = 60.0,
+        index: str | None = None,
     ) -> None:
+        """``index`` is the address of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
+        :class:`~transports.errors.UsageError` for another one."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         self.url = url.rstrip("/")
         self._bucket = Bucket(self.url, timeout)
+        self._catalog = Catalog(self._bucket)
+        if index is not None:
+            database, shown = open_index(index)
+            self._catalog = IndexedCatalog(self._bucket, StoreIndex(database, self.url))
+            self.url += f"?index={shown}"
         self._state = _State()
-        self._maintenance = Maintenance(self._bucket, partial(self._all, Scope()), self._state.reading)
+        self._maintenance = Maintenance(self._bucket, self._catalog, self._state.reading)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
 
+    async def aclose(self) -> None:
+        """Close the connection to the index, if there is one."""
+        await self._catalog.aclose()
+
     async def _new_staged(self) -> StagedFile:
-        return _Staged(self)
+        return ObjectStaged(self)
 
     async def publish(
         self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
@@ -94,7 +94,7 @@ class ObjectStore(ArtifactStore):
         digest, scope = meter.sha256, self.scope
         for key in candidate_ids(description.namespace, digest, scope):
             try:
-                old = await self._load(key)
+                old = await self._catalog.load(key)
             except Corrupt:  # metadata that cannot be read is replaced
                 old = None
             if old is None or old.sha256 == digest:
@@ -102,72 +102,43 @@ class ObjectStore(ArtifactStore):
         await self._bucket.put(blob, data, description.mime_type)
         check()
         metadata = Metadata.new(key, meter, description, scope, old=old, blob=blob)
-        await self._bucket.put(f"meta/{key}.json", metadata.encode(), "application/json")
-        self._state.metadata[key] = ("", metadata)
-        self._state.used[key] = metadata.stored
+        await self._catalog.write(metadata)
         if old and old.blob != blob:
             await self._delete_content(old.blob)
         return metadata.ref()
 
-    async def _load(self, key: str) -> Metadata | None:
-        try:
-            data = await self._bucket.get(f"meta/{key}.json")
-            metadata = Metadata.decode(data, key)
-        except FileNotFoundError:
-            self._state.metadata.pop(key, None)
-            return None
-        except ValueError as error:
-            raise damaged_metadata(key, error) from error
-        self._state.metadata[key] = ("", metadata)
-        return metadata
-
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        metadata = await self._load(artifact_id) if ID.fullmatch(artifact_id) else None
+        metadata = await self._catalog.load(artifact_id) if ID.fullmatch(artifact_id) else None
         if metadata is None:
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
-        """Return the metadata that ``scope`` covers. A file is read again only if its ETag has changed. The ids of
-        those that cannot be read are added to ``unreadable``."""
-        slots = asyncio.Semaphore(_CONCURRENCY)
-
-        async def read(listed: ListedObject, key: str) -> Metadata | None:
-            e_tag, metadata = self._state.metadata.get(key, ("", None))
-            if metadata is None or e_tag != listed.e_tag or not e_tag:
-                async with slots:
-                    try:
-                        metadata = await self._load(key)
-                    except Corrupt as error:
-                        logger.warning("%s", error.message)
-                        if unreadable is not None:
-                            unreadable.append(key)
-                        return None
-                if metadata:
-                    self._state.metadata[key] = (listed.e_tag, metadata)
-            return metadata
-
-        listed = [one async for one in self._bucket.list("meta/")]
-        keys = [one.key.rpartition("/")[2].removesuffix(".json") for one in listed]
-        wanted = [(one, key) for one, key in zip(listed, keys, strict=True) if ID.fullmatch(key)]
-        found = await asyncio.gather(*(read(one, key) for one, key in wanted))
-        return [metadata for metadata in found if metadata and scope.covers(metadata.scope)]
-
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        return [one.ref() for one in sorted(await self._all(scope), key=lambda one: one.age_key)]
+        return [one.ref() for one in await self._catalog.all(scope)]
+
+    async def _find(self, query: Query) -> Page:
+        if (found := await self._catalog.find(self.scope, query)) is None:
+            return await super()._find(query)
+        page, cursor = found
+        policy, expired = self.retention, self._evictor.is_expired
+        kept = [one for one in page if not (policy and expired(policy, one.id, one.stored, one.scope))]
+        return Page([one.ref() for one in kept], cursor)
 
     async def _entries(self, scope: Scope) -> list[Entry]:
-        used = self._state.used
-        return [
-            Entry(one.id, one.size_bytes, one.stored, max(one.stored, used.get(one.id, 0.0)), one.scope)
-            for one in await self._all(scope)
-        ]
+        return await self._catalog.entries(scope)
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
+        return await self._catalog.candidates(scope, policy)
+
+    async def change_token(self) -> object:
+        """Return a number that the index counts; ``None`` without an index."""
+        return await self._catalog.change_token()
 
     async def _touch(self, artifact_id: str) -> None:
-        self._state.used[artifact_id] = stamp()
+        await self._catalog.touch(artifact_id)
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        blob = self._state.metadata[ref.id][1].blob
+        blob = await self._content_of(ref.id)
         self._state.reading[blob] += 1
         digest, position = hashlib.sha256(), start
         try:
@@ -180,7 +151,7 @@ class ObjectStore(ArtifactStore):
                     if position < end:
                         raise self._corrupt(ref, "it is too short")
                 except FileNotFoundError:
-                    current = await self._load(ref.id)
+                    current = await self._catalog.load(ref.id)
                     if current is None:
                         raise not_found(ref.id) from None
                     if current.blob == blob:
@@ -192,6 +163,12 @@ class ObjectStore(ArtifactStore):
                 await self._raise_mismatch(ref, blob)
         finally:
             await self._release_content(blob)
+
+    async def _content_of(self, artifact_id: str) -> str:
+        blob = await self._catalog.content_of(artifact_id)
+        if blob is None:
+            raise not_found(artifact_id)
+        return blob
 
     async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
         """Read again content that did not match its hash, to tell damage in the store from damage on the way."""
@@ -213,20 +190,20 @@ class ObjectStore(ArtifactStore):
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
         await self._require_visible(artifact_id, "read")
-        return await self._bucket.sign(self._state.metadata[artifact_id][1].blob, seconds)
+        return await self._bucket.sign(await self._content_of(artifact_id), seconds)
 
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         if not ID.fullmatch(artifact_id):
             return False
         try:
-            metadata = await self._load(artifact_id)
+            metadata = await self._catalog.load(artifact_id)
             if metadata is None or stored not in (None, metadata.stored):
+                if stored is not None:
+                    await self._catalog.differs(artifact_id)
                 return False
         except Corrupt:
             metadata = None  # it does not tell where its content is; gc finds that
-        await self._bucket.delete(f"meta/{artifact_id}.json")
-        self._state.metadata.pop(artifact_id, None)
-        self._state.used.pop(artifact_id, None)
+        await self._catalog.remove(artifact_id)
         if metadata:
             await self._delete_content(metadata.blob)
         return True
@@ -249,50 +226,17 @@ class ObjectStore(ArtifactStore):
     async def _sweep(self, *, dry_run: bool) -> list[Removal]:
         return await self._maintenance.sweep(dry_run=dry_run)
 
+    async def reindex(self) -> ReindexReport:
+        """Compare the index with all metadata objects and correct it; a new index is built. See
+        :func:`transports.artifacts.reindex`."""
+        if not isinstance(self._catalog, IndexedCatalog):
+            raise UsageError(f"{self.url} has no index; its address may end in ?index=postgresql://host/database")
+        compared = await self._catalog.compare()
+        return ReindexReport(compared.artifacts, tuple(compared.wrong), tuple(compared.unreadable))
+
     async def fsck(self, *, repair: bool = False) -> CheckReport:
         """Check the content, and without a scope also the metadata; ``repair`` moves what cannot be read to quarantine,
         with its content."""
         problems = [] if self.scope else await self._maintenance.check(repair=repair)
         found = await super().fsck()
         return replace(found, problems=(*found.problems, *problems))
-
-
-class _Staged(SpooledFile):
-    """A staged file in memory while it is small, then in a temporary file.
-
-    It is uploaded when all of it is verified, and may be committed again if the upload failed.
-    """
-
-    _store: ObjectStore
-
-    def _start(self) -> None:
-        super()._start()
-        self._chunks: list[bytes] = []
-        self._in_memory = 0
-        self._file: IO[bytes] | None = None
-        self._blob = f"-{secrets.token_hex(8)}"
-
-    def _store_chunk(self, chunk: memoryview) -> None:
-        if self._file is None:
-            self._chunks.append(bytes(chunk))
-            self._in_memory += len(chunk)
-            if self._in_memory <= _IN_MEMORY:
-                return
-            chunk = memoryview(b"".join(self._chunks))
-            with map_os_errors("make a temporary file", self._scratch()):
-                self._file = (self._scratch() / "written").open("xb", buffering=0)
-            self._chunks = []
-        with map_os_errors("write a temporary file", self._scratch()):
-            write_all(self._file.fileno(), chunk)
-
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
-        return await self._store.publish(
-            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
-        )
-
-    async def aclose(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
-        await super().aclose()

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import cast
 
+from ...database import Cursor, Value
 from ..job_format import parse_job
 from ..jobs import State
-from .database import Cursor, Database, Value
+from .database import Database
 from .entries import Leased
 from .texts import decoded_object
 

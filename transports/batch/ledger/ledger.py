@@ -9,14 +9,15 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
 
+from ...database import Cursor, Transactions, without_nul
 from ...errors import LedgerError, UsageError
 from ..jobs import Job, State
 from .columns import COLUMNS, new_row, row_from
-from .database import Cursor, Database, Transactions
+from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
 from .schema import INPUT, VERSION, make_tables, put_value, values_of
-from .texts import cell, encoded
+from .texts import encoded
 
 __all__ = ["Ledger"]
 
@@ -176,9 +177,9 @@ class Ledger:
                         (outcome.state if again is None else State.QUEUED).value,
                         again or 0.0,
                         outcome.milliseconds,
-                        cell(outcome.error_code),
-                        cell(outcome.error),
-                        cell(encoded([ref.as_dict() for ref in outcome.artifacts])),
+                        without_nul(outcome.error_code),
+                        without_nul(outcome.error),
+                        without_nul(encoded([ref.as_dict() for ref in outcome.artifacts])),
                         self._run,
                         one.key,
                         self.worker,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .database import Cursor, Database
+from ...database import Cursor
+from .database import Database
 
 __all__ = ["INPUT", "VERSION", "make_tables", "put_value", "values_of"]
 
@@ -11,6 +12,8 @@ VERSION = "1"
 #: What the names of a run's inputs begin with.
 INPUT = "input "
 
+#: What is made last, and is there if all is.
+_LAST = "abp_jobs_position"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS abp_runs (run TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, "
     "PRIMARY KEY (run, name))",
@@ -36,14 +39,14 @@ _SCHEMA = (
     PRIMARY KEY (run, key)
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
-    "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
+    f"CREATE INDEX IF NOT EXISTS {_LAST} ON abp_jobs (run, position)",
 )
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
     """Make the tables, unless they are there."""
     database.lock(cursor, "schema")  # two that begin at once must not both make them
-    cursor.execute(database.find_tables)
+    cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():  # an index that is there is asked for under a lock that waits for all writers
         for statement in _SCHEMA:
             cursor.execute(statement)
@@ -51,7 +54,7 @@ def make_tables(database: Database, cursor: Cursor) -> None:
 
 def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
     """Return the values that belong to a run by their names; none without the tables."""
-    cursor.execute(database.find_tables)
+    cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():
         return {}
     cursor.execute("SELECT name, value FROM abp_runs WHERE run = ?", (run,))

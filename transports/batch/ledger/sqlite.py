@@ -3,87 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
+from ...database import SqliteConnection
 from ...errors import LedgerError
-from .database import Cursor
 
 __all__ = ["SqliteDatabase"]
 
-T = TypeVar("T")
 
-#: Seconds that one process waits for another's transaction.
-_WAIT = 30.0
-
-
-class SqliteDatabase:
+class SqliteDatabase(SqliteConnection):
     """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker."""
 
-    now = "((julianday('now') - 2440587.5) * 86400.0)"
-    skip_locked = ""
-    find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_position'"
-
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = folder / "jobs.sqlite"
+        super().__init__(folder / "jobs.sqlite", "the ledger", LedgerError, "name another folder with --out")
         self._locks = folder / "workers"
-        self._db: sqlite3.Connection | None = None
         self._own_lock: tuple[int, Path] | None = None
-
-    def connect(self) -> None:
-        """Open the file, and make it if there is none."""
-        if self._db is not None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise self._failed(error) from error
-        try:
-            db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
-        except sqlite3.Error as error:
-            db.close()
-            raise self._failed(error) from error
-        self._db = db
 
     def close(self) -> None:
         """Close the file; this worker is no longer at work."""
-        db, self._db = self._db, None
-        if db is not None:
-            with contextlib.suppress(sqlite3.Error):
-                db.close()
+        super().close()
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
             lock[1].unlink(missing_ok=True)
             os.close(lock[0])
-
-    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in one transaction; of those that write there is one at a time."""
-        db = self._db
-        if db is None:
-            raise LedgerError("the ledger is closed; open it again")
-        try:
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                done = work(db.cursor())
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-        return done
-
-    def lock(self, cursor: Cursor, name: str) -> None:
-        """Do nothing: there is one writer at a time."""
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
@@ -123,15 +68,3 @@ class SqliteDatabase:
             os.close(handle)
         (self._locks / worker).unlink(missing_ok=True)
         return True
-
-    def _failed(self, error: Exception) -> LedgerError:
-        code = getattr(error, "sqlite_errorcode", 0)
-        if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            advice = "another process holds it; end that one, or wait"
-        elif code & 0xFF == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC:
-            advice = "no space is left; make room, then run the same command again"
-        elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            advice = "it is no ledger or damaged; name another folder with --out"
-        else:
-            advice = "check the folder, or name another one with --out"
-        return LedgerError(f"the ledger {self._path} cannot be used: {error}; {advice}")

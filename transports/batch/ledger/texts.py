@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from ...database import Value
 from ...protocol.strict_json import JSONValue, decode_json, encode_json
-from .database import Value
 
-__all__ = ["cell", "decoded_list", "decoded_object", "encoded"]
+__all__ = ["decoded_list", "decoded_object", "encoded"]
 
 
 def encoded(value: object) -> str:
@@ -23,8 +23,3 @@ def decoded_object(text: Value) -> dict[str, JSONValue]:
 def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
     """Return the JSON objects of a cell."""
     return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
-
-
-def cell(text: str | None) -> str | None:
-    """Return foreign text without what PostgreSQL refuses: NUL, and halves of surrogate pairs."""
-    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

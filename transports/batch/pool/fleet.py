@@ -12,6 +12,7 @@ from functools import partial
 
 from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, first_line, format_seconds
 from ...tasks import backoff_delay, cancel_and_wait, spawn
+from ...telemetry import BROWSER_RESTARTS, record
 from .endpoints import Source
 from .members import Member
 from .slots import Slots
@@ -170,7 +171,7 @@ class Fleet:
         if not member.serving or self._closed:
             return
         logger.info("browser %d of the pool is ended: %s", member.number, reason)
-        self.recycled[reason] += 1
+        self._count(reason)
         self._drain(member)
         spawn(self._end(member), self._endings)
         self.grow()
@@ -181,6 +182,10 @@ class Fleet:
         if reason and member.serving and not member.due and time.monotonic() >= member.not_before:
             member.due = reason
             spawn(self._replace(member), self._tasks)
+
+    def _count(self, reason: str) -> None:
+        self.recycled[reason] += 1
+        record(BROWSER_RESTARTS, 1, {"reason": reason})
 
     async def _replace(self, member: Member) -> None:
         async with self._launching:
@@ -194,7 +199,7 @@ class Fleet:
                 member.due, member.not_before = "", time.monotonic() + _RETRY
                 return
             logger.info("browser %d of the pool is replaced: %s", member.number, member.due)
-            self.recycled[member.due] += 1
+            self._count(member.due)
             self._drain(member)
         await member.drained()
         spawn(self._end(member), self._endings)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from ...telemetry import OPEN_BROWSERS
 from .driver import start_driver
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
@@ -67,6 +68,7 @@ class BrowserProcess:
         """Attach to a browser that runs already; ``timeout`` in seconds."""
         assert self._playwright is not None
         self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
+        OPEN_BROWSERS.add(self)
         if not remote.is_server:
             self.context = self.browser.contexts[0]
         if engine == "chromium":
@@ -101,6 +103,7 @@ class BrowserProcess:
             self.context = await kind.launch_persistent_context(profile, accept_downloads=downloads, **options)
             assert self.context is not None and self.context.browser is not None
             self.browser = self.context.browser
+        OPEN_BROWSERS.add(self)
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
@@ -139,6 +142,7 @@ class BrowserProcess:
         Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
         nothing to write is killed at once: ending by itself takes it 0.2 s.
         """
+        OPEN_BROWSERS.discard(self)
         playwright, self._playwright = self._playwright, None
         processes = process_tree(self.pids)
         try:

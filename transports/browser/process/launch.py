@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from ...errors import BrowserCrashed, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
+from ...telemetry import BROWSER_RESTARTS, record, span
 from .browser_process import BrowserProcess
 from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
@@ -115,7 +116,8 @@ class Browser:
 
     @short_traceback
     async def __aenter__(self) -> Self:
-        await self._start()
+        with span("abp.browser.start", {}):
+            await self._start()
         self._closed = False
         return self
 
@@ -147,8 +149,7 @@ class Browser:
         """Return the profile to start with; extensions need one, so they get a temporary one if none was given."""
         if self._profile is not None or not self._extensions:
             return self._profile
-        temporary = TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)
-        return Path(self._stack.enter_context(temporary))
+        return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
 
     def _find(self) -> BrowserChoice:
         """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
@@ -260,6 +261,7 @@ class Browser:
     async def _restart(self) -> None:
         await self._end()
         await self._start()
+        record(BROWSER_RESTARTS, 1, {"reason": "restart"})
 
     def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
         """Call ``callback(browser)`` once, when the browser is ended here or a session finds that it has ended.
@@ -286,10 +288,8 @@ class Browser:
             self._stack.close()
 
     async def aclose(self) -> None:
-        """End the browser, or let go of it if it was attached to.
-
-        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself.
-        """
+        """End the browser, or let go of it if it was attached to. Idempotent. Takes a few seconds at most, and kills
+        every process that does not end by itself."""
         self._closed = True
         if self._restarting is not None:
             self._restarting.cancel()

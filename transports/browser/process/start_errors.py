@@ -19,10 +19,11 @@ _HOW_TO_GET = {
     "firefox": "run `playwright install firefox`, or install the system's",
     "webkit": "run `playwright install webkit`",
 }
-#: How Playwright reports it, below what else it says.
 _SANDBOX_FAILED = "Chromium sandboxing failed!"
+#: How Playwright reports it, and how Chromium's helper does, below what else is said.
+_SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
 _HOW_TO_SANDBOX = (
-    "allow user namespaces (Docker: a seccomp profile with clone and unshare; Ubuntu: sysctl "
+    "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
 )
 
@@ -36,7 +37,7 @@ def is_playwright_error(error: BaseException) -> bool:
 
 def start_reason(error: BaseException) -> str:
     """Return what Playwright says of a browser that did not start, in one line."""
-    return _SANDBOX_FAILED if _SANDBOX_FAILED in str(error) else first_line(error)
+    return _SANDBOX_FAILED if any(text in str(error) for text in _SANDBOX_FAILURES) else first_line(error)
 
 
 def not_found(name: str | None) -> BrowserNotFound:

@@ -24,6 +24,7 @@ from ...artifacts.content import too_large
 from ...binary import Handle
 from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
 from ...tasks import cancel_and_wait, in_thread, spawn
+from ...telemetry import annotate
 from ..page.agent import PageAgent
 from ..page.channel import PageObject
 from ..page.received import Held, decode_base64, parse_json
@@ -88,6 +89,7 @@ class Ladder:
                 arrived = path.stat().st_size
                 if arrived == size:
                     self.used[rung] += 1
+                    annotate({"abp.rung": rung})
                     self._collect_garbage(size)
                     return
                 failed.append(f"{rung}: {arrived} of {size} bytes")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...protocol.plain_text import plain_text
-from .output import print_note, print_text
+from .output import evidence_lines, print_note, print_text
 
 if TYPE_CHECKING:
     from ...routing import Result
@@ -27,6 +27,8 @@ def print_result(result: Result) -> None:
     if on_terminal:
         _print_value(result.data)
     print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+    for line in evidence_lines(result.evidence):
+        print_text(line)
 
 
 def print_warnings(result: Result) -> None:

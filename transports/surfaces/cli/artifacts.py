@@ -11,47 +11,47 @@ import typer
 
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
+from .artifact_query import App, Capability, Larger, Since, Smaller, Type, Until, query_of
+from .artifact_store import Folder, Json, store_at
+from .artifact_upkeep import fsck, gc, reindex
 from .output import print_error, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactRef, ArtifactStore, Retention
+    from ...artifacts import ArtifactRef, ArtifactStore
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
-
-Folder = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder of the store (default: ABP_OUTPUT_DIR).")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
-
-
-def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
-    """Return the store in ``folder``, by default that of the settings, as is the retention."""
-    from ...session.retention import retention_settings
-    from ...session.settings import Settings
-    from ...session.stores import open_configured_store
-
-    return open_configured_store(Settings.load(), folder, retention=retention or retention_settings())
 
 
 @app.command("list")
 def list_(
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the N that were stored last.")
+        int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
     ] = None,
+    capability: Capability = None,
+    from_app: App = None,
+    mime_type: Type = None,
+    since: Since = None,
+    until: Until = None,
+    min_bytes: Larger = None,
+    max_bytes: Smaller = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
     """List artifacts, oldest first.
 
-    Each with its id, bytes, type, the time when it was stored first, and its name."""
+    Each with its id, bytes, type, the time when it was stored first, and its name. An object store with an index looks
+    there."""
+    query = query_of(capability, from_app, mime_type, since, until, min_bytes, max_bytes, limit=limit)
 
     async def work() -> int:
+        from ...artifacts import find as find_page
+
         async with store_at(folder) as store:
-            refs = await store.list()
-            shown = refs if limit is None else refs[-limit:]
-            print_list(shown, as_json, f"there are no artifacts in {store.url}")
-            if len(shown) < len(refs):
-                print_note(f"{len(shown)} of {len(refs)} artifacts; the others are older")
+            page = await find_page(store, query)
+            such = "" if query == query_of(limit=limit) else "such "
+            print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
+            if page.next:
+                print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
         return 0
 
     return run_async(work)
@@ -224,77 +224,5 @@ def rm(
     return run_async(work)
 
 
-@app.command()
-def gc(
-    ttl: Annotated[
-        float | None,
-        typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> int:
-    """Remove what nobody can reach.
-
-    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
-    (after a day)."""
-
-    async def work() -> int:
-        async with store_at(folder, _retention_by_age(ttl)) as store:
-            removed = await store.gc(dry_run=dry_run)
-        size = sum(one.size_bytes for one in removed)
-        if as_json:
-            print_json(
-                {
-                    "success": True,
-                    "dry_run": dry_run,
-                    "removed": [one._asdict() for one in removed],
-                    "size_bytes": size,
-                }
-            )
-            return 0
-        for one in removed:
-            print_text(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
-        print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
-        return 0
-
-    return run_async(work)
-
-
-def _retention_by_age(ttl: float | None) -> Retention | None:
-    from ...artifacts import Retention
-
-    if ttl is None:
-        return None
-    return Retention.only(ttl_seconds=ttl)
-
-
-@app.command()
-def fsck(
-    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> int:
-    """Read every artifact and say what is damaged. Exit status 1 if anything is."""
-
-    async def work() -> int:
-        async with store_at(folder) as store:
-            report = await store.fsck(repair=repair)
-            summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
-            if not report.problems:
-                if as_json:
-                    print_json({"success": True, **report.as_dict()})
-                else:
-                    print_note(f"{summary}: all whole")
-                return 0
-            message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
-            if as_json:
-                error = {"code": "CORRUPT", "message": message, "retryable": False}
-                print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
-            else:
-                for problem in report.problems:
-                    print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-            print_note(f"{message} [CORRUPT]", always=True)
-            return 1
-
-    return run_async(work)
+for command in (gc, fsck, reindex):
+    app.command()(command)

@@ -10,7 +10,7 @@ import typer
 
 from ...errors import UsageError
 from .batch_work import exit_status, pool_of, print_report, work_off
-from .options import AdapterFile, Headed, Headers, Json, Timeout, Token
+from .options import AdapterFile, EvidenceText, Headed, Headers, Json, Timeout, Token
 from .output import print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ Deadline = Annotated[
     float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
 ]
 Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
+]
 Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
 
 
@@ -66,11 +70,13 @@ def run_(
     browsers: Browsers = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
+    metrics: Metrics = None,
     timeout: Timeout = None,
     headed: Headed = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
+    evidence: EvidenceText = "",
     as_json: Events = False,
 ) -> int:
     """Run all jobs of an input; the same command again goes on where it stopped.
@@ -97,6 +103,7 @@ def run_(
             adapter=adapter,
             token=token,
             headers=header,
+            evidence=evidence,
         )
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
@@ -104,7 +111,7 @@ def run_(
                 print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
             if retry_failed:
                 print_note(f"{await opened.retry_failed()} jobs are run again")
-            status, told = await work_off(opened, pool, options, as_json=as_json)
+            status, told = await work_off(opened, pool, options, as_json=as_json, metrics=metrics)
             print_report(await export_run(opened, out, told), out, as_json=as_json)
         return status
 
@@ -141,11 +148,13 @@ def worker(
     retries: Retries = 3,
     deadline: Deadline = None,
     browsers: Browsers = None,
+    metrics: Metrics = None,
     timeout: Timeout = None,
     headed: Headed = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
+    evidence: EvidenceText = "",
     as_json: Events = False,
 ) -> int:
     """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
@@ -166,9 +175,10 @@ def worker(
             adapter=adapter,
             token=token,
             headers=header,
+            evidence=evidence,
         )
         async with ledger as opened:
-            status, _ = await work_off(opened, pool, options, as_json=as_json)
+            status, _ = await work_off(opened, pool, options, as_json=as_json, metrics=metrics)
         return status
 
     return run_async(work)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +38,12 @@ def pool_of(
     adapter: Path | None,
     token: str | None,
     headers: Sequence[str] | None,
+    evidence: str,
 ) -> Pool:
     """Return a pool with a session for each job that runs at once."""
     from ...batch import Pool
     from ...session.connect import connect
+    from ...session.evidence import keeping
 
     count = browsers or min(options.concurrency, os.cpu_count() or 1)
     return Pool(
@@ -49,15 +52,15 @@ def pool_of(
         store=store,
         headless=False if headed else None,
         timeout=timeout,
-        connect=partial(connect, adapter=adapter, headers=headers_of(token, headers or ())),
+        connect=keeping(partial(connect, adapter=adapter, headers=headers_of(token, headers or ())), evidence),
     )
 
 
 async def work_off(
-    ledger: Ledger, pool: Pool, options: RunOptions, *, as_json: bool
+    ledger: Ledger, pool: Pool, options: RunOptions, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
     """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and what the pool tells of itself."""
+    and what the pool tells of itself. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
     from ...batch.run import Runner
 
     loop = asyncio.get_running_loop()
@@ -71,12 +74,25 @@ async def work_off(
         )
 
     with draining(drain) as signalled, progress:
-        async with pool:
+        async with _metrics_at(metrics), pool:
             await runner.run()
             stats = pool.stats()
         stopped = signalled()
     told: dict[str, JSONValue] = {"browsers": {"calls": stats.calls, "recycled": dict(stats.recycled)}}
     return (stopped.status if stopped else exit_status(await ledger.counts())), told
+
+
+@asynccontextmanager
+async def _metrics_at(address: str | None) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    from ..shared.listening import parse_address
+    from ..shared.metrics_server import serve_metrics
+
+    async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
+        print_note(f"numbers for Prometheus: {url}", always=True)
+        yield
 
 
 def exit_status(counts: Counts) -> int:

@@ -18,6 +18,7 @@ from .options import (
     BrowserName,
     CdpUrl,
     Connection,
+    EvidenceText,
     Headed,
     Headers,
     Json,
@@ -74,6 +75,7 @@ def call(
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
+    evidence: EvidenceText = "",
     preset: Annotated[
         str | None,
         typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
@@ -100,6 +102,7 @@ def call(
             adapter=adapter,
             token=token,
             headers=header,
+            evidence=evidence,
         )
         values = read_params(params, param or [], file or [])
         return answer(reach, values, None if each is None else read_each(each, values))

@@ -162,6 +162,7 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
+    from ...browser.evidence.ffmpeg import find_ffmpeg, no_ffmpeg
     from ...browser.process.find import find_browser
     from ...browser.process.launch import Browser
 
@@ -169,6 +170,8 @@ async def _browser(facts: Facts) -> None:
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
     if choice := find_browser():
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
+    ffmpeg, there = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
         await _self_test(browser, facts)

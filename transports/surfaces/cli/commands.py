@@ -15,6 +15,8 @@ import typer
 
 from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
+from .artifact_store import Folder, Json, store_at
+from .completion import complete
 from .login import login
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
@@ -36,7 +38,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
@@ -92,20 +93,20 @@ def mcp(
         from ...session.connect import connect
         from ...session.named_apps import app_entries
         from ...session.retention import BRIDGE_RETENTION
+        from ..shared.listening import parse_address
 
         try:
-            from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
+            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
         except ImportError as error:
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
         options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token)
         store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
-        routed = partial(connect, config=config)
-        named = app_entries(read_config(config))
+        routed, named = partial(connect, config=config), app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:
-            host, port = parse_address(http)
+            host, port = parse_address(http, "--http")
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
                 print_note(f"clients need this token: {tokens}", always=True)
@@ -227,15 +228,15 @@ def link(
         str | None,
         typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
     ] = None,
-    folder: artifacts.Folder = None,
-    as_json: artifacts.Json = False,
+    folder: Folder = None,
+    as_json: Json = False,
 ) -> int:
     """Make an address that opens one artifact for a while."""
 
     async def work() -> int:
         from ..web import make_link
 
-        async with artifacts.store_at(folder) as store:
+        async with store_at(folder) as store:
             made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
@@ -287,6 +288,8 @@ def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
     try:
+        if (completed := complete(partial(_command, ""))) is not None:
+            return completed
         command = command_for(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)

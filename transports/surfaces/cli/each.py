@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import ABPError, UsageError
 from .answers import print_result, print_warnings
 from .option_names import naming_options
-from .output import print_error, print_json, print_note, print_text
+from .output import evidence_lines, print_error, print_json, print_note, print_text
 from .progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ async def call_each(
             naming_options(error)
             with bar.pause():
                 print_error(error.code, f"line {number}: {error.message}", as_json=False, document=error.as_dict())
+                for line in evidence_lines(error.evidence):
+                    print_note(line)
             cancelled = getattr(error, "cancelled", False)
             results.append({"line": number, "success": False, "error": error.as_dict(), "cancelled": cancelled})
             if not error.session_survives:

@@ -1,7 +1,8 @@
-"""``abp init app DIR``: write the app of docs/write-an-app.md."""
+"""``abp init``: begin an app or the tests of one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,41 +19,55 @@ __all__ = ["app"]
 
 #: A suffix of stored files whose own suffix would make them modules of this package.
 _STORED_SUFFIX = ".txt"
-_NEXT_STEPS = """\
+#: The address in the stored files.
+_TARGET = "http://127.0.0.1:8000/"
+_AFTER_APP = """\
 Next, in {folder}:
   python serve.py 8000                                # the app, at http://127.0.0.1:8000/
   abp call http://127.0.0.1:8000/ notes.pdf
   abp conformance http://127.0.0.1:8000/              # does it keep to the protocol?
   pytest                                              # its tests: pip install 'abp-transports[test]'"""
+_AFTER_TESTS = """\
+Next, in {folder}:
+  pip install 'abp-transports[test]'
+  pytest                                              # with --abp-headed, the browser is seen"""
 
 app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep ``init`` a group with a single command."""
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
 
 
 @app.command("app")
-def init_app(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+def init_app(folder: Folder, as_json: Json = False) -> int:
+    """Write a small app that speaks ABP, with its server and its tests, into a folder."""
+    return _write("new_app", folder, _AFTER_APP, as_json=as_json)
+
+
+@app.command("tests")
+def init_tests(
+    folder: Folder,
+    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The app.")] = _TARGET,
     as_json: Json = False,
 ) -> int:
-    """Write a small app that speaks ABP, with its server and its tests, into a folder."""
+    """Write tests of an app that there is already into a folder."""
+    return _write("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
+
+
+def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET) -> int:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is no empty folder; name a new one, so that nothing is overwritten")
     written = []
-    for name, source in _templates(files(__package__) / "new_app"):
+    for name, source in _templates(files(__package__) / kind):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(source.read_bytes())
+        content = source.read_bytes()
+        if target != _TARGET:
+            content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
+        path.write_bytes(content)
         written.append(name)
     if as_json:
         print_json({"success": True, "folder": str(folder.absolute()), "files": written})
     else:
-        print_text(
-            "\n".join([*(f"File saved: {folder / name}" for name in written), _NEXT_STEPS.format(folder=folder)])
-        )
+        print_text("\n".join([*(f"File saved: {folder / name}" for name in written), after.format(folder=folder)]))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from ...errors import UsageError
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ...session.evidence import Evidence
     from ...session.session import Session
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "BrowserName",
     "CdpUrl",
     "Connection",
+    "EvidenceText",
     "Headed",
     "Headers",
     "Json",
@@ -78,6 +80,14 @@ Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="'NAME: VALUE'", help="Header for a WebSocket or an MCP server; repeatable."),
 ]
+EvidenceText = Annotated[
+    str,
+    typer.Option(
+        "--evidence",
+        metavar="KINDS",
+        help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
+    ),
+]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
 ]
@@ -95,6 +105,7 @@ class Connection:
     adapter: Path | None = None
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
+    evidence: Evidence | None = None
 
     @asynccontextmanager
     async def open(
@@ -115,7 +126,8 @@ class Connection:
         from ...session.connect import connect
         from .questions import Questions, at_terminal, noting_questions
 
-        options: dict[str, Any] = {**asdict(self), "store": store, "record": record, "routing": routing}
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        options: dict[str, Any] = {**own, "store": store, "record": record, "routing": routing}
         asking = at_terminal()
         if asking:
             options["on_elicitation"] = Questions(pause).answer
@@ -134,9 +146,12 @@ def connection(
     adapter: Path | None = None,
     token: str | None = None,
     headers: Sequence[str] | None = None,
+    evidence: str = "",
 ) -> Connection:
     """Return the connection that the options of a command describe. Raises
-    :class:`~transports.errors.UsageError` for headers that are none."""
+    :class:`~transports.errors.UsageError` for headers and evidence that are none."""
+    from ...session.evidence import read_evidence  # late: `abp --help` need not wait for it
+
     return Connection(
         transport=transport,
         browser=browser,
@@ -146,6 +161,7 @@ def connection(
         adapter=adapter,
         headless=False if headed else None,
         headers=headers_of(token, headers or ()),
+        evidence=read_evidence(evidence),
     )
 
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import IO
 
-from ...errors import ABPError, CapabilityError, NotRecorded, UsageError
+from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol.plain_text import plain_line, plain_text
 from .option_names import naming_options
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
 
 __all__ = [
+    "evidence_lines",
     "is_dumb_terminal",
     "print_error",
     "print_event",
@@ -55,7 +56,9 @@ class _PlainFormatter(logging.Formatter):
     """Each message in one line, and a traceback below it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return plain_line(super().formatMessage(record))
+        trace = getattr(record, "otelTraceID", "0")  # where spans are made, for messages in one
+        where = "" if trace == "0" else f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
+        return plain_line(super().formatMessage(record) + where)
 
     def format(self, record: logging.LogRecord) -> str:
         return plain_text(super().format(record))
@@ -129,15 +132,20 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
 
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
-    from ...session.settings import Settings  # late: `abp --help` need not wait for this import
+    from ...session.settings import Settings  # late: `abp --help` need not wait for these imports
+    from .telemetry import configure, finish
 
     level = log_level(Settings.load().log_level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    configure()
     if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    return asyncio.run(_until_stopped(work()))
+    try:
+        return asyncio.run(_until_stopped(work()))
+    finally:
+        finish()
 
 
 async def _until_stopped(work: Coroutine[object, object, int]) -> int:
@@ -177,8 +185,20 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         cancelled=getattr(failure, "cancelled", False),
         document=failure.as_dict(),
     )
+    for line in evidence_lines(failure.evidence):
+        print_note(line)
     refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
     return 2 if refused or isinstance(failure, UsageError) else 1
+
+
+def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
+    """Return a line for each file that was recorded of a call; for a trace, the command that shows it."""
+    lines = []
+    for kind, file in evidence.items():
+        where = str(file.path or file.uri)
+        shown = f" (playwright show-trace {shlex.quote(where)})" if kind == "trace" and file.path else ""
+        lines.append(f"Evidence, {kind}: {where}{shown}")
+    return lines
 
 
 def _usage(error: Exception) -> str:

@@ -7,9 +7,9 @@ the extra ``mcp``; importing this package without it raises :class:`ImportError`
 from __future__ import annotations
 
 from .bridge import Bridge
-from .http import parse_address, serve_http
+from .http import serve_http
 from .options import Options
 from .stdio import serve_stdio
 from .tokens import parse_tokens
 
-__all__ = ["Bridge", "Options", "parse_address", "parse_tokens", "serve_http", "serve_stdio"]
+__all__ = ["Bridge", "Options", "parse_tokens", "serve_http", "serve_stdio"]

@@ -57,6 +57,7 @@ from .resources import TEMPLATE, list_resources, read_app_resource, read_resourc
 from .scopes import all_scopes, app_is_in_scope, require_scopes
 from .sdk_server import SdkServer, instructions
 from .subscribers import connection_key
+from .telemetry import observe
 from .tool_results import error_result, for_version
 from .tools import Tools
 from .user import NO_APPS, User
@@ -124,6 +125,7 @@ class Bridge:
             on_completion=self._complete,
         )
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
+        observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
         )

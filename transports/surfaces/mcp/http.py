@@ -18,25 +18,27 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...errors import UsageError
-from ...protocol.urls import is_loopback
+from ...protocol.initialize import package_version
 from ...tasks import cancel_and_wait
+from ...telemetry.prometheus import Exposition
 from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
 from .bridge import Bridge
+from .metrics_route import metrics_route
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .scopes import ScopeChallenge
 from .tokens import BearerVerifier, JwtVerifier
 
-__all__ = ["http_app", "parse_address", "serve_http"]
+__all__ = ["http_app", "serve_http"]
 
 _PATH = "/mcp"
 #: Seconds for requests under way when the server ends.
 _SHUTDOWN_TIMEOUT = 1
 
 
-def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str) -> Starlette:
-    """Return the ASGI application, whose address is ``url``.
+def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
+    """Return the ASGI application, whose address is ``url``. ``exposition`` is shown at ``/metrics``, behind the same
+    checks.
 
     Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
     this machine, ``host`` or the public address: a web page elsewhere must not get in (DNS rebinding). Where signed
@@ -72,6 +74,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str) -> S
         max_request_body_size=options.max_request_bytes,
         token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
         auth=auth,
+        custom_starlette_routes=[metrics_route(exposition, security)],
     )
     if auth.resource_server_url is not None:
         described = create_protected_resource_routes(
@@ -113,8 +116,9 @@ async def serve_http(
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
     display_host = f"[{host}]" if ":" in host else host
     url = f"http://{display_host}:{listening.getsockname()[1]}{_PATH}"
+    exposition = Exposition(package_version())
     try:
-        app = http_app(bridge, users, host, url)
+        app = http_app(bridge, users, host, url, exposition)
     except BaseException:
         listening.close()
         raise
@@ -138,24 +142,12 @@ async def serve_http(
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
-        on_started(url)
-        await asyncio.shield(serving)
+        with exposition.recording():
+            on_started(url)
+            await asyncio.shield(serving)
     finally:
         server.should_exit = True
         await cancel_and_wait((retiring,))
         await bridge.aclose()  # first: calls under way would hold the server up
         await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
         listening.close()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of ``HOST:PORT``. Raises :class:`~transports.errors.UsageError` for anything else, and
-    for a host that is not the loopback of this machine."""
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
-        raise UsageError(
-            f"--http {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
-            "before it"
-        )
-    return host, int(port)

@@ -12,7 +12,7 @@ from mcp_types import ImageContent, TextContent
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError
-from .reader_process import MAX_SOURCE, run_reader
+from ..shared.reader_process import MAX_SOURCE, run_reader
 
 __all__ = ["Images", "read_images"]
 

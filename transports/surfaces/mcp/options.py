@@ -17,6 +17,7 @@ from ...errors import UsageError
 from ...routing import FileLimits
 from ...routing.guard import MAX_BYTES
 from ...session.config_file import read_config
+from ...session.evidence import checked_evidence
 from ...session.settings import settings_error
 from ..shared.apps import adapter_options
 from ..shared.public_url import base_url
@@ -79,6 +80,8 @@ class Options(BaseSettings):
     adapter: Path | None = None
     #: Whether browsers run without a window; if it is set, a model cannot choose.
     headless: bool | None = None
+    #: What is kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
+    evidence: str = ""
     #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
     allowed_hosts: Texts = ("*",)
     blocked_hosts: Texts = ()
@@ -144,6 +147,11 @@ class Options(BaseSettings):
             if not root.is_dir():
                 raise ValueError(f"there is no folder {root}")
         return tuple(root.resolve() for root in value)
+
+    @field_validator("evidence")
+    @classmethod
+    def _kinds(cls, value: str) -> str:
+        return checked_evidence(value)
 
     @field_validator("apps", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, UsageError
 from ...routing import is_textual
-from .reader_process import MAX_SOURCE, run_reader
+from ..shared.reader_process import MAX_SOURCE, run_reader
 
 __all__ = ["document_text", "read_texts"]
 

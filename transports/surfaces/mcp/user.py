@@ -20,6 +20,7 @@ from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
 from ...session.app_tables import AppEntry
 from ...session.events import ConnectionChanged, Event
+from ...session.evidence import keeping
 from ...session.named_apps import is_app_name
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
@@ -55,7 +56,7 @@ class User:
         self.store = store
         #: The apps that the user may connect by their names.
         self.named = named
-        self.apps = Apps(store, connect, self, limit=options.max_sessions)
+        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []

@@ -179,11 +179,12 @@ class Activity:
         if len(self._results) > _MAX_RESULTS:
             self._results.popitem(last=False)
         artifacts = tuple(ref.id for ref in event.artifacts)
-        if artifacts:
+        evidence = {kind: file.id for kind, file in event.evidence.items()}
+        if artifacts or evidence:
             self.on_artifacts()
         cancelled = event.error is not None and event.error.code == "CANCELLED"
         status: Status = "cancelled" if cancelled else "failed" if event.error else "succeeded"
-        self._end_call(replace(record, artifacts=artifacts), status, event.duration_ms, event.error)
+        self._end_call(replace(record, artifacts=artifacts, evidence=evidence), status, event.duration_ms, event.error)
 
     def _end_call(self, record: CallRecord, status: Status, duration_ms: float, error: ABPError | None) -> None:
         self._progress_logged.pop(record.id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ...artifacts import Scope
@@ -28,7 +28,8 @@ Status: TypeAlias = Literal["running", "asking", "succeeded", "failed", "cancell
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """State of one call. ``started`` is in seconds since 1970; ``duration_ms`` is ``None`` until the call has ended;
-    ``error`` is a code and a message; ``artifacts`` are ids; ``question`` is set while the app waits for an answer."""
+    ``error`` is a code and a message; ``artifacts`` are ids; ``evidence`` has the id of what was recorded, by its kind;
+    ``question`` is set while the app waits for an answer."""
 
     id: str
     session: str
@@ -41,6 +42,7 @@ class CallRecord:
     duration_ms: float | None = None
     progress: Progress | None = None
     artifacts: tuple[str, ...] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
     error: tuple[str, str] | None = None
     question: Mapping[str, object] | None = None
 
@@ -57,6 +59,7 @@ class CallRecord:
             "status": self.status,
             "progress": _progress(self.progress) if self.progress else None,
             "artifacts": list(self.artifacts),
+            "evidence": dict(self.evidence),
             "error": {"code": self.error[0], "message": self.error[1]} if self.error else None,
             "question": self.question,
         }

@@ -1,12 +1,13 @@
-"""The error for an address that a server of ours cannot listen on. No I/O."""
+"""Addresses that a server of ours listens on. No I/O."""
 
 from __future__ import annotations
 
 import errno
 
 from ...errors import UsageError
+from ...protocol.urls import is_loopback
 
-__all__ = ["cannot_listen"]
+__all__ = ["cannot_listen", "parse_address"]
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
@@ -21,3 +22,16 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
         reason = f"{error.strerror or error}; name an address of this machine"
     details = {"host": host, "port": port}
     return UsageError(f"cannot listen on {host}:{port}: {reason}", code="ADDRESS_UNAVAILABLE", details=details)
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """Return the host and port of ``HOST:PORT``, the value of ``option``. Raises
+    :class:`~transports.errors.UsageError` for anything else, and for a host that is not this machine's loopback."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
+        raise UsageError(
+            f"{option} {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
+            "before it"
+        )
+    return host, int(port)

@@ -51,6 +51,7 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
         "capability": source.get("capability"),
         "app": source.get("app"),
         "call": source.get("call"),
+        "evidence": source.get("evidence"),
         "preview": preview_of(ref.mime_type),
         "url": f"/artifacts/{ref.id}",
     }

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope, is_named, search
+from ...artifacts.query import age_key
 from ...errors import Corrupt
 from ...protocol.timestamps import iso_utc
 from ..shared.store_watcher import StoreWatcher
@@ -82,10 +83,10 @@ class ArtifactRoutes:
         total, after = len(found), query.get("after")
         if after:
             created, _, artifact_id = after.partition("~")
-            found = [ref for ref in found if _sort_key(ref) < (created, artifact_id)]
+            found = [ref for ref in found if age_key(ref) < (created, artifact_id)]
         limit = _limit(query.get("limit"))
         page = found[:limit]
-        cursor = "~".join(_sort_key(page[-1])) if page and len(found) > limit else None
+        cursor = "~".join(age_key(page[-1])) if page and len(found) > limit else None
         document = {"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total}
         return json_response({**document, "retention": retention})
 
@@ -154,11 +155,6 @@ def _matches(ref: ArtifactRef, capability: str | None, mime_type: str | None, te
 
 def _searched(ref: ArtifactRef) -> tuple[object, ...]:
     return ref.filename, ref.id, ref.source.get("capability", "")
-
-
-def _sort_key(ref: ArtifactRef) -> tuple[str, str]:
-    """The order in which stores list: the oldest first."""
-    return str(ref.source.get("created", "")), ref.id
 
 
 def _limit(text: str | None) -> int:

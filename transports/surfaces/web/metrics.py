@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import psutil
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import Counter, Gauge
+
+from ...protocol.initialize import package_version
+from ...telemetry.prometheus import CONTENT_TYPE, Exposition
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-
-class Metrics:
-    """Counters and gauges of one server, in a registry of its own: several servers of a process do not add up.
+class Metrics(Exposition):
+    """Counters and gauges of one web server, beside those of every process.
 
     The values of a label must be few and may not come from a client, since each makes a time series.
     """
 
     def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
+        super().__init__(package_version())
+        registry = self.registry
         self.requests = Counter(
             "abp_requests", "Requests, by method, route and status.", ("method", "route", "status"), registry=registry
         )
@@ -33,9 +33,3 @@ class Metrics:
         self.listeners = Gauge("abp_listeners", "Clients of /events now.", registry=registry)
         self.apps = Gauge("abp_apps", "Apps that are connected now.", registry=registry)
         self.calls = Gauge("abp_calls", "Calls that are remembered, by status.", ("status",), registry=registry)
-        memory = Gauge("abp_memory_bytes", "Resident memory of the process.", registry=registry)
-        memory.set_function(lambda: psutil.Process().memory_info().rss)
-
-    def render(self) -> bytes:
-        """Return all values; the media type is :data:`CONTENT_TYPE`."""
-        return generate_latest(self._registry)

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts import Scope
+from ...session.evidence import checked_evidence
 from ...session.settings import settings_error
 from ..shared.public_url import base_url
 
@@ -38,10 +39,18 @@ class Options(BaseSettings):
     #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
 
+    #: What is kept of each call of an app besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
+    evidence: str = ""
+
     @field_validator("public_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         return value if value is None else base_url(value)
+
+    @field_validator("evidence")
+    @classmethod
+    def _kinds(cls, value: str) -> str:
+        return checked_evidence(value)
 
     @field_validator("token", "key")
     @classmethod

@@ -15,6 +15,8 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import StoreError, UsageError
 from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
+from ...session.evidence import keeping
+from ...telemetry import use_global_providers
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
 from ..shared.connections import Connections
@@ -92,11 +94,13 @@ async def serve(
     activity = Activity() if activity is None else activity
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, connect, activity, limit=options.max_apps)
+    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     users = {**options.tenant_scopes, **(users or {})}
     access = Access(token, signer, host=host, users=users, public_url=options.public_url)
     site = Site(store, options, activity, watcher, apps, signer, access, named)
+    use_global_providers()
     async with AsyncExitStack() as stack:
+        stack.enter_context(site.metrics.recording())
         await watcher.start()
         stack.push_async_callback(watcher.aclose)
         activity.on_artifacts = watcher.check_now

@@ -26,6 +26,8 @@ from .options import Options
 from .resources import ResourceRoutes
 from .responses import RequestRefused, error_response, json_response, read_json, scope_in
 from .signing import Signer
+from .thumbnails import ThumbnailRoutes
+from .tracing import trace_request
 from .uploads import UploadRoutes
 
 __all__ = ["Site"]
@@ -68,8 +70,10 @@ class Site:
         self._access = access
         self._signer = signer
         self._activity = activity
-        self._metrics = Metrics()
+        #: The numbers of this server; they count while :func:`~.server.serve` takes measurements.
+        self.metrics = self._metrics = Metrics()
         self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics)
+        self._thumbnails = ThumbnailRoutes(self._artifacts)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps, named)
@@ -79,7 +83,7 @@ class Site:
 
     def app(self) -> web.Application:
         """Return the application; without its :meth:`aclose` streams and calls hold its shutdown up."""
-        app = web.Application(middlewares=[self._middleware])
+        app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
         resources, fetch = self._resources, authorized(artifacts.fetch)
@@ -106,6 +110,7 @@ class Site:
                 web.get("/artifacts/{id}", fetch_or_link),
                 web.delete("/artifacts/{id}", authorized(artifacts.delete)),
                 web.get("/artifacts/{id}/meta", authorized(artifacts.meta)),
+                web.get("/artifacts/{id}/thumbnail", authorized(self._thumbnails.show)),
                 web.post("/artifacts/{id}/verify", authorized(artifacts.verify)),
                 web.post("/artifacts/{id}/link", authorized(artifacts.link)),
                 web.get("/calls", authorized(calls.list)),

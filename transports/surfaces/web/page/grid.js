@@ -48,7 +48,7 @@ function card(meta, arrived) {
       thumbnail(meta),
       h('span', { class: 'name', title: meta.filename }, meta.filename),
       h('span', { class: 'facts' }, `${size(meta.size_bytes)} · ${moment(meta.created)}`),
-      h('span', { class: 'from' }, meta.capability ?? 'uploaded')));
+      h('span', { class: 'from' }, [meta.capability ?? 'uploaded', meta.evidence].filter(Boolean).join(' · '))));
 }
 
 function render() {

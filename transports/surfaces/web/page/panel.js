@@ -47,10 +47,19 @@ function answer(call) {
   return node;
 }
 
+/** What was recorded of a call; its module is loaded with the first such call that is opened. */
+function evidence(call) {
+  if (!Object.keys(call.evidence ?? {}).length) return null;
+  const box = h('div');
+  import('./evidence.js').then((module) => box.replaceWith(module.evidence(call)));
+  return box;
+}
+
 function outcome(call) {
   return [
     call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
     call.artifacts.length > 0 && files(call.artifacts),
+    evidence(call),
     answer(call),
   ].filter(Boolean);
 }

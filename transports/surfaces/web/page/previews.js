@@ -6,6 +6,7 @@
 // itself a PDF stays a broken PDF, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
 import { csv, hex, json, text } from './content.js';
 import { h } from './dom.js';
+import { har } from './har.js';
 import { isSvg } from './thumbs.js';
 
 function image(meta) {
@@ -19,9 +20,9 @@ function image(meta) {
 const pdf = (meta) => h('iframe', { class: 'document', src: `${meta.url}#navpanes=0&view=FitH`, title: `PDF: ${meta.filename}` });
 const audio = (meta) => h('audio', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
 const video = (meta) => h('video', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename, playsinline: true });
-const KINDS = { image, pdf, audio, video, text, json, csv, hex };
+const KINDS = { har, image, pdf, audio, video, text, json, csv, hex };
 
 export function preview(meta) {
-  const body = isSvg(meta) ? [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))] : (KINDS[meta.preview] ?? hex)(meta);
+  const body = isSvg(meta) ? [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))] : (KINDS[meta.evidence] ?? KINDS[meta.preview] ?? hex)(meta);
   return h('div', { class: 'preview', 'data-kind': meta.preview }, body);
 }

@@ -1,9 +1,9 @@
-// Thumbnails of artifacts: the image itself, the first lines of a text, or a sheet with a label.
+// Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the head of a table or of a text, or a sheet with a label.
 import { slice } from './api.js';
 import { h } from './dom.js';
 import { label } from './format.js';
 
-const LARGEST_IMAGE = 16_000_000; // bytes; a larger one is only shown when it is opened
+const LARGEST_IMAGE = 16_000_000; // bytes; of a larger one the server makes a small picture
 const FIRST_LINES = 600; // bytes
 
 const sheet = (meta) => h('span', { class: 'sheet', 'aria-hidden': true }, label(meta));
@@ -17,9 +17,9 @@ const observer = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: '200px' });
 
-function picture(meta) {
+function picture(meta, src = meta.url) {
   // An <img> runs no script of an SVG and loads nothing that it refers to.
-  const image = h('img', { src: meta.url, alt: '', loading: 'lazy', decoding: 'async' });
+  const image = h('img', { src, alt: '', loading: 'lazy', decoding: 'async' });
   image.addEventListener('error', () => image.replaceWith(sheet(meta)));
   return image;
 }
@@ -38,10 +38,22 @@ function lines(meta) {
   return box;
 }
 
+/** A sheet until the card is seen, then what a function of cards.js makes; the sheet stays if that fails. */
+function whenSeen(meta, maker) {
+  const first = sheet(meta);
+  first.addEventListener('seen', () => import('./cards.js').then((cards) => cards[maker](meta)).then((made) => first.replaceWith(made), () => null));
+  observer.observe(first);
+  return first;
+}
+
+const MAKERS = { csv: 'tableHead', video: 'videoFrame', audio: 'waveform' };
+
 export function thumbnail(meta) {
   let content = sheet(meta);
-  if (isImage(meta) && meta.size_bytes <= LARGEST_IMAGE) content = picture(meta);
-  else if (['text', 'json', 'csv'].includes(meta.preview) && meta.size_bytes > 0) content = lines(meta);
+  if (meta.size_bytes > 0 && MAKERS[meta.preview]) content = whenSeen(meta, MAKERS[meta.preview]);
+  else if (meta.preview === 'pdf' || meta.mime_type === 'image/tiff' || (isImage(meta) && meta.size_bytes > LARGEST_IMAGE)) content = picture(meta, `${meta.url}/thumbnail`);
+  else if (isImage(meta) && meta.size_bytes <= LARGEST_IMAGE) content = picture(meta);
+  else if (['text', 'json'].includes(meta.preview) && meta.size_bytes > 0) content = lines(meta);
   return h('span', { class: 'thumb', 'data-kind': meta.preview }, content);
 }
 

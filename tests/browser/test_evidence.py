@@ -1,0 +1,81 @@
+"""Recording a call where the browser refuses, hangs or is gone: the call costs no more than its evidence."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from playwright.async_api import Error
+
+from tests.support.fake_page import SECRET, FakePage
+from transports.browser.evidence import recording as module
+from transports.browser.evidence.kinds import KINDS
+from transports.browser.evidence.page_evidence import PageEvidence
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STEP", 0.05)
+    monkeypatch.setattr(module, "_PICTURE", 0.05)
+
+
+async def recorded(page: Any, kinds: Any = KINDS) -> tuple[Any, list[str]]:
+    evidence = PageEvidence(SimpleNamespace(page=page))
+    call = await evidence.begin(kinds, "sign.in", {})
+    files = {file.kind: file.path for file in await call.end(kinds)}
+    assert not evidence.busy and page.listeners == 0
+    return files, call.notes
+
+
+async def test_what_the_browser_wrote_is_redacted_and_what_cannot_be_read_is_left_out() -> None:
+    files, notes = await recorded(FakePage())
+    assert [*files] == [*KINDS] and not notes
+    assert SECRET not in files["har"].read_text() and "said=<redacted>" in files["har"].read_text()
+    with zipfile.ZipFile(files["trace"]) as archive:
+        (line,) = archive.read("trace.trace").decode().splitlines()
+        assert json.loads(line) == {"type": "log", "message": "<redacted>"}
+        assert archive.read("resources/one.bin") == b""
+
+
+async def test_a_file_that_cannot_be_redacted_is_not_kept() -> None:
+    files, notes = await recorded(FakePage(file="broken"))
+    assert "har" not in files and "trace" in files and notes[0].startswith("har: it was not kept: ")
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("does", "lost", "note"),
+    [
+        ({"video": Error("Executable doesn't exist at /x/ffmpeg-linux")}, "video", "`playwright install ffmpeg`"),
+        ({"trace": Error("Tracing has been already started")}, "trace", "trace: Tracing has been already started"),
+        ({"screenshot": "hang"}, "screenshot", "screenshot: the browser did not answer in time"),
+        ({"stop_har": Error("Target closed\nlog")}, "har", "har: Target closed"),
+        ({"stop": "hang"}, "trace", "trace: the browser did not answer in time"),
+    ],
+)
+async def test_a_kind_that_fails_costs_itself_and_no_other(does: Any, lost: str, note: str) -> None:
+    page = FakePage(**does)
+    files, notes = await recorded(page)
+    assert {*KINDS} - {*files} == {lost} and len(notes) == 1 and note in notes[0]
+
+
+async def test_calls_at_once_share_no_trace_and_a_page_that_is_gone_has_none() -> None:
+    page: Any = FakePage()
+    evidence = PageEvidence(SimpleNamespace(page=page))
+    first = await evidence.begin(KINDS, "one", {})
+    second = await evidence.begin(KINDS, "two", {})
+    assert {file.kind for file in await second.end(KINDS)} == {"console", "screenshot"}
+    assert [note.partition(":")[0] for note in second.notes] == ["har", "trace", "video"]
+    assert len(await first.end(KINDS)) == 5 and not first.notes
+    third = await evidence.begin(KINDS, "three", {})
+    assert len(await third.end(KINDS)) == 5
+    for call in (first, second, third):
+        call.discard()
+    assert not [*evidence._folder.iterdir()]
+    evidence.close()
+    assert not evidence._folder.exists()
+    gone = await PageEvidence(SimpleNamespace(page=None)).begin(KINDS, "four", {})
+    assert await gone.end(KINDS) == [] and gone.notes == ["the page was not open when the call began"]

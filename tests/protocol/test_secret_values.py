@@ -1,0 +1,83 @@
+"""What the rules find in one place is removed from every other, however it is spelled there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from transports.protocol.redaction import REDACTED
+from transports.protocol.secret_values import SecretValues
+
+SECRET = 'Canary/7+pass "word" ü&9'
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"user": "bob", "password": SECRET},
+        {"headers": [{"name": "Cookie", "value": SECRET}]},
+        [["Authorization", SECRET]],
+        f"https://app.example/?token={quote(SECRET, safe='')}&user=bob",
+        {"message": f"Authorization: Bearer {quote(SECRET, safe='')}"},
+    ],
+)
+def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) -> None:
+    secrets = SecretValues()
+    secrets.learn(where)
+    spelled = [SECRET, json.dumps(SECRET), json.dumps(json.dumps(SECRET)), quote(SECRET, safe=""), quote(SECRET)]
+    spelled += [quote_plus(SECRET), SECRET.replace("&", "&amp;")]
+    for before in range(4):
+        text = "x" * before + SECRET + "y"
+        spelled += [base64.b64encode(text.encode()).decode(), base64.urlsafe_b64encode(text.encode()).decode()]
+    for text in spelled:
+        said = secrets.text(f"the page said {text} and went on")
+        assert REDACTED in said and said.startswith("the page said ") and said.endswith(" and went on"), said
+        assert secrets.holds_any(f"\x00{text}".encode()) or "\\\\" in text
+    assert secrets.tree({"said": [SECRET], "type": SECRET}, {"type"}.__contains__)["said"] == [REDACTED]  # type: ignore[index]
+
+
+def test_forms_and_lines_tell_secrets_too() -> None:
+    secrets = SecretValues()
+    secrets.learn_html(
+        "<input type=password value='first&amp;one'><input name=api_key value=\"second-1\"><input value=open-1>"
+    )
+    secrets.learn_pairs("user=bob&client_secret=third%2Fone")
+    said = secrets.line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
+    assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"
+
+
+def test_what_is_no_secret_stays() -> None:
+    secrets = SecretValues()
+    cookie = {"name": "sid", "value": "0123456789", "domain": "app.example", "path": "/orders"}
+    secrets.learn({"cookies": [cookie], "schema": {"password": {"type": "string"}}, "pin": "12", "token": "abc"})
+    text = "a string for app.example/orders by sid, 12 and abc"
+    assert secrets.text(text) == text
+    assert secrets.text("0123456789") == REDACTED
+
+
+def test_a_shorter_value_that_begins_another_leaves_nothing_of_it() -> None:
+    secrets = SecretValues()
+    secrets.learn({"password": "hunter22", "token": "hunter22-and-more"})
+    assert secrets.text("hunter22-and-more hunter22") == f"{REDACTED} {REDACTED}"
+
+
+def test_an_app_cannot_make_redaction_slow() -> None:
+    secrets = SecretValues()
+    secrets.learn([{"password": f"value-{number:06}"} for number in range(5000)])
+    started = time.process_time()
+    secrets.line("a=" * 20_000 + "<input " * 20_000 + "A" * 200_000)
+    secrets.learn_html("<input " + "a='" * 20_000)
+    secrets.learn_pairs("password" * 20_000)
+    secrets.text((base64.b64encode(b"value-000001").decode() + " ") * 50_000)
+    assert time.process_time() - started < 20  # in proportion; quadratic work would take minutes
+
+
+def test_a_long_text_is_looked_at_in_pieces_and_loses_nothing_but_its_secrets() -> None:
+    secrets = SecretValues()
+    line = "https://app.example/?said=1&token=abcdefgh then words\n"
+    for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
+        assert secrets.text(text) == text.replace("abcdefgh", REDACTED)

@@ -1,0 +1,142 @@
+"""The choice of evidence, and the evidence of calls over transports without a page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Error
+
+from tests.support.fake_page import SECRET, FakePage
+from transports import (
+    CallFinished,
+    CallTimeout,
+    CapabilityError,
+    Event,
+    Evidence,
+    MemoryTransport,
+    UsageError,
+    connect,
+    open_store,
+)
+from transports.session.evidence import read_evidence
+from transports.testing import Call
+
+
+def test_a_text_chooses_evidence() -> None:
+    assert read_evidence("") == Evidence()
+    assert read_evidence(" trace, video=on-failure ,har=off,max_files=20,max_age=7d") == Evidence(
+        trace="on", video="on-failure", har="off", max_files=20, max_age=604_800
+    )
+    chosen = read_evidence("trace,video=on-failure")
+    assert chosen.kinds() == chosen.kinds(failed=True) == {"trace", "video"} and chosen.kinds(failed=False) == {"trace"}
+    for wrong in ("tracing", "trace=maybe", "trace=", "max_files=some", "max_files=0", "max_age=soon", "har,har=off"):
+        with pytest.raises(UsageError, match="evidence: "):
+            read_evidence(wrong)
+    with pytest.raises(UsageError, match='har is "off", "on" or "on-failure"'):
+        Evidence(har="always")  # type: ignore[arg-type]
+    assert Evidence(trace=True, har=False).kinds() == {"trace"}
+
+
+async def sign_in(params: Mapping[str, object], call: Call) -> object:
+    await call.progress(percentage=50, status=f"checking {params['password']}")
+    await call.notify("log", {"level": "info", "password": params["password"], "text": f"for {params['password']}"})
+    if params.get("fail"):
+        raise CapabilityError("wrong", code="DENIED")
+    return {"done": True}
+
+
+def transport() -> MemoryTransport:
+    return MemoryTransport({"sign.in": sign_in})
+
+
+async def test_an_app_without_a_page_has_a_console_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="har, trace need an app in a page; this one is reached by memory"):
+        async with connect("memory:", transport=transport(), evidence=Evidence(trace=True, har=True, console=True)):
+            pass
+    with pytest.raises(UsageError, match="needs a store that keeps files"):
+        connect("memory:", transport=transport(), store="none:", evidence=Evidence(console=True))
+    choice = Evidence(console="on-failure")
+    session = connect("memory:", transport=transport(), store=tmp_path, evidence=choice)
+    async with session as app, app.events() as events:
+        assert not (await app.call("sign.in", {"password": "canary-77"})).evidence
+        with pytest.raises(CapabilityError) as raised:
+            await app.call("sign.in", {"password": "canary-77", "fail": True}, call_id="call-2")
+        ended = [event async for event in at_once(events) if isinstance(event, CallFinished)]
+    kept = raised.value.evidence["console"]
+    assert {event.call: [*event.evidence] for event in ended}["call-2"] == ["console"]
+    assert kept.path is not None and kept.mime_type == "text/plain"
+    lines = kept.path.read_text().splitlines()
+    assert "progress: checking <redacted>" in lines[0] and "for <redacted>" in lines[1] and len(lines) == 2
+    ref = await open_store(tmp_path).stat(kept.id)
+    assert {"app", "created", "capability", "call", "evidence"} <= {*ref.source} and ref.source["call"] == "call-2"
+    assert raised.value.as_dict()["evidence"] == [{"kind": "console", **ref.as_dict()}]
+
+
+async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """The events of a stream until a call has failed."""
+    async for event in events:
+        yield event
+        if isinstance(event, CallFinished) and event.error:
+            return
+
+
+async def test_evidence_has_limits_of_its_own_and_other_files_stay(tmp_path: Path) -> None:
+    choice = Evidence(console=True, max_files=2)
+    async with connect("memory:", transport=transport(), store=tmp_path, evidence=choice) as app:
+        results = [await app.call("sign.in", {"password": f"secret-{n}"}, call_id=f"call-{n}") for n in range(4)]
+        kept = [await app.store.exists(result.evidence["console"].id) for result in results]
+        assert kept == [False, False, True, True]
+        assert all([await app.store.exists(result.artifact().id) for result in results])
+        assert results[3].as_dict()["evidence"]
+
+
+async def test_evidence_that_cannot_be_stored_costs_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(tmp_path, max_bytes=40)
+    async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
+        result = await app.call("sign.in", {"password": "secret-1"})
+        assert not result.evidence and "evidence: console: the content is over the limit" in result.warnings[0]
+        with pytest.raises(CapabilityError) as raised:
+            await app.call("sign.in", {"password": "secret-1", "fail": True})
+        assert "over the limit" in str(raised.value.details["evidence"])
+
+
+class InPage(MemoryTransport):
+    """An app in a page that only looks like one."""
+
+    def __init__(self, page: FakePage) -> None:
+        super().__init__({"sign.in": sign_in, "job.hold": hold})
+        self.page = page
+
+
+async def hold(params: object, call: Call) -> object:
+    await asyncio.Event().wait()
+    return None
+
+
+async def test_a_call_that_times_out_has_evidence_and_one_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    page = FakePage()
+    choice = Evidence(trace="on-failure", har="on-failure", screenshot="on-failure")
+    async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=choice) as app:
+        cancelled = asyncio.ensure_future(app.call("job.hold"))
+        while app.transport.page.stopped.count("har") < 2:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)  # the first is the trial at opening
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert not (await app.call("sign.in", {"password": SECRET})).evidence
+        with pytest.raises(CallTimeout) as late:
+            await app.call("job.hold", timeout=0.05)
+        assert [*late.value.evidence] == ["trace", "har", "screenshot"] and not late.value.details
+    kept = [ref for ref in await open_store(tmp_path).list() if "evidence" in ref.source]
+    assert len(kept) == 3 and page.stopped.count("stop") == page.stopped.count("trace") == 4
+
+
+async def test_evidence_that_the_browser_cannot_give_is_refused_at_opening(tmp_path: Path) -> None:
+    page = FakePage(video=Error("Executable doesn't exist at /registry/ffmpeg-linux"))
+    with pytest.raises(UsageError, match="evidence: video: a video needs Playwright's ffmpeg, which is not here"):
+        async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
+            pass
+    assert page.stopped.count("stop_har") == page.stopped.count("har")

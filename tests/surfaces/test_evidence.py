@@ -1,0 +1,75 @@
+"""Evidence as a person, a batch, an agent and a test ask for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.command_line import CommandLine
+from tests.support.mcp_clients import Serve, called, era, serve
+from tests.surfaces.cli.conftest import abp, workbench
+from transports import Evidence, UsageError
+from transports.session.evidence import keeping
+from transports.surfaces.mcp import Options
+from transports.surfaces.web import Options as WebOptions
+from webapp_fixture import Fixture
+
+__all__ = ["abp", "era", "serve", "workbench"]
+
+
+def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(target: str, **options: object) -> object:
+        return options.get("evidence")
+
+    assert keeping(connect, "") is connect
+    connecting = keeping(connect, "trace=on-failure,console")
+    assert connecting("http://127.0.0.1:1/") == Evidence(trace="on-failure", console="on")
+    assert connecting("ws://127.0.0.1:1/") == connecting("mcp+stdio:run") == Evidence(console="on")
+    assert connecting("http://127.0.0.1:1/", evidence=None) is None
+    with pytest.raises(UsageError, match="'tracing' is not understood"):
+        keeping(connect, "tracing")
+    for variable, model in (("ABP_MCP_EVIDENCE", Options), ("ABP_SERVE_EVIDENCE", WebOptions)):
+        monkeypatch.setenv(variable, "trace=never")
+        with pytest.raises(UsageError, match=f'^{variable}: trace is "off", "on" or "on-failure"'):
+            model.load()
+        monkeypatch.setenv(variable, "trace,har=on-failure")
+        assert model.load().evidence == "trace,har=on-failure"
+
+
+def test_the_command_line_says_where_the_evidence_is(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    call = ("call", workbench.ws_url, "job.run", "-p", "delay=1", "--evidence")
+    ran = abp(*call, "console", "-p", "steps=2")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("Evidence, console: ")]
+    path = Path(line.removeprefix("Evidence, console: "))
+    assert ran.status == 0 and path.parent == tmp_path / "out" and "progress: " in path.read_text()
+    failed = abp(*call, "console=on-failure", "-p", "steps=0", "--json")
+    assert failed.status != 0 and "Evidence, console: " in failed.err
+    assert [one["kind"] for one in failed.document["error"]["evidence"]] == ["console"]
+    refused = abp(*call, "trace", "-p", "steps=1")
+    assert refused.status == 2 and "trace need an app in a page; this one is reached by websocket" in refused.err
+    assert "is not understood" in abp(*call, "film", "-p", "steps=1").err
+
+
+def test_a_batch_keeps_evidence_of_each_job(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.jsonl"
+    lines = [{"id": f"j{n}", "capability": "job.run", "params": {"steps": n, "delay": 1}} for n in (1, 0)]
+    jobs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "run"
+    ran = abp(
+        "batch", "run", jobs, "--out", out, "--target", workbench.ws_url, "--evidence", "trace,console=on-failure"
+    )
+    assert ran.status == 3, ran.err
+    (kept,) = (out / "files").glob("job.run-*.console.txt")
+    assert kept.read_text()
+
+
+async def test_an_agent_is_told_where_the_evidence_of_a_failure_is(serve: Serve) -> None:
+    async with serve(options={"evidence": "console=on-failure"}) as client:
+        assert "evidence" not in await called(client, "abp_text_shout", text="hi")
+        failed = await client.call_tool("abp_call", {"capability": "print.page", "params": {}})
+        assert failed.is_error
+        assert [one["kind"] for one in failed.structured_content["error"]["evidence"]] == ["console"]

@@ -1,0 +1,117 @@
+"""HAR 1.2 without secrets: addresses, headers, cookies, queries, bodies. A trace's network log has such entries."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...protocol.redaction import REDACTED, Redactor
+from ...protocol.secret_values import SecretValues
+from .bodies import clean_body, learn_body
+
+__all__ = ["clean_entry", "clean_har", "learn_entry", "learn_har", "sides"]
+
+_REDACTOR = Redactor()
+#: Keys whose values are no texts of the app.
+_STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
+
+
+def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
+    """Return the HAR in a file, whose secrets are learned. Raises :class:`ValueError` for a file that is none."""
+    har = msgspec.json.decode(path.read_bytes())
+    if (
+        not isinstance(har, dict)
+        or not isinstance(har.get("log"), dict)
+        or not isinstance(har["log"].get("entries"), list)
+    ):
+        raise ValueError("the browser's driver wrote no HAR")
+    for entry in har["log"]["entries"]:
+        learn_entry(entry, secrets)
+    return har
+
+
+def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
+    """Write a HAR without its secrets to ``path``."""
+    log = har["log"]
+    rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
+    entries = [clean_entry(entry, secrets) for entry in log["entries"]]
+    assert isinstance(rest, dict)
+    path.write_bytes(msgspec.json.encode({"log": rest | {"entries": entries}}))
+
+
+def learn_entry(entry: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what one request and its response hold."""
+    for side in sides(entry):
+        secrets.learn({key: value for key, value in side.items() if key != "cookies"})
+        for cookie in side.get("cookies") or ():
+            if isinstance(cookie, dict):
+                secrets.learn_value(str(cookie.get("value", "")))
+    for text, mime_type in _bodies(entry):
+        learn_body(text, mime_type, secrets)
+
+
+def clean_entry(entry: object, secrets: SecretValues) -> object:
+    """Return one request and its response without secrets."""
+    if isinstance(entry, dict):
+        entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
+                 for key, value in entry.items()}  # fmt: skip
+    return secrets.tree(entry, _STRUCTURE.__contains__)
+
+
+def _cleaned_side(side: object, secrets: SecretValues) -> object:
+    if not isinstance(side, dict):
+        return side
+    side = dict(side)
+    if isinstance(query := side.get("queryString"), list):
+        side["queryString"] = [_cleaned_pair(pair) for pair in query]
+    for key in ("postData", "content"):
+        if isinstance(body := side.get(key), dict):
+            side[key] = _cleaned_body(body, secrets)
+    return side
+
+
+def _cleaned_pair(pair: object) -> object:
+    """A pair of a query, where a signature is as secret as a password."""
+    if isinstance(pair, dict) and (name := pair.get("name")) and (value := pair.get("value")):
+        asked = f"?{name}={value}"
+        return pair if _REDACTOR.text(asked) == asked else {**pair, "value": REDACTED}
+    return pair
+
+
+def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    mime_type = str(body.get("mimeType", "")).lower()
+    if isinstance(body.get("params"), list):
+        body = {**body, "params": secrets.tree(body["params"])}
+    if not isinstance(text := body.get("text"), str):
+        return body
+    if body.get("encoding") != "base64":
+        return {**body, "text": clean_body(text, mime_type, secrets)}
+    if (data := _decoded(text)) is None or secrets.holds_any(data):
+        return {**body, "text": "", "encoding": None, "comment": "left out: it holds a secret"}
+    return body
+
+
+def _bodies(entry: object) -> Iterator[tuple[str, str]]:
+    for side in sides(entry):
+        body = side.get("postData") or side.get("content")
+        if isinstance(body, dict) and isinstance(text := body.get("text"), str) and body.get("encoding") != "base64":
+            yield text, str(body.get("mimeType", "")).lower()
+
+
+def sides(entry: object) -> Iterator[dict[str, Any]]:
+    """The request and the response of an entry."""
+    for name in ("request", "response"):
+        if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
+            yield side
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,183 @@
+"""Playwright's ``trace.zip`` without secrets: its log, its network entries, its snapshots and the files in it.
+
+The trace is a log of JSON lines (``*.trace``), a log of requests (``*.network``), stacks, and ``resources/``, to which
+both logs refer by name: bodies of requests and responses, and pictures of the page.
+"""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...protocol.redaction import REDACTED
+from ...protocol.secret_values import SecretValues
+from .bodies import clean_body, learn_body
+from .har import clean_entry, learn_entry, sides
+
+__all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lines"]
+
+#: Bytes of one file in a trace, unpacked, and of all of them.
+_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
+#: Seconds for one look through all files.
+_SECONDS = 20.0
+#: Keys of a log by which the viewer finds its way; their values are no texts of the app.
+_STRUCTURE = frozenset(
+    [
+        "type",
+        "class",
+        "method",
+        "callId",
+        "parentId",
+        "pageId",
+        "frameId",
+        "contextId",
+        "guid",
+        "sha1",
+        "_sha1",
+        "file",
+        "snapshotName",
+        "beforeSnapshot",
+        "afterSnapshot",
+        "inputSnapshot",
+        "mimeType",
+        "_frameref",
+        "_monotonicTime",
+    ]
+)
+_LOGS = (".trace", ".network", ".stacks")
+#: What the trace's snapshots call the value that a field has, in the place of the one that it began with.
+_VALUES = ("value", "__playwright_value_")
+
+
+def learn_trace(path: Path, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what a trace holds. Raises :class:`ValueError` for a file that is none or is too large."""
+    with zipfile.ZipFile(path) as archive:
+        _check(archive)
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                for event in read_lines(data):
+                    learn_event(event, secrets)
+            elif (text := _text(data)) is not None:
+                learn_body(text, types.get(Path(name).name, ""), secrets)
+
+
+def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
+    """Write a trace without its secrets to ``target``. A binary file that holds one is left empty."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                cleaned = (clean_event(event, secrets) for event in read_lines(data))
+                data = b"".join(msgspec.json.encode(event) + b"\n" for event in cleaned)
+            elif (text := _text(data)) is not None:
+                data = clean_body(text, types.get(Path(name).name, ""), secrets).encode()
+            elif secrets.holds_any(data):
+                data = b""
+            out.writestr(name, data)
+
+
+def _check(archive: zipfile.ZipFile) -> None:
+    sizes = [info.file_size for info in archive.infolist()]
+    if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
+        raise ValueError(f"it has {sum(sizes):,} bytes, more than can be looked through for secrets")
+
+
+def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of all files, for as long as there is time. Raises :class:`ValueError` after that."""
+    until = time.monotonic() + _SECONDS
+    for info in archive.infolist():
+        if time.monotonic() > until:
+            raise ValueError(f"to look through it for secrets takes more than {_SECONDS:.0f} s")
+        yield info.filename, archive.read(info)
+
+
+def read_lines(data: bytes) -> Iterator[Any]:
+    """The events of a log. What cannot be read, such as a tree that is too deep, cannot be cleaned: it is left out."""
+    for line in data.splitlines():
+        try:
+            yield msgspec.json.decode(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _text(data: bytes) -> str | None:
+    if b"\0" in data[:4096]:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
+    """The MIME types of the files in ``resources/``, as the network log has them."""
+    types: dict[str, str] = {}
+    for info in archive.infolist():
+        for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
+            for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
+                body = side.get("postData") or side.get("content")
+                if isinstance(body, dict) and isinstance(name := body.get("_sha1"), str):
+                    types[name] = str(body.get("mimeType", "")).lower()
+    return types
+
+
+def learn_event(event: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what one event of a log holds."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            learn_entry(event.get("snapshot"), secrets)
+            return
+        secrets.learn(event)
+        for attributes in _secret_fields(event, secrets):
+            for name in _VALUES:
+                secrets.learn_value(str(attributes.get(name, "")))
+        for text in _json_texts(event):
+            learn_body(text, "application/json", secrets)
+    except RecursionError:
+        return
+
+
+def clean_event(event: object, secrets: SecretValues) -> object:
+    """Return one event of a log without secrets."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
+        for attributes in _secret_fields(event, secrets):
+            attributes.update({name: REDACTED for name in _VALUES if attributes.get(name)})
+        return secrets.tree(event, _STRUCTURE.__contains__)
+    except RecursionError:
+        return {}
+
+
+def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
+    """The attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
+    for node in _walk(event, lambda node: isinstance(node, list)):
+        match node:
+            case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":
+                if secrets.is_secret_field({key: value for key, value in attributes.items() if isinstance(value, str)}):
+                    yield attributes
+
+
+def _json_texts(event: object) -> Iterator[str]:
+    """Texts that are JSON: what the library says to its agent in the page is a text in a message."""
+    for node in _walk(event, lambda node: isinstance(node, str)):
+        if isinstance(node, str) and node[:1] in ("{", "["):
+            yield node
+
+
+def _walk(node: object, wanted: Callable[[object], bool]) -> Iterator[object]:
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if wanted(one):
+            yield one
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)

@@ -1,0 +1,18 @@
+"""What the kit needs of a database (SQLite, PostgreSQL): one connection in a thread of its own, and transactions."""
+
+from __future__ import annotations
+
+from .postgres import PostgresConnection, without_password
+from .sqlite import SqliteConnection
+from .transactions import Connection, Cursor, Transactions, Value, without_nul
+
+__all__ = [
+    "Connection",
+    "Cursor",
+    "PostgresConnection",
+    "SqliteConnection",
+    "Transactions",
+    "Value",
+    "without_nul",
+    "without_password",
+]

@@ -1,0 +1,94 @@
+"""A connection to an SQLite file, for the processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import ABPError
+from .transactions import Cursor
+
+__all__ = ["SqliteConnection"]
+
+T = TypeVar("T")
+
+#: Seconds that one process waits for another's transaction.
+_WAIT = 30.0
+
+
+class SqliteConnection:
+    """The file at ``path``, for what messages call ``name``; ``error`` is the type that it raises. ``advice`` says what
+    to do about a file that cannot be used."""
+
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
+    text = "TEXT"
+    skip_locked = ""
+    find_relation = "SELECT 1 FROM sqlite_master WHERE name = ?"
+
+    def __init__(self, path: Path, name: str, error: type[ABPError], advice: str) -> None:
+        self.name = name
+        self.error = error
+        self._path = path
+        self._advice = advice
+        self._db: sqlite3.Connection | None = None
+
+    def connect(self) -> None:
+        """Open the file, and make it if there is none."""
+        if self._db is not None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+        try:
+            db.execute("PRAGMA journal_mode=WAL").fetchone()
+            db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
+        except sqlite3.Error as error:
+            db.close()
+            raise self._failed(error) from error
+        self._db = db
+
+    def close(self) -> None:
+        """Close the file."""
+        db, self._db = self._db, None
+        if db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
+
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction; of those that write there is one at a time."""
+        db = self._db
+        if db is None:
+            raise self.error(f"{self.name} is closed; open it again")
+        try:
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                done = work(db.cursor())
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return done
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Do nothing: there is one writer at a time."""
+
+    def _failed(self, error: Exception) -> ABPError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            advice = "another process holds it; end that one, or wait"
+        elif code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC:
+            advice = "no space is left; make room, then do the same again"
+        elif code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            advice = f"it is something else, or damaged; {self._advice}"
+        else:
+            advice = f"check the folder, or {self._advice}"
+        return self.error(f"{self.name} {self._path} cannot be used: {error}; {advice}")

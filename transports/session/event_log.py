@@ -1,0 +1,79 @@
+"""The console of an app without a page: what it says while a call runs, in notifications and progress."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..browser.evidence.kinds import EvidenceFile, EvidenceKind
+from ..protocol.secret_values import SecretValues
+from ..protocol.timestamps import iso_utc
+from .events import ConnectionChanged, Retrying
+
+if TYPE_CHECKING:
+    from .events import Event, EventStreams
+
+__all__ = ["EventLog"]
+
+#: Lines that are kept, and characters of each.
+_MAX_LINES, _MAX_CHARS = 5000, 4000
+
+
+class EventLog:
+    """Collects the events of a session from now until :meth:`end`. ``params`` are those of the call."""
+
+    def __init__(self, streams: EventStreams, params: object) -> None:
+        self.notes: list[str] = []
+        self._streams = streams
+        self._secrets = SecretValues()
+        self._secrets.learn(params)
+        self._lines: list[str] = []
+        self._folder: Path | None = None
+        streams.open.append(self)
+
+    def add(self, event: Event) -> None:
+        """Note one event; an :class:`~.events.EventStreams` calls it."""
+        if len(self._lines) < _MAX_LINES and (line := _line(event)):
+            self._lines.append(f"{iso_utc(time.time())} {line[:_MAX_CHARS]}")
+
+    def wake(self) -> None:
+        """Nobody waits for these events."""
+
+    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """Return the log as a file, if the console is to be kept."""
+        await asyncio.sleep(0)  # for events that arrived in this turn of the loop
+        if self in self._streams.open:
+            self._streams.open.remove(self)
+        if "console" not in keep:
+            return []
+        self._folder = Path(tempfile.mkdtemp(prefix="abp-evidence-"))
+        text = "".join(f"{self._secrets.line(line)}\n" for line in self._lines or ["the app said nothing"])
+        path = self._folder / "console.txt"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return [EvidenceFile("console", path, "text/plain", "console.txt")]
+
+    def discard(self) -> None:
+        """Remove the file."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _line(event: Event) -> str:
+    from ..protocol.payloads import Notification, Progress  # late: they load pydantic
+
+    match event:
+        case Notification():
+            return f"{event.event}: {json.dumps(event.data, ensure_ascii=False, default=str)}"
+        case Progress():
+            return f"progress: {event.text}"
+        case ConnectionChanged():
+            return f"connection {'restored' if event.connected else 'lost'}: {event.reason}"
+        case Retrying():
+            return f"sent again in {event.delay:.1f} s: {event.error.message}"
+    return ""

@@ -1,0 +1,68 @@
+// What a card shows of a table, a video and a sound: made by the browser when the card is first seen, within bounds.
+import { slice } from './api.js';
+import { rowsOf } from './content.js';
+import { h } from './dom.js';
+
+const HEAD = 2000; // bytes of a table
+const ROWS = 5;
+const COLUMNS = 4;
+const LARGEST_SOUND = 4_000_000; // bytes, and seconds below: a short file may hold hours of silence
+const LONGEST_SOUND = 600;
+const RATE = 8000; // samples a second that a sound is decoded to
+const BARS = 48;
+
+const peaksOf = new Map(); // of sounds, by id: each is decoded once
+let decoding = Promise.resolve(); // one at a time
+
+/** The first rows of a table. */
+export async function tableHead(meta) {
+  const source = new TextDecoder().decode(await slice(meta.id, 0, HEAD));
+  const first = source.slice(0, source.indexOf('\n') + 1 || undefined);
+  const delimiter = [',', ';', '\t', '|'].reduce((best, sign) => (first.split(sign).length > first.split(best).length ? sign : best));
+  const [head = [], ...rows] = rowsOf(source, delimiter, ROWS);
+  const cells = (row, tag) => row.slice(0, COLUMNS).map((cell) => h(tag, {}, cell.slice(0, 24)));
+  return h('table', { 'aria-hidden': true }, h('tr', {}, cells(head, 'th')), rows.map((row) => h('tr', {}, cells(row, 'td'))));
+}
+
+/** A frame near the beginning of a video; the browser asks for no more than it needs. */
+export function videoFrame(meta) {
+  return new Promise((resolve, reject) => {
+    const video = h('video', { src: `${meta.url}#t=0.2`, preload: 'metadata', muted: true, playsinline: true, tabindex: -1, 'aria-hidden': true });
+    video.addEventListener('loadeddata', () => resolve(video), { once: true });
+    video.addEventListener('error', reject, { once: true });
+  });
+}
+
+function seconds(meta) {
+  return new Promise((resolve, reject) => {
+    const sound = h('audio', { src: meta.url, preload: 'metadata' });
+    sound.addEventListener('loadedmetadata', () => resolve(sound.duration), { once: true });
+    sound.addEventListener('error', reject, { once: true });
+  });
+}
+
+async function decode(meta) {
+  if (!((await seconds(meta)) <= LONGEST_SOUND)) throw new Error('too long');
+  const bytes = await slice(meta.id, 0, meta.size_bytes);
+  const sound = await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes.buffer);
+  const samples = sound.getChannelData(0);
+  const step = Math.max(1, Math.floor(samples.length / BARS));
+  return Array.from({ length: BARS }, (_, bar) => samples.subarray(bar * step, (bar + 1) * step).reduce((peak, value) => Math.max(peak, Math.abs(value)), 0));
+}
+
+/** The loudness of a sound over its time, as bars. */
+export async function waveform(meta) {
+  if (meta.size_bytes > LARGEST_SOUND) throw new Error('too large');
+  if (!peaksOf.has(meta.id)) {
+    const made = decoding.then(() => decode(meta));
+    decoding = made.catch(() => null);
+    peaksOf.set(meta.id, made);
+  }
+  const peaks = await peaksOf.get(meta.id);
+  const loudest = Math.max(...peaks, 0.01);
+  return h('span', { class: 'wave', 'aria-hidden': true }, peaks.map((peak) => {
+    const bar = h('span');
+    bar.style.height = `${4 + 92 * (peak / loudest)}%`;
+    return bar;
+  }));
+}

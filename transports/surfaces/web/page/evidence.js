@@ -1,0 +1,40 @@
+// What was recorded of a call, beside it: a picture, a video, the console, the requests, a trace. Each is loaded when it is opened.
+import { copyButton, h } from './dom.js';
+import { size } from './format.js';
+import { metaOf } from './grid.js';
+import { preview } from './previews.js';
+
+const TITLES = { screenshot: 'Picture at the end', video: 'Video', console: 'Console', har: 'Requests', trace: 'Trace' };
+
+/** What stands below a preview: the file itself, and for a trace the command that shows it. */
+function foot(meta) {
+  const command = meta.evidence === 'trace' && `playwright show-trace '${meta.filename.replaceAll("'", "'\\''")}'`;
+  return h('p', { class: 'row evidence-foot' },
+    h('a', { href: `${meta.url}?download`, download: '' }, 'Download'),
+    h('a', { href: `#artifact=${encodeURIComponent(meta.id)}` }, 'Details'),
+    h('span', { class: 'muted' }, size(meta.size_bytes)),
+    command && h('code', {}, command), command && copyButton(command, 'command'));
+}
+
+function kindOf([kind, id], open) {
+  const node = h('details', { 'data-evidence': kind }, h('summary', {}, TITLES[kind] ?? kind));
+  node.addEventListener('toggle', async () => {
+    try {
+      const meta = await metaOf(id);
+      if (kind !== 'trace') node.append(preview(meta));
+      node.append(foot(meta));
+    } catch (error) {
+      node.append(h('p', { class: 'muted' }, error.status === 404 ? 'It is no longer kept.' : error.message));
+    }
+  }, { once: true });
+  node.open = open;
+  return node;
+}
+
+/** The evidence of a call that has ended, of which there is some. The picture of one that failed is open. */
+export function evidence(call) {
+  const order = Object.keys(TITLES);
+  const kinds = Object.entries(call.evidence).sort(([one], [other]) => order.indexOf(one) - order.indexOf(other));
+  return h('section', { class: 'evidence stack tight', 'aria-label': 'Evidence of this call' },
+    h('h3', {}, 'Evidence'), kinds.map((one) => kindOf(one, one[0] === 'screenshot' && call.status === 'failed')));
+}
