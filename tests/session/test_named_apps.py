@@ -54,6 +54,7 @@ async def socket_app(seen: list[str]) -> AsyncIterator[str]:
 def described(address: str, more: str = "") -> str:
     return (
         f'[apps.crm]\nurl = "ws://{address}/abp"\nusers = ["ann", "signed:*"]\nmax_sessions = 1\n'
+        'evidence = "console,har"\n'
         f'headers = {{ X-Key = "Key ${{SECRET:CRM}}" }}\n{more}\n'
         f'[secrets.CRM]\nenv = "CANARY"\norigins = ["http://{address}"]\n'
     )
@@ -66,6 +67,7 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
         async with connect("crm", config="team.toml", store=folder / "out") as app:
             result = await app.call("key.show")
             assert seen == [f"Key {CANARY}"] and result.data == {"key": "Key ${SECRET:CRM}"}
+            assert {*result.evidence} == {"console"}  # it is in no page
             with pytest.raises(UsageError, match="crm has 1 sessions") as limited:
                 await connect("crm", config="team.toml", store="memory:")
             assert limited.value.code == "LIMIT_REACHED"
@@ -106,6 +108,7 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
         ('[apps.crm]\ntransport = "auto"', r"team\.toml: apps\.crm\.url: Field required"),
         ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: an address is shown; put the secret into"),
         ('[apps.crm]\nurl = "ws://a.test/"\nheaders = {a = "${SECRET:NO}"}', r"crm: there is no table \[secrets\.NO"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nevidence = "film"', r"crm\.evidence: 'film' is not understood"),
         ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),
         ('[secrets.X]\nenv = "A"', r"secrets\.X\.origins: Field required"),
         ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: give one of env, file"),

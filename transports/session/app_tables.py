@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from ..errors import UsageError
 from ..protocol.secrets import placeholders
+from .evidence import checked_evidence
 from .settings import settings_error
 
 __all__ = ["AppEntry", "AppTables", "SecretEntry", "origin_of"]
@@ -73,6 +74,8 @@ class AppEntry(_Entry):
     timeout: float | None = Field(default=None, gt=0)
     #: Sessions of this process with the app at a time, of all users together.
     max_sessions: int | None = Field(default=None, gt=0)
+    #: What is kept of each call besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
+    evidence: str = ""
     #: OAuth scopes that a signed token needs for the app (docs/team.md).
     scopes: tuple[str, ...] = ()
 
@@ -83,10 +86,15 @@ class AppEntry(_Entry):
             raise ValueError("an address is shown; put the secret into headers")
         return value
 
+    @field_validator("evidence")
+    @classmethod
+    def _kinds(cls, value: str) -> str:
+        return checked_evidence(value)
+
     @property
     def options(self) -> dict[str, object]:
         """What the entry says to :func:`transports.connect`, besides the target."""
-        own = ("url", "users", "scopes", "max_sessions")
+        own = ("url", "users", "scopes", "max_sessions", "evidence")
         return {
             key: one for key in type(self).model_fields if key not in own and (one := getattr(self, key)) is not None
         }
