@@ -67,6 +67,9 @@ async def test_no_client_gets_the_value(
     async def note(message: object) -> None:
         shown.append(message)
 
+    async def logged(params: object) -> None:
+        shown.append(params)
+
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         shown.append((progress, total, message))
 
@@ -75,7 +78,7 @@ async def test_no_client_gets_the_value(
         async with running(store, {}) as web:
             activity = web.served.activity
             bridge = Bridge(Options(), store, connect=AppsWithSecrets(config), activity=activity)
-            async with Client(bridge.server, mode=era, message_handler=note, logging_callback=note) as client:
+            async with Client(bridge.server, mode=era, message_handler=note, logging_callback=logged) as client:
                 shown.append(await called(client, "abp_connect", url=URL))
                 answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=progressed)
                 shown += [answer, await client.call_tool("abp_log_fail", {"password": NAME})]
