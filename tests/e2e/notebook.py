@@ -52,11 +52,14 @@ def content(size: int, seed: int) -> bytes:
 
 
 @asynccontextmanager
-async def notebook(title: str = "Notebook") -> AsyncIterator[str]:
-    """The address of a notebook of its own origin; below it, ``plain`` is a page without an app."""
+async def notebook(title: str = "Notebook", scripts: list[str] | None = None) -> AsyncIterator[str]:
+    """The address of a notebook of its own origin; below it, ``plain`` is a page without an app. The first of
+    ``scripts`` runs at the next load of the page, and never again."""
 
     async def page(request: web.Request) -> web.Response:
         script = f"<script>{APP}</script>" if request.path == "/" else ""
+        if script and scripts:
+            script += f"<script>{scripts.pop(0)}</script>"
         html = f"<!doctype html><title>{title if script else 'plain'}</title>{script}"
         return web.Response(text=html, content_type="text/html", headers={"Cache-Control": "no-store"})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Route, expect
 
 from tests.e2e.visits import card, run, visiting
-from tests.support.gallery import PICTURE, Gallery
+from tests.support.gallery import PICTURE, Gallery, open_gallery
 from transports import Browser
 from webapp_fixture import Fixture
 
@@ -203,3 +204,16 @@ async def test_apps_are_connected_and_disconnected(gallery: Gallery, browser: Br
         await gallery.call("app.toggle", capability="extra.hello")
         await expect(page.locator(".capability", has_text="extra.hello")).to_be_visible()
         await gallery.call("app.toggle", capability="extra.hello")
+
+
+async def test_an_app_is_connected_by_its_name(tmp_path: Path, browser: Browser, fixture: Fixture) -> None:
+    config = tmp_path / "team.toml"
+    config.write_text(f'[apps.bench]\nurl = "{fixture.ws_url}"\n')
+    async with open_gallery(tmp_path / "store", browser, config=config) as gallery, visiting(gallery, browser) as page:
+        await page.get_by_role("link", name="Apps").click()
+        await expect(page.locator("#app-names option")).to_have_attribute("value", "bench")
+        await page.get_by_label("Address of an app").fill("bench")
+        await page.get_by_role("button", name="Connect", exact=True).click()
+        await expect(page.locator(".app .url")).to_have_text(re.compile(r"^bench · session "))
+        await gallery.ask("POST", "apps", body={"url": "bench", "user": "ann"}, expect=201)
+        await expect(page.locator(".app .url").nth(1)).to_contain_text("bench · signed in as ann · session")

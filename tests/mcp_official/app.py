@@ -208,6 +208,7 @@ CAPABILITIES: dict[str, tuple[Json, Handler]] = {
     "test_elicitation_sep1034_defaults": ({}, asking(DEFAULTS)),
     "test_elicitation_sep1330_enums": ({}, asking(ENUMS)),
     "test_trigger_tool_change": ({}, change),
+    "test_trigger_prompt_change": ({}, change),  # what an app can do is what its prompt says
     "test_input_required_result_elicitation": ({}, asking(NAME)),
     "test_input_required_result_sampling": ({}, sampling),
     "test_input_required_result_request_state": ({}, asking(CONFIRMATION)),

@@ -18,6 +18,8 @@ import aiohttp
 
 from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
+from transports.session.config_file import read_config
+from transports.session.named_apps import app_entries
 from transports.surfaces.web import Options, Served, serve
 from webapp_fixture import Fixture
 
@@ -83,17 +85,19 @@ async def open_gallery(
     port: int = 0,
     memory: Transport | None = None,
     runs: Sequence[str] = (),
+    config: Path | None = None,
 ) -> AsyncIterator[Gallery]:
     """Serve what is in ``folder``, and batch ``runs``; an app is connected if one is given: the reference app through
-    ``browser``, else ``memory``, which is otherwise the app at ``memory:``."""
+    ``browser``, else ``memory``, which is otherwise the app at ``memory:``. ``config`` describes apps by name."""
 
     def reach(target: str, **options: Any) -> Session:
         if memory is not None and not target.startswith("http"):
             return connect(target, transport=memory, **options)
-        return connect(target, **options, browser=browser if target.startswith("http") else None)
+        return connect(target, **options, config=config, browser=browser if target.startswith("http") else None)
 
-    store = open_store(folder)
-    async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach, runs=runs) as served:
+    store, named = open_store(folder), app_entries(read_config(config)) if config else ()
+    options = Options(token=TOKEN, key=KEY)
+    async with serve(store, options, port=port, connect=reach, runs=runs, named=named) as served:
         target = fixture.url if fixture else "memory:" if memory else None
         app = (await served.apps.connect(target, {})).key if target else ""
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:

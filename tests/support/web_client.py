@@ -143,7 +143,7 @@ async def running(
     **options: Any,
 ) -> AsyncIterator[Web]:
     """A server of ``store``; every target is an in-process app: made of handlers, this one, or a new one of a class."""
-    names = ("host", "activity", "users", "signer", "runs", "ledger")
+    names = ("host", "activity", "users", "signer", "runs", "ledger", "named")
     where = {name: options.pop(name) for name in names if name in options}
 
     def made(target: str, **more: Any) -> Session:

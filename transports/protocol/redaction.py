@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from .secrets import KNOWN_SECRETS
+
 __all__ = ["REDACTED", "Redactor"]
 
 #: What stands in the place of a secret.
@@ -87,7 +89,9 @@ class Redactor:
         return bare == "auth" or bare.endswith(self._names)
 
     def text(self, text: str) -> str:
-        """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
+        """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens, and
+        without the values that this process knows (:data:`~.secrets.KNOWN_SECRETS`)."""
+        text = KNOWN_SECRETS.text(text)
         for pattern in self._more_patterns:  # first, so that they see the text as it was
             text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from .redaction import REDACTED, Redactor
+from .secrets import KNOWN_SECRETS
 
 __all__ = ["SecretValues"]
 
@@ -125,6 +126,7 @@ class SecretValues:
 
     def by_value(self, text: str) -> str:
         """Return a text without the known values, as they are, escaped, and in base64."""
+        text = KNOWN_SECRETS.text(text)
         for spellings in self._values.values():
             for spelling in spellings:
                 if spelling in text:
@@ -136,7 +138,9 @@ class SecretValues:
     def holds_any(self, data: bytes) -> bool:
         """Return whether bytes hold a known value, as it is or in base64."""
         spelled = (spelling for spellings in self._values.values() for spelling in spellings)
-        return any(text.encode(errors="replace") in data for text in (*spelled, *self._cores))
+        return KNOWN_SECRETS.are_in(data) or any(
+            text.encode(errors="replace") in data for text in (*spelled, *self._cores)
+        )
 
     def _tree(self, node: object, keep: Callable[[str], bool]) -> object:
         match node:

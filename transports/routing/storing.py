@@ -9,9 +9,11 @@ from ..artifacts import ArtifactRef, ArtifactStore, Durability, PutOptions
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
+from ..protocol.secrets import KNOWN_SECRETS
 from ..protocol.strict_json import JSONValue
 from ..telemetry import span
 from .fetch import Fetcher, OnDownload
+from .masking import masked
 from .policy import RoutingPolicy, Step
 from .sizes import is_long, long_texts, preview, shorten
 
@@ -93,11 +95,12 @@ class Storing:
         content = binary.content
         if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
             return await self._store.put_bytes(
-                content if isinstance(content, bytes) else b"".join(binary.chunks()),
+                KNOWN_SECRETS.mask(content if isinstance(content, bytes) else b"".join(binary.chunks())),
                 **_options(binary, capability, origin),
             )
         try:
-            async with self._store.stage() as staged:
+            async with self._store.stage() as stage:
+                staged = masked(stage)
                 with span("abp.transfer", {}):
                     known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(**_options(known, capability, origin))

@@ -12,13 +12,13 @@ from ..routing import RoutingConfig
 from .settings import Settings
 from .trust import is_trusted, trust
 
-__all__ = ["ConfigFile", "read_config", "read_routing", "trust_found_file"]
+__all__ = ["ConfigFile", "read_config", "routing_of", "trust_found_file"]
 
 logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
-_TABLES = ("mcp", "retention", "routing")
+_TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,6 @@ def trust_found_file() -> ConfigFile:
     return file
 
 
-def read_routing(named: Path | None = None) -> RoutingConfig:
-    """Return what the table ``[routing]`` of the settings file says; nothing without it. Raises as :func:`read_config`,
-    and for settings that make no sense."""
-    file = read_config(named)
+def routing_of(file: ConfigFile) -> RoutingConfig:
+    """Return what the table ``[routing]`` of a file says. Raises :class:`~transports.errors.UsageError`."""
     return RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")

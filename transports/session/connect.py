@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
-from ..errors import UsageError
+from ..errors import ABPError, UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
-from .config_file import read_routing
+from .config_file import ConfigFile, read_config, routing_of
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
+from .evidence import evidence_for, read_evidence
+from .named_apps import NamedApp, find_app, secrets_for
 from .retention import retention_settings
+from .secrets import Secrets
 from .session import Session
 from .settings import Settings
 from .stores import open_configured_store
@@ -56,13 +59,15 @@ def connect(
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
+    config: str | Path | None = None,
     evidence: Evidence | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
     ``app = await connect(…)`` opens it as well; then the caller closes it with ``await app.aclose()``.
 
-    ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
+    ``target`` is the name of an app that the settings file describes (``[apps.NAME]``, docs/team.md; arguments go
+    before what it says), an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
     WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
     recorded. ``transport`` is a name or an instance. A page is driven by its ``window.abp``, else by its WebMCP tools;
@@ -92,9 +97,13 @@ def connect(
     ``routing`` says what becomes of an answer's parts: a :class:`~transports.RoutingPolicy`, the name of a preset
     (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
-    name. ``record`` is a file that the conversation is written to, without secrets, or a
-    :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call besides
-    its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+    name. ``config`` is another settings file. ``record`` is a file that the conversation is written to, without
+    secrets, or a :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call
+    besides its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+
+    Where the settings file has secrets (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions
+    becomes their value when it is sent, and the value becomes that text again in whatever comes back. The user of a
+    store's scope is who has the session: they get the apps and secrets that are for them.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
@@ -103,7 +112,13 @@ def connect(
     """
     settings = Settings.load()
     use_global_providers()
-    browser_options: dict[str, Any] = {
+    file = read_config(settings.config if config is None else Path(config))
+    user = store.scope.user if isinstance(store, ArtifactStore) else None
+    app = find_app(file, target, user)
+    options: dict[str, Any] = {
+        "transport": None if transport == "auto" else transport,
+        "headless": headless,
+        "timeout": timeout,
         "browser": browser,
         "profile": profile,
         "storage_state": storage_state,
@@ -113,22 +128,24 @@ def connect(
         "context": context,
         "extension_page": extension_page,
         "adapter": adapter,
+        "headers": headers,
+        "auth": auth,
     }
-    browser_options = {name: value for name, value in browser_options.items() if value is not None}
-    request_options = {name: value for name, value in (("headers", headers), ("auth", auth)) if value is not None}
-    if isinstance(transport, Transport):
-        reject_options(browser_options | request_options, "a transport that is made already; give them to it")
-    else:
-        transport = transport_for(
-            target,
-            transport,
-            settings=settings,
-            timeout=timeout,
-            headless=headless,
-            sampling=on_elicitation is not None,
-            browser_options=browser_options,
-            request_options=request_options,
-        )
+    options = {name: value for name, value in options.items() if value is not None}
+    if app is not None:
+        target, options = app.entry.url, app.entry.options | options
+        if evidence is None and app.entry.evidence:
+            evidence = read_evidence(app.entry.evidence)
+        evidence = evidence and evidence_for(evidence, target)
+    timeout = cast("float | None", options.get("timeout"))
+    transport = _transport(
+        target,
+        options,
+        settings=settings,
+        sampling=on_elicitation is not None,
+        app=app,
+        secrets=secrets_for(file, user),
+    )
     discovery = discovery_for(target, transport, settings)
     if record is not None:
         from ..adapters.recording import Recording, record_transport
@@ -146,16 +163,69 @@ def connect(
         on_notification=on_notification,
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
-        routing=_routing(routing, settings),
+        routing=_routing(routing, file),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
         evidence=evidence,
     )
 
 
-def _routing(routing: RoutingPolicy | RoutingConfig | str | None, settings: Settings) -> RoutingPolicy | RoutingConfig:
+def _transport(
+    target: str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    sampling: bool,
+    app: NamedApp | None,
+    secrets: Secrets,
+) -> Transport:
+    """Return the transport for a target, guarded if the settings file describes the app or has secrets."""
+    given = options.get("transport", "auto")
+
+    def make(resolved: Mapping[str, object]) -> Transport:
+        rest = {**options, **resolved}
+        for name in ("transport", "headless", "timeout"):
+            rest.pop(name, None)
+        request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
+        if isinstance(given, Transport):
+            reject_options(rest | request_options, "a transport that is made already; give them to it")
+            return given
+        return transport_for(
+            target,
+            given,
+            settings=settings,
+            timeout=options.get("timeout"),
+            headless=options.get("headless"),
+            sampling=sampling,
+            browser_options=rest,
+            request_options=request_options,
+        )
+
+    if app is None and (not secrets or target.lower().startswith("replay:")):
+        return make({})
+    from .guarded import Guard, guarded  # late: most programs have no such file
+
+    guard = Guard(
+        secrets,
+        target,
+        {name: options[name] for name in ("headers", "cdp_url") if name in options},
+        make,
+        hidden=app.hidden if app is not None and secrets.user is not None else (),
+        name=app.name if app is not None else None,
+        max_sessions=app.entry.max_sessions if app is not None else None,
+    )
+    try:
+        if app is not None:
+            app.require_state()
+        return guarded(make({}), guard)
+    except ABPError as error:
+        guard.clean(error)
+        raise
+
+
+def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFile) -> RoutingPolicy | RoutingConfig:
     if routing is None:
-        return read_routing(settings.config)
+        return routing_of(file)
     return named_preset(routing) if isinstance(routing, str) else routing
 
 

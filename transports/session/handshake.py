@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from ..base import Transport
 from ..binary.detect import Found
-from ..errors import ProtocolError, TransportError
+from ..errors import ProtocolError, TransportError, UsageError
 from ..protocol.capabilities import MANY, Capabilities, deprecation_warnings, is_long
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
 from ..protocol.schema import check_params, unnamed_params
+from ..protocol.secrets import placeholder_paths
 from ..tasks import cancel_and_wait
 from ..telemetry import traced
 
@@ -127,12 +128,19 @@ class Handshake:
         """Return the warnings about a call: those that this session has not given yet, and which parameters the
         capability's ``inputSchema`` does not name.
 
-        ``content`` is what stands for files and buffers in ``params``; it fits any schema. Raises
-        :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
+        ``content`` is what stands for files and buffers in ``params``; it fits any schema, as do names of secrets.
+        Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
         """
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
-        notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
+        places = [found.path for found in content]
+        try:
+            notes = check_params(capability.name, capability.input_schema, params, places)
+        except UsageError:
+            if not (unresolved := list(placeholder_paths(params))):
+                raise
+            # the app checks the value itself; this side has only its name
+            notes = check_params(capability.name, capability.input_schema, params, places + unresolved)
         new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
         self._warned.update(new)
         return [*new, *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params))]

@@ -154,6 +154,7 @@ def connect(
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
+    config: str | Path | None = None,
     evidence: Evidence | None = None,
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""

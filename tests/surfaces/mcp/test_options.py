@@ -79,7 +79,7 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),
         ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
         ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
-        ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer, jwt_audience and either"),
+        ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer and either"),
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
 )

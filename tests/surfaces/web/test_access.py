@@ -194,11 +194,13 @@ async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> Non
 @pytest.mark.requirement("R2-7.2b")
 async def test_a_tenant_sees_its_own_and_nothing_else(store: ArtifactStore) -> None:
     tenants = "acme=token-of-acme-0123, other=token-of-other-012"
-    async with running(store, {}, tenants=tenants) as web:
+    async with running(store, {}, tenants=tenants, named=["crm"]) as web:
         acme, other = (web.with_token(part.partition("=")[2]) for part in tenants.split(", "))
         made = await web.post("/tokens", {"tenant": "acme", "user": "ann", "expires": 60})
         ann = web.with_token(made.json["token"])
-        app = (await web.post("/apps", {"url": "http://app.test/", "tenant": "acme", "user": "ann"})).json["session"]
+        app = (await web.post("/apps", {"url": "crm", "tenant": "acme", "user": "ann"})).json["session"]
+        assert [one["signed_in_as"] for one in (await acme.get("/apps")).json["apps"]] == ["ann"]
+        assert (await web.get("/apps")).json["names"] == ["crm"] and (await acme.get("/apps")).json["names"] == []
         (shared,) = (await acme.post("/artifacts", data=b"of the tenant")).json["artifacts"]
         (anns,) = (await ann.post("/artifacts", data=b"of Ann")).json["artifacts"]
         assert (await web.get(f"{shared['url']}/meta")).json["scope"] == {"tenant": "acme"}

@@ -72,14 +72,14 @@ async def test_apps_are_connected_listed_and_disconnected(web: Web) -> None:
         assert made.status == 201 and made.json["url"] == "https://app.example/x?…"
         session = made.json["session"]
         assert {one["name"] for one in made.json["capabilities"]} == set(APP)
-        assert (await web.get("/apps")).json == {"apps": [made.json]}
+        assert (await web.get("/apps")).json == {"apps": [made.json], "names": []}
         whole = (await web.get(f"/apps/{session}/capabilities/text.shout")).json
         assert whole["name"] == "text.shout" and "inputSchema" in whole
         missing = await web.get(f"/apps/{session}/capabilities/text.shuot")
         assert (missing.status, missing.json["error"]["alternatives"]) == (404, ["text.shout"])
         assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
         assert (await web.ask("DELETE", f"/apps/{session}")).status == 404
-        assert (await web.get("/apps")).json == {"apps": []}
+        assert (await web.get("/apps")).json["apps"] == []
         assert [(await events.next())[1] for _ in range(2)] == ["app_connected", "app_disconnected"]
 
 

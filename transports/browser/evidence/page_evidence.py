@@ -31,8 +31,10 @@ class HasPage(Protocol):
 
 
 def page_of(transport: Transport) -> HasPage | None:
-    """Return the transport, or the one that it wraps (a recorder), if its app is in a page."""
-    inner = getattr(transport, "wrapped", transport)
+    """Return the transport, or the one that it wraps (recorders do, and guards of secrets), if its app is in a page."""
+    inner: object = transport
+    while (wrapped := getattr(inner, "wrapped", None)) is not None:
+        inner = wrapped
     return inner if isinstance(inner, HasPage) else None
 
 

@@ -10,6 +10,7 @@ import typer
 
 from ...protocol.plain_text import plain_line
 from .answers import print_result, print_warnings
+from .attach import Attach, attached_to
 from .describe import flags_of, print_capability
 from .detached import Detach, ServerUrl, start_detached
 from .each import call_each, read_each
@@ -70,6 +71,7 @@ def call(
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
     browser_server: BrowserServer = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -100,6 +102,7 @@ def call(
             "--profile": profile,
             "--storage-state": storage_state,
             "--cdp-url": cdp_url,
+            "--attach": attach,
             "--adapter": adapter,
             "--header": header,
             "--record": record,
@@ -120,6 +123,7 @@ def call(
             as_json=as_json,
             refused=refused,
         )
+    cdp_url = attached_to(attach, cdp_url)
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
@@ -171,12 +175,14 @@ def capabilities(
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
     browser_server: BrowserServer = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
     as_json: Json = False,
 ) -> int:
     """List what an app can do, or show one capability."""
+    cdp_url = attached_to(attach, cdp_url)
 
     async def work() -> int:
         from ...protocol.capabilities import unknown_capability

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from copy import copy
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,23 +21,15 @@ from . import (
     doctor,
     fixture,
     init,
+    mcp,
     resources,
+    serve,
     shell,
 )
-from .artifact_lookup import Id, find
-from .artifact_store import Folder, Json, store_at
 from .completion import complete
-from .options import AdapterFile, SharedBrowsers
-from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
-from .retention import Limits, State, Ttl, open_limited_store
-from .trust import trust_found_file
+from .login import login
+from .output import print_text, report_error, start_output, version_of
 from .verbosity import add_options
-
-if TYPE_CHECKING:
-    from ...artifacts import ArtifactStore
-    from ..shared.apps import Connect
-    from ..shared.call_ledger import CallLedger
-    from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
 
@@ -56,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(login)
 app.command()(shell.shell)
 app.command()(resources.resources)
 app.command()(discover.discover)
@@ -64,201 +53,13 @@ app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
+app.command()(mcp.mcp)
+app.command()(serve.serve)
+artifacts.app.command("link")(serve.link)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(batch.app, name="batch")
 app.add_typer(detached.app, name="calls")
 app.add_typer(init.app, name="init")
-
-
-@app.command()
-def mcp(
-    apps: Annotated[
-        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
-    ] = None,
-    adapter: AdapterFile = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
-    ] = None,
-    http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
-        ),
-    ] = None,
-    gallery: Annotated[
-        bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
-    ] = False,
-    browsers: SharedBrowsers = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
-    ] = False,
-    ttl: Ttl = None,
-    limits: Limits = None,
-    state: State = None,
-) -> int:
-    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
-    if trust:
-        return trust_found_file()
-
-    async def work() -> int:
-        from ...artifacts import sweeping
-        from ...errors import UsageError
-        from ...session.config_file import read_routing
-        from ...session.connect import connect
-        from ...session.retention import BRIDGE_RETENTION
-        from ..shared.call_ledger import CallLedger
-        from ..shared.detached import DetachedCalls
-        from ..shared.listening import parse_address
-        from ..shared.pooled import pooled
-
-        try:
-            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
-        except ImportError as error:
-            raise UsageError(
-                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-            ) from error
-        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
-        store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
-        routed = partial(connect, routing=read_routing(config))
-        users: dict[str, str] = {}
-        if http is not None:
-            host, port = parse_address(http, "--http")
-            tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
-            if tokens and not options.token:
-                print_note(f"clients need this token: {tokens}", always=True)
-            users = parse_tokens(tokens) if tokens else {}
-        async with store, sweeping(store), AsyncExitStack() as stack:
-            ledger = await stack.enter_async_context(CallLedger(state))
-            pool = pooled(routed, options.browsers, store, headless=options.headless)
-            reach = await stack.enter_async_context(pool)
-            served = await stack.enter_async_context(_gallery(store, users, reach, ledger)) if gallery else None
-            calls = served.calls if served else DetachedCalls(ledger)
-            stack.push_async_callback(calls.cancel_all)
-            activity, link, connections = (
-                (served.activity, served.link, served.connections) if served else (None, None, None)
-            )
-            bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls)
-            if http is None:
-                await serve_stdio(bridge)
-            else:
-                await serve_http(
-                    bridge,
-                    host,
-                    port,
-                    users,
-                    lambda url: print_note(f"serving at {url}", always=True),
-                    connections=connections,
-                )
-        return 0
-
-    return run_async(work)
-
-
-@asynccontextmanager
-async def _gallery(
-    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger
-) -> AsyncIterator[Served]:
-    """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
-    from ...artifacts import Scope
-    from ..web import Options
-    from ..web import serve as serve_web
-
-    scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger) as served:
-        print_note(f"gallery: {served.page}", always=True)
-        yield served
-
-
-@app.command()
-def serve(
-    targets: Annotated[
-        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
-    ] = None,
-    adapter: AdapterFile = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
-    host: Annotated[
-        str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
-    ] = "127.0.0.1",
-    token: Annotated[
-        str | None,
-        typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
-    ] = None,
-    browsers: SharedBrowsers = None,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
-    ] = None,
-    ttl: Ttl = None,
-    limits: Limits = None,
-    state: State = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
-) -> int:
-    """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
-
-    async def work() -> int:
-        from ...artifacts import sweeping
-        from ...session.connect import connect
-        from ..shared.apps import adapter_options
-        from ..shared.call_ledger import CallLedger
-        from ..shared.pooled import pooled
-        from ..web import Options
-        from ..web import serve as serve_web
-
-        connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
-        async with (
-            open_limited_store(ttl, limits, config=config) as store,
-            sweeping(store),
-            pooled(connect, options.browsers, store) as reach,
-            CallLedger(state) as ledger,
-            serve_web(store, options, host=host, port=port, connect=reach, runs=runs or (), ledger=ledger) as served,
-        ):
-            for target in targets or ():
-                await served.apps.connect(target, connecting)
-            if as_json:
-                print_json({"url": served.url, "token": served.token})
-            else:
-                print_text(f"Open {served.page}")
-                print_text("Ctrl-C ends it.")
-            await asyncio.Event().wait()
-        return 0
-
-    return run_async(work)
-
-
-@artifacts.app.command("link")
-def link(
-    artifact_id: Id,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
-    ] = "1h",
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
-    ] = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> int:
-    """Make an address that opens one artifact for a while."""
-
-    async def work() -> int:
-        from ..web import make_link
-
-        async with store_at(folder) as store:
-            made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
-        if as_json:
-            print_json({"success": True, "url": made, "expires_at": until})
-        else:
-            print_text(made)
-        return 0
-
-    return run_async(work)
 
 
 def _version(wanted: bool) -> None:

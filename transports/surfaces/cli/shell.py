@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks import cancel_and_wait
 from .answers import print_result
+from .attach import Attach, attached_to
 from .options import (
     AdapterFile,
     BrowserName,
@@ -55,6 +56,7 @@ def shell(
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
     browser_server: BrowserServer = None,
+    attach: Attach = False,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -63,6 +65,8 @@ def shell(
 
     Without a terminal the lines come from stdin, and the exit status is 1 if any of them failed.
     """
+
+    cdp_url = attached_to(attach, cdp_url)
 
     def work() -> Coroutine[object, object, int]:
         reach = connection(

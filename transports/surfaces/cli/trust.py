@@ -17,5 +17,7 @@ def trust_found_file() -> int:
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():
-            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
+            # what a secret is read from is what is trusted; the value itself is elsewhere
+            shown = value if table == "secrets" else redactor.field(key, value)
+            print_text(f"  {table}.{key} = {shown!r}")
     return 0

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
     EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -37,7 +41,9 @@ from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
 from ...protocol.initialize import package_version
 from ...protocol.schema import check_params
+from ...session.app_tables import AppEntry
 from ...session.connect import connect
+from ...session.named_apps import is_app_name
 from ..shared.activity import Activity
 from ..shared.apps import Connect
 from ..shared.detached import DetachedCalls
@@ -47,26 +53,21 @@ from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
 from .progress import ProgressReporter
+from .prompts import complete, get_prompt, list_prompts
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
+from .scopes import all_scopes, app_is_in_scope, require_scopes
+from .sdk_server import SdkServer, instructions
 from .subscribers import connection_key
 from .tasks import add_tasks
 from .telemetry import observe
 from .tool_results import error_result, for_version
 from .tools import Answer, Tools
-from .user import User
+from .user import NO_APPS, User
 
 __all__ = ["Bridge"]
 
 logger = logging.getLogger("transports")
 
-_INSTRUCTIONS = (
-    "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
-    "Whatever a call produces is stored, and the answer says where."
-)
-_FILE_INSTRUCTIONS = (
-    " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
-    "calls by their id, in `files`."
-)
 #: Tools in one page, and characters of a cursor.
 _PAGE, _MAX_CURSOR = 100, 9
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
@@ -77,22 +78,13 @@ _IDLE_CHECK = 30.0
 _LOCAL = "local"
 
 
-class _Server(Server[None]):
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
-    ) -> InitializationOptions:
-        """Declare on every transport that lists change; the SDK leaves that to each transport."""
-        changing = NotificationOptions(tools_changed=True, resources_changed=True)
-        return super().create_initialization_options(notification_options or changing, *args, **more)
-
-
 class Bridge:
     """An MCP server in front of apps.
 
     ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
     :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
     anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which whoever gave them closes;
-    without them they are kept in memory.
+    without them they are kept in memory. ``named`` are the apps that may be connected by their names.
     """
 
     def __init__(
@@ -104,22 +96,27 @@ class Bridge:
         activity: Activity | None = None,
         link: Link | None = None,
         calls: DetachedCalls | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.options = options
         self._activity = activity
         self._store = store
         self._connect = connect
+        self._named = named
+        for target in options.apps:
+            if is_app_name(target) and target not in named:
+                raise UsageError(f"--app {target}: the settings file has no table [apps.{target}]", code="NOT_FOUND")
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
         self._calls = calls or DetachedCalls()
         self._owns_calls = calls is None
         self._run = secrets.token_hex(8)
-        self.server: Server[None] = _Server(
+        self.server: Server[None] = SdkServer(
             "abp",
             version=package_version(),
             title="Web apps that speak ABP",
-            instructions=_INSTRUCTIONS + (_FILE_INSTRUCTIONS if options.enable_file_tools else ""),
+            instructions=instructions(files=options.enable_file_tools, retention=store.retention),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,
             on_list_resources=self._list_resources,
@@ -128,9 +125,10 @@ class Bridge:
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
         )
-        if store.retention:
-            self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
         add_tasks(self.server, self._registered, options, self._view)
@@ -181,9 +179,19 @@ class Bridge:
         if key not in self._users:
             # what apps store has a session of its own: theirs
             store = self._store.scoped(Scope(tenant=session, user=name))
-            self._users[key] = User(store, self._connect, self.options, self._calls, self._activity)
+            named = {app: entry for app, entry in self._named.items() if entry.is_for(name)}
+            self._users[key] = User(store, self._connect, self.options, self._calls, self._activity, named)
         self._users[key].touch()
         return self._users[key]
+
+    def scopes(self) -> list[str]:
+        """Return every scope that the options and the described apps name, sorted."""
+        return all_scopes(self.options, self._named)
+
+    def require_scopes(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
+        few scopes for a call of a tool."""
+        require_scopes(self._user(), self.options, tool, arguments)
 
     def _registered(self, ctx: Context) -> User:
         """The user, whose client is told of changes from now on."""
@@ -224,6 +232,7 @@ class Bridge:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
         tools = Tools(user, self.options, ctx, params, self._view, reporter)
         try:
+            require_scopes(user, self.options, params.name, arguments)
             if own is not None:
                 return await tools.capability(own, arguments)
             assert fixed is not None
@@ -258,12 +267,26 @@ class Bridge:
                 raise MCPError(INVALID_PARAMS, "only artifact://ID may be read here; ask the user (hide_tools)")
             await user.ready()
             try:
-                return await read_app_resource(user.apps, params.uri, limit, self._view)
+                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
+                return await read_app_resource(apps, params.uri, limit, self._view)
             finally:
                 user.subscribers.resources_changed()
         if not self._view.as_resources:
             raise MCPError(INVALID_PARAMS, "artifacts are no resources here (enable_artifact_resources)")
         return await read_resource(user.store, params.uri, limit, self._view)
+
+    async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
+        user = self._registered(ctx)
+        await user.ready(_READY_TIMEOUT)
+        return list_prompts(user.apps, files=self.options.enable_file_tools)
+
+    async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        user = self._registered(ctx)
+        await user.ready()
+        return get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
+
+    async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+        return await complete(self._registered(ctx), params)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)

@@ -107,12 +107,15 @@ _TOOLS = (
                 "type": "string",
                 "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
             },
+            "name": {
+                "type": "string",
+                "description": "Instead of url: an app that the operator has described; abp_status lists them.",
+            },
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
             "timeout": _SECONDS,
         },
-        "url",
         hints=_hints(open_world=True),
     ),
     _tool(

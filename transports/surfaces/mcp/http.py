@@ -7,12 +7,15 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import uvicorn
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol.initialize import package_version
@@ -23,6 +26,7 @@ from ..shared.listening import cannot_listen
 from .bridge import Bridge
 from .metrics_route import metrics_route
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
+from .scopes import ScopeChallenge
 from .tokens import BearerVerifier, JwtVerifier
 
 __all__ = ["http_app", "serve_http"]
@@ -32,27 +36,54 @@ _PATH = "/mcp"
 _SHUTDOWN_TIMEOUT = 1
 
 
-def http_app(bridge: Bridge, users: Mapping[str, str], host: str, exposition: Exposition) -> Starlette:
-    """Return the ASGI application. ``exposition`` is shown at ``/metrics``, behind the same checks.
+def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
+    """Return the ASGI application, whose address is ``url``. ``exposition`` is shown at ``/metrics``, behind the same
+    checks.
 
     Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
-    this machine or ``host``: a web page elsewhere must not get in (DNS rebinding). Raises
-    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
+    this machine, ``host`` or the public address: a web page elsewhere must not get in (DNS rebinding). Where signed
+    tokens are taken, the bridge is an OAuth resource server: it says whose tokens, and for which scopes (RFC 9728).
+    Raises :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     security = TransportSecuritySettings(
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
         allowed_origins=[f"http://{name}:*" for name in names],
     )
     options = bridge.options
+    if options.public_url is not None:
+        url = options.public_url + _PATH
+        security.allowed_hosts.append(urlsplit(url).netloc)
+        security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
+    scopes = bridge.scopes()
+    auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
+    if options.jwt_issuer:
+        auth = (
+            AuthSettings.model_validate(  # of texts: an AnyHttpUrl adds a slash, and issuers are compared as they are
+                {
+                    "issuer_url": options.jwt_issuer,
+                    "resource_server_url": url,
+                    "required_scopes": [*options.required_scopes],
+                    "validate_token_resource": False,  # the verifier compares the audience
+                }
+            )
+        )
     app = bridge.server.streamable_http_app(
         streamable_http_path=_PATH,
         host=host,
         transport_security=security,
         max_request_body_size=options.max_request_bytes,
-        token_verifier=BearerVerifier(users, JwtVerifier(options) if options.jwt_issuer else None),
-        auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
+        token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
+        auth=auth,
         custom_starlette_routes=[metrics_route(exposition, security)],
     )
+    if auth.resource_server_url is not None:
+        described = create_protected_resource_routes(
+            auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
+        )
+        app.router.routes[:0] = described  # before the SDK's own, which names no scopes of apps and tools
+        metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
+        # the last middleware, behind authentication
+        app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     app.add_middleware(SlowReply)
     return app
@@ -73,14 +104,24 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL; ``connections`` are those
-    of another server of this process, which share its limits.
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL on this machine;
+    ``connections`` are those of another server of this process, which share its limits.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
     takes a free one."""
     connections = connections or Connections()
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
+    display_host = f"[{host}]" if ":" in host else host
+    url = f"http://{display_host}:{listening.getsockname()[1]}{_PATH}"
     exposition = Exposition(package_version())
-    app = http_app(bridge, users, host, exposition)
+    try:
+        app = http_app(bridge, users, host, url, exposition)
+    except BaseException:
+        listening.close()
+        raise
     app.add_middleware(ServedConnection, connections=connections)
 
     def protocol(**options: Any) -> asyncio.Protocol:
@@ -94,19 +135,15 @@ async def serve_http(
         port=port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nothing depends on what a proxy says in X-Forwarded-*
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
-    try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
     server = _Uvicorn(config)
-    display_host = f"[{host}]" if ":" in host else host
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
         with exposition.recording():
-            on_started(f"http://{display_host}:{listening.getsockname()[1]}{_PATH}")
+            on_started(url)
             await asyncio.shield(serving)
     finally:
         server.should_exit = True

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -19,6 +20,7 @@ from ...session.config_file import read_config
 from ...session.evidence import checked_evidence
 from ...session.settings import settings_error
 from ..shared.apps import adapter_options
+from ..shared.public_url import base_url
 
 __all__ = ["Options", "is_address"]
 
@@ -52,6 +54,9 @@ _NARROWING = frozenset(
 _FOLDERS = {"roots", "export_roots"}
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
 Texts = Annotated[tuple[str, ...], NoDecode]
+#: Characters of a scope (RFC 6749 3.3); it stands in a header between quotation marks.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
+Scopes = TypeVar("Scopes", tuple[str, ...], dict[str, tuple[str, ...]])
 Folders = Annotated[tuple[Path, ...], NoDecode]
 
 
@@ -118,7 +123,13 @@ class Options(BaseSettings):
     idle_minutes: float = Field(default=60, gt=0)
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
     token: str | None = Field(default=None, repr=False)
-    #: Signed tokens (JWT): their ``iss`` and ``aud``, and the URL or the PEM file of the issuer's public keys.
+    #: The address of this bridge behind a reverse proxy, such as ``https://abp.example``; ``/mcp`` is below it.
+    public_url: str | None = None
+    #: Scopes that each signed token needs, and those that calls of tools need, by patterns of the tools' names.
+    required_scopes: Texts = ()
+    tool_scopes: dict[str, tuple[str, ...]] = {}
+    #: Signed tokens (JWT): their ``iss`` and ``aud`` (by default the address of this bridge, RFC 8707), and the URL or
+    #: the PEM file of the issuer's public keys.
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
     jwt_jwks_url: str | None = None
@@ -158,6 +169,7 @@ class Options(BaseSettings):
         "hide_tools",
         "allowed_types",
         "jwt_algorithms",
+        "required_scopes",
         mode="before",
     )
     @classmethod
@@ -166,10 +178,23 @@ class Options(BaseSettings):
 
     @model_validator(mode="after")
     def _signed(self) -> Options:
-        given = [self.jwt_issuer, self.jwt_audience, self.jwt_jwks_url or self.jwt_key_file]
-        if any(given) and (not all(given) or (self.jwt_jwks_url and self.jwt_key_file)):
-            raise ValueError("jwt_issuer, jwt_audience and either jwt_jwks_url or jwt_key_file go together")
+        keys = [key for key in (self.jwt_jwks_url, self.jwt_key_file) if key]
+        if (self.jwt_issuer or self.jwt_audience or keys) and not (self.jwt_issuer and len(keys) == 1):
+            raise ValueError("jwt_issuer and either jwt_jwks_url or jwt_key_file go together")
         return self
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else base_url(value)
+
+    @field_validator("required_scopes", "tool_scopes")
+    @classmethod
+    def _scopes(cls, value: Scopes) -> Scopes:
+        for scope in value if isinstance(value, tuple) else [one for scopes in value.values() for one in scopes]:
+            if not _SCOPE.fullmatch(scope):
+                raise ValueError(f"{scope!r} is no scope (RFC 6749 3.3)")
+        return value
 
     @model_validator(mode="after")
     def _adapted(self) -> Options:

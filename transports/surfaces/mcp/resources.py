@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -24,7 +24,7 @@ from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
 from ...protocol.strict_json import encode_json
 from ...routing import Result, is_textual
-from ..shared.apps import App, Apps
+from ..shared.apps import App
 from .artifact_view import ArtifactView
 
 __all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]
@@ -96,13 +96,13 @@ def _contents(
     return BlobResourceContents(uri=uri, mime_type=ref.mime_type, blob=base64.b64encode(data).decode(), _meta=meta)
 
 
-async def read_app_resource(apps: Apps, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
+async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
     """Return a resource of a connected MCP server. Of several servers those that list it are asked, or else all, in
     turn; what is read is stored as an artifact, as by the capability ``resources.read``.
 
     Raises :class:`MCPError` if no server has it, and above ``max_bytes``."""
     about = {"uri": uri[:_MAX_URI]}
-    owners = [app for app in apps.values() if app.session.resources.available]
+    owners = [app for app in apps if app.session.resources.available]
     if len(owners) > 1:
         owners = [app for app in owners if await _lists(app, uri)] or owners
     problem = "no connected server has resources; here only artifact://ID can be read"

@@ -11,7 +11,13 @@ from functools import partial
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.connection import allowed_log_levels
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import (
@@ -146,8 +152,9 @@ class Subscribers:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def tools_changed(self) -> None:
-        """Announce a changed list of tools to all clients."""
+        """Announce a changed list of tools, and of prompts, which are made of the same apps, to all clients."""
         self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._connections)
+        self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._connections)
 
     def resources_changed(self) -> None:
         """Announce a changed list of resources to all clients."""

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,9 +58,11 @@ class JwtVerifier:
     The algorithms are a fixed list of those with public keys, so that a token cannot choose another (RFC 8725).
     """
 
-    def __init__(self, options: Options) -> None:
-        """Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
+    def __init__(self, options: Options, resource: str) -> None:
+        """``resource`` is the address of this bridge, for which tokens must be unless the options say another audience
+        (RFC 8707). Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
         self._options = options
+        self._audience = options.jwt_audience or resource
         self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
         self._key = _public_key(options.jwt_key_file) if options.jwt_key_file else None
 
@@ -84,7 +86,12 @@ class JwtVerifier:
             logger.warning("refused a signed token: %s", error.message)
             return None
         return AccessToken(
-            token=token, client_id=subject, scopes=[], subject=subject, expires_at=int(claims["exp"]), claims=claims
+            token=token,
+            client_id=subject,
+            scopes=_scopes(claims),
+            subject=subject,
+            expires_at=int(claims["exp"]),
+            claims=claims,
         )
 
     def _claims(self, token: str, key: Any) -> dict[str, Any]:
@@ -92,7 +99,7 @@ class JwtVerifier:
             token,
             key,
             algorithms=list(self._options.jwt_algorithms),
-            audience=self._options.jwt_audience,
+            audience=self._audience,
             issuer=self._options.jwt_issuer,
             leeway=_LEEWAY,
             options={"require": ["exp", "iss", "aud", "sub"]},
@@ -100,11 +107,19 @@ class JwtVerifier:
         return claims
 
 
-class BearerVerifier(TokenVerifier):
-    """Verifies the secrets of ``users`` (secret to user), and signed tokens if there is a verifier for them."""
+def _scopes(claims: Mapping[str, Any]) -> list[str]:
+    """The scopes of a token: ``scope`` (RFC 9068), else ``scp``, which some issuers write."""
+    said = claims.get("scope", claims.get("scp", ""))
+    return said.split() if isinstance(said, str) else [one for one in said if isinstance(one, str)]
 
-    def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None) -> None:
+
+class BearerVerifier(TokenVerifier):
+    """Verifies the secrets of ``users`` (secret to user), and signed tokens if there is a verifier for them. The
+    operator's secrets have all ``scopes``."""
+
+    def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
         self._users = users
+        self._scopes = list(scopes)
         self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -114,7 +129,7 @@ class BearerVerifier(TokenVerifier):
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 found = user
         if found is not None:
-            return AccessToken(token=token, client_id=found, scopes=[], subject=found)
+            return AccessToken(token=token, client_id=found, scopes=self._scopes, subject=found)
         return await self._jwt_verifier.verify(token) if self._jwt_verifier else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from itertools import islice
 from typing import Any, TypeAlias
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
@@ -12,9 +11,9 @@ from ...errors import ABPError, UsageError
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line, plain_tree
 from ...protocol.schema import check_params
-from ...protocol.urls import redact_url
 from ...routing import Result
 from ..shared.apps import App
+from .app_document import app_document, app_name, capability_names
 from .artifact_tools import ArtifactTools
 from .artifact_view import ArtifactView
 from .capability_tools import CapabilityTool, capability_tools, tool_name
@@ -32,10 +31,6 @@ from .user import User
 
 __all__ = ["Answer", "Tools"]
 
-#: Capabilities of one app in a structured result, and in its text.
-_MAX_LISTED, _MAX_NAMED = 300, 40
-#: Characters of the name of an app or a capability, and of a description, in these.
-_MAX_NAME, _MAX_DESCRIPTION = 200, 200
 #: What a tool answers: its result, a question, or a task.
 Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
@@ -188,8 +183,13 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
-        """Connect an app with the arguments of `abp_connect`, under the name ``key`` where it had one before."""
+        """Connect an app with the arguments of `abp_connect`, under the session's name ``key`` where it had one."""
         options = dict(arguments)
+        name = options.pop("name", None)
+        if (name is None) == ("url" not in options):
+            raise UsageError("give url, or the name of an app that abp_status lists")
+        if name is not None:
+            return await self._user.connect_named(str(name), options, key)
         target = str(options.pop("url"))
         if not is_address(target):
             raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
@@ -199,14 +199,14 @@ class Tools:
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
         app = await self._open(arguments)
         await self._user.connections.keep(app, arguments)
-        names = _names(app)
+        names = capability_names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
-            f"Connected: {_name(app)} (session {app.key}, {app.session.transport.name})\n"
+            f"Connected: {app_name(app)} (session {app.key}, {app.session.transport.name})\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
-        return text_result(text, {"success": True, **_app_document(app)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **app_document(app)}, self._options.max_answer_bytes)
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")
@@ -220,15 +220,18 @@ class Tools:
             return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
         closed = await self._user.connections.closed()
         chosen = [await self._select(key)] if (key := arguments.get("session")) else list(apps.values())
-        lines = [f"{app.key}: {_name(app)} at {redact_url(app.target)}" for app in chosen]
-        lines += [f"  {', '.join(_names(app))}" for app in chosen[:1]]
+        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
+        lines += [f"  {', '.join(capability_names(app))}" for app in chosen[:1]]
         lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]
         lines = lines or ["No app is connected; call abp_connect with the address of one."]
-        sessions: list[dict[str, object]] = [_app_document(app) for app in chosen]
+        sessions: list[dict[str, object]] = [app_document(app) for app in chosen]
         sessions += [{"session": one.session, "connected": False} for one in closed if not key]
         calls = await self._detached.documents()
         document = {"success": True, "sessions": sessions, "calls": calls}
         lines += [f"call {one['call']}: {one['capability']} {one['status']}" for one in calls]
+        if named := sorted(self._user.named):
+            document["apps"] = named
+            lines.append(f"Apps to connect by name: {', '.join(named)}.")
         if retention := self._user.store.retention:
             document["retention"] = f"each artifact is {retention}"
             lines.append(f"Each artifact is {retention}.")
@@ -242,33 +245,5 @@ class Tools:
             return text_result(text, {"success": True, "session": key}, self._options.max_answer_bytes)
         app = self._user.apps.select(key)
         await self._user.disconnect(app)
-        text = f"Disconnected {_name(app)} (session {app.key}); its artifacts are kept."
+        text = f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept."
         return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
-
-
-def _name(app: App) -> str:
-    return plain_line(app.session.info.name, _MAX_NAME)
-
-
-def _names(app: App) -> list[str]:
-    return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
-
-
-def _app_document(app: App) -> dict[str, object]:
-    session = app.session
-    return {
-        "session": app.key,
-        "connected": True,
-        "url": redact_url(app.target),
-        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
-        "transport": session.transport.name,
-        "warnings": [plain_line(warning) for warning in session.warnings],
-        "capabilities": [
-            {
-                "name": plain_line(one.name),
-                "description": plain_line(one.description, _MAX_DESCRIPTION),
-                "available": one.available,
-            }
-            for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
-        ],
-    }

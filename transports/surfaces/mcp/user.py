@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import cast
 
 from mcp_types import LoggingLevel
@@ -17,8 +19,10 @@ from ...protocol.payloads import Notification
 from ...protocol.plain_text import plain_tree
 from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
+from ...session.app_tables import AppEntry
 from ...session.events import ConnectionChanged, Event
 from ...session.evidence import keeping
+from ...session.named_apps import is_app_name
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
@@ -29,7 +33,10 @@ from .reconnecting import Connections
 from .server_subscriptions import ServerSubscriptions
 from .subscribers import Subscribers
 
-__all__ = ["User"]
+__all__ = ["NO_APPS", "User"]
+
+#: What a bridge without a settings file describes.
+NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
 
 #: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
 _LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
@@ -46,8 +53,11 @@ class User:
         options: Options,
         calls: DetachedCalls,
         activity: Activity | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.store = store
+        #: The apps that the user may connect by their names.
+        self.named = named
         self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
         self.calls = calls
         self.connections = Connections(self.apps, calls.ledger)
@@ -65,11 +75,24 @@ class User:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
-        """Connect an app, under the name ``key`` if it had one before. Raises what :func:`transports.connect` and
-        opening a session raise."""
-        if self._options.headless is not None:
+        """Connect an app, under the session's name ``key`` if it had one before. Raises what
+        :func:`transports.connect` and opening a session raise."""
+        described = self.named.get(target)
+        if self._options.headless is not None and (described is None or described.headless is None):
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options, key=key)
+
+    async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
+        """Connect an app that the settings file describes. Raises :class:`~transports.errors.UsageError` for one that
+        is not there or is for others, and for ``options`` that the file decides; and what :meth:`connect` raises."""
+        if name not in self.named:
+            known = ", ".join(sorted(self.named)) or "none"
+            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {known}", code="NOT_FOUND")
+        if decided := options.keys() - {"timeout"}:
+            raise UsageError(
+                f"{', '.join(sorted(decided))}: leave it out; how {name} is reached is the operator's to say"
+            )
+        return await self.connect(name, options, key)
 
     async def disconnect(self, app: App) -> None:
         """Disconnect an app; its artifacts stay. Idempotent."""
@@ -172,6 +195,7 @@ class User:
                     self.connections.configured(target, partial(self.connect, target, {**options}))
                 )
                 for target in self._options.apps
+                if target in self.named or not is_app_name(target)
             }
 
     def idle_seconds(self) -> float:

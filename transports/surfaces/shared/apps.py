@@ -16,7 +16,9 @@ from ...errors import UsageError
 from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest
 from ...protocol.plain_text import plain_line
+from ...protocol.urls import redact_url
 from ...session.events import Event
+from ...session.named_apps import is_app_name
 from ...session.session import Session
 from ...tasks import cancel_and_wait, spawn
 
@@ -85,6 +87,16 @@ class App:
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the target is the name of an app that the settings file describes."""
+        return is_app_name(self.target)
+
+    @property
+    def shown_target(self) -> str:
+        """The name, or the address without secrets."""
+        return redact_url(self.target)
 
     async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
         """Open ``session``, and pass every event of it to ``on_event``.

@@ -52,14 +52,25 @@ class Access:
     """Decides who may make a request.
 
     ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
-    listens on. Tokens for a scope and cookies are those of ``signer``.
+    listens on, ``public_url`` the one by which others reach it through a proxy. No other name counts, whatever a proxy
+    says in ``X-Forwarded-*``. Tokens for a scope and cookies are those of ``signer``.
     """
 
-    def __init__(self, token: str, signer: Signer, *, host: str, users: Mapping[str, Scope] | None = None) -> None:
+    def __init__(
+        self,
+        token: str,
+        signer: Signer,
+        *,
+        host: str,
+        users: Mapping[str, Scope] | None = None,
+        public_url: str | None = None,
+    ) -> None:
         self._tokens = {token: Visitor(Scope(), operator=True)}
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._signer = signer
         self._host = host.strip("[]").lower()
+        public = urlsplit(public_url or "")
+        self._public_host, self._public_origin = public.hostname, f"{public.scheme}://{public.netloc}".lower()
         #: Cookies that were signed out of before they expired, oldest first.
         self._ended_cookies: OrderedDict[str, None] = OrderedDict()
 
@@ -73,11 +84,12 @@ class Access:
             message = "this server does not go by that name; use the address it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
-        if origin is not None and origin.lower() not in (f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES):
+        own = [self._public_origin, *(f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES)]
+        if origin is not None and origin.lower() not in own:  # a proxy may have put its own name for the server there
             raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
-        if is_loopback(host) or host == self._host:
+        if is_loopback(host) or host in (self._host, self._public_host):
             return True
         try:
             ipaddress.ip_address(host)
@@ -151,7 +163,13 @@ class Access:
         holder = f"token {_digest(token)}" if token in self._tokens else f"scope {encode_scope(visitor.scope)}"
         cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
         response.set_cookie(
-            _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
+            _cookie_name(request),
+            cookie,
+            httponly=True,
+            samesite="Strict",
+            secure=self._public_origin.startswith("https:") and not is_loopback(_hostname(request.host)),
+            max_age=_COOKIE_SECONDS,
+            path="/",
         )
 
     def logout(self, request: web.Request, response: web.Response) -> None:

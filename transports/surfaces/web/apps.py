@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 
 from aiohttp import web
 
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line
-from ...protocol.urls import redact_url
+from ...session.named_apps import is_app_name
 from ..shared.activity import Activity, ConnectedApp
 from ..shared.apps import Apps
 from .access import Visitor
@@ -25,24 +26,28 @@ _SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
 class AppRoutes:
-    """Handlers for connected apps. ``apps`` are those that this server connects itself."""
+    """Handlers for connected apps. ``apps`` are those that this server connects itself; ``named`` are the names of
+    those that the settings file describes."""
 
-    def __init__(self, activity: Activity, apps: Apps) -> None:
+    def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
+        self._named = sorted(named)
         self._activity = activity
         self._apps = apps
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps``, oldest connection first."""
+        """Answer ``GET /apps``, oldest connection first; to the operator also which may be connected by name."""
         visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
-        return json_response({"apps": [_document(one) for one in visible]})
+        named = self._named if visitor.operator else []
+        return json_response({"apps": [_document(one) for one in visible], "names": named})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner."""
         visitor.require_operator()
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
-        if not isinstance(url, str) or not url.lower().startswith(_SCHEMES) or not isinstance(transport, str):
-            message = f"url must begin with {', '.join(_SCHEMES)}; transport is a name"
+        known = isinstance(url, str) and (url.lower().startswith(_SCHEMES) or is_app_name(url))
+        if not known or not isinstance(url, str) or not isinstance(transport, str):
+            message = f"url must begin with {', '.join(_SCHEMES)}, or be the name of an app; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
@@ -75,7 +80,8 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
     known = session.capabilities
     return {
         "session": connected.app.key,
-        "url": redact_url(connected.app.target),
+        "url": connected.app.shown_target,
+        "signed_in_as": connected.scope.user if connected.app.is_named else None,
         "name": plain_line(session.info.name),
         "version": plain_line(session.info.version),
         "transport": session.transport.name,

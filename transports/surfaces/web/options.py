@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from ...artifacts import Scope
 from ...session.evidence import checked_evidence
 from ...session.settings import settings_error
+from ..shared.public_url import base_url
 
 __all__ = ["Options"]
 
@@ -25,6 +26,8 @@ class Options(BaseSettings):
     tenants: str | None = Field(default=None, repr=False)
     #: Key that links, scope tokens and cookies are signed with; else the one in the user's state folder.
     key: str | None = Field(default=None, repr=False)
+    #: The address of this server behind a reverse proxy, such as ``https://files.example``; links begin with it.
+    public_url: str | None = None
     #: Largest upload, in bytes of one file; the limit of the store holds too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     #: MIME types that may be uploaded, as patterns with commas between them: ``image/*, application/pdf``.
@@ -40,6 +43,11 @@ class Options(BaseSettings):
 
     #: What is kept of each call of an app besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
     evidence: str = ""
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else base_url(value)
 
     @field_validator("evidence")
     @classmethod

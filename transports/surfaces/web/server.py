@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -46,8 +46,9 @@ _LINK_SECONDS = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server. ``url`` ends in a slash; ``token`` is the operator's; another server of the process shares its
-    ``connections`` and its detached ``calls``."""
+    """A running server. ``url`` ends in a slash, and so does ``public_url``, where others reach it: the same without a
+    proxy. ``token`` is the operator's; another server of the process shares its ``connections`` and its detached
+    ``calls``."""
 
     url: str
     token: str
@@ -56,15 +57,16 @@ class Served:
     signer: Signer
     connections: Connections
     calls: DetachedCalls
+    public_url: str
 
     @property
     def page(self) -> str:
         """The URL of the gallery, with the operator's token in its fragment."""
-        return f"{self.url}#token={self.token}"
+        return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
         """Return a URL that opens an artifact without a token, for a day."""
-        return self.url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
+        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
 
 
 @asynccontextmanager
@@ -80,13 +82,14 @@ async def serve(
     signer: Signer | None = None,
     runs: Sequence[str] = (),
     ledger: CallLedger | None = None,
+    named: Collection[str] = (),
 ) -> AsyncIterator[Served]:
     """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
     ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
     scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``runs`` are
-    the folders and addresses of batch runs that it shows. ``ledger`` keeps the calls that are made here, and is closed
-    at the end; without one they are kept in memory.
+    the folders and addresses of batch runs that it shows, ``named`` the apps that it connects by their names.
+    ``ledger`` keeps the calls that are made here, and is closed at the end; without one they are kept in memory.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
@@ -101,10 +104,11 @@ async def serve(
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
-    access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
+    users = {**options.tenant_scopes, **(users or {})}
+    access = Access(token, signer, host=host, users=users, public_url=options.public_url)
     calls = DetachedCalls(ledger, activity)
     served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
-    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs)
+    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named)
     use_global_providers()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(calls.aclose)
@@ -148,8 +152,9 @@ async def serve(
         stack.callback(listener.close)
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
-        stack.enter_context(registered(url, store.url))
-        yield Served(url, token, apps, activity, signer, connections, calls)
+        public_url = f"{options.public_url}/" if options.public_url else url
+        stack.enter_context(registered(public_url, store.url))
+        yield Served(url, token, apps, activity, signer, connections, calls, public_url)
 
 
 def _key() -> str:

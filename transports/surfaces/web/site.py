@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from aiohttp import web
@@ -70,6 +70,7 @@ class Site:
         signer: Signer,
         access: Access,
         runs: ServedRuns,
+        named: Collection[str] = (),
     ) -> None:
         self._access = access
         self._signer = signer
@@ -80,7 +81,7 @@ class Site:
         self._thumbnails = ThumbnailRoutes(self._artifacts)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
-        self._apps = AppRoutes(activity, apps)
+        self._apps = AppRoutes(activity, apps, named)
         self._calls = CallRoutes(
             activity, calls, self._apps, self._artifacts, question_timeout=options.question_timeout
         )

@@ -9,6 +9,7 @@ const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 
 const OPEN = 2; // apps whose capabilities are unfolded from the start
 
 let apps = [];
+const names = h('datalist', { id: 'app-names' }); // apps that the settings file describes
 let chosen = null; // {session, name}
 
 const list = h('div', { class: 'stack' });
@@ -16,11 +17,11 @@ const work = h('div', { class: 'work card-like stack', id: 'work' });
 const search = h('input', { type: 'search', placeholder: 'Search capabilities', 'aria-label': 'Search capabilities', oninput: () => render() });
 
 function connectForm() {
-  const url = h('input', { id: 'app-url', type: 'url', required: true, placeholder: 'https://app.example/', spellcheck: 'false' });
+  const url = h('input', { id: 'app-url', type: 'text', inputmode: 'url', list: 'app-names', required: true, placeholder: 'https://app.example/', spellcheck: 'false' });
   const transport = h('select', { id: 'app-transport', 'aria-label': 'Transport' }, TRANSPORTS.map(([value, text]) => h('option', { value }, text)));
   const connect = h('button', { class: 'primary' }, 'Connect');
   const node = h('form', { class: 'card-like stack', 'aria-label': 'Connect an app' },
-    h('label', { for: 'app-url' }, 'Address of an app (http, https, ws, wss)'), url,
+    h('label', { for: 'app-url' }, 'Address of an app (http, https, ws, wss), or its name'), url, names,
     h('div', { class: 'row' }, h('label', { class: 'inline', for: 'app-transport' }, 'Transport', transport), h('div', { class: 'grow' }), connect));
   node.addEventListener('submit', (event) => {
     event.preventDefault();
@@ -59,7 +60,7 @@ function appBox(app, index) {
   const open = index < OPEN || text !== '' || chosen?.session === app.session;
   return h('details', { class: 'app card-like', open, 'data-session': app.session },
     h('summary', {}, h('strong', {}, app.name), h('span', { class: 'muted' }, ` ${app.version ?? ''} · ${app.transport}`)),
-    h('p', { class: 'muted url' }, `${app.url} · session ${app.session}`),
+    h('p', { class: 'muted url' }, `${app.url}${app.signed_in_as ? ` · signed in as ${app.signed_in_as}` : ''} · session ${app.session}`),
     h('div', { class: 'row' }, h('span', { class: 'muted' }, plural(app.capabilities.length, 'capability', 'capabilities')), h('div', { class: 'grow' }), disconnect),
     h('ul', { class: 'capabilities', role: 'list', 'aria-label': `Capabilities of ${app.name}` }, fitting.map((one) => capability(app, one))));
 }
@@ -81,7 +82,9 @@ function render() {
 
 async function load() {
   try {
-    apps = (await get(address(['apps']))).apps;
+    const known = await get(address(['apps']));
+    apps = known.apps;
+    names.replaceChildren(...known.names.map((value) => h('option', { value })));
     render();
   } catch (error) {
     if (error.status !== 401) notice(error.message);

@@ -1,0 +1,96 @@
+"""A bridge for a team: people sign in once, by hand, and each of them is signed in apart from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from playwright.async_api import BrowserContext, Page
+
+from tests.e2e.notebook import notebook
+from tests.support.mcp_clients import called
+from tests.surfaces.mcp.test_http import ANN, BOB, USERS, client_of
+from transports import connect
+from transports.artifacts import open_store
+from transports.session.config_file import read_config
+from transports.session.named_apps import app_entries, find_app
+from transports.session.sign_in import sign_in
+from transports.surfaces.mcp import Bridge, Options, serve_http
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]
+
+
+async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object]]) -> Path:
+    """Sign in as a person does, who is ``done`` once the page is there."""
+    app = find_app(read_config(config), name, None)
+    assert app is not None
+    async with asyncio.timeout(60):
+        return await sign_in(app, done, headless=True)
+
+
+async def test_two_users_two_logins_one_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[Page] = []
+    new_page = BrowserContext.new_page
+
+    async def noted(context: BrowserContext) -> Page:
+        pages.append(await new_page(context))
+        return pages[-1]
+
+    async def press_enter() -> None:
+        monkeypatch.undo()
+
+    async def close_the_window() -> None:
+        monkeypatch.undo()
+        await pages[-1].close()
+        await asyncio.Event().wait()
+
+    config = tmp_path / "team.toml"
+    scripts: list[str] = []
+    async with notebook(scripts=scripts) as url:
+        tables = [
+            f'[apps.notes-{user}]\nurl = "{url}"\nusers = ["{user}"]\nstorage_state = "state/{user}.json"\n'
+            for user in ("ann", "bob")
+        ]
+        config.write_text("\n".join(tables))
+        named = app_entries(read_config(config))
+        connecting = partial(connect, config=config)
+        bridge = Bridge(Options(), open_store(tmp_path / "out"), connect=connecting, named=named)
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
+        try:
+            at = await started
+            async with client_of(at, ANN, "2026-07-28") as ann, client_of(at, BOB, "legacy") as bob:
+                refused = await ann.call_tool("abp_connect", {"name": "notes-ann"})
+                error = refused.structured_content["error"]
+                assert error["code"] == "PERMISSION_REQUIRED" and "abp login notes-ann" in error["message"]
+                for user, done in (("ann", press_enter), ("bob", close_the_window)):
+                    scripts.append(f"CAPABILITIES['note.write']({{ text: 'signed-{user}' }})")
+                    monkeypatch.setattr(BrowserContext, "new_page", noted)
+                    kept = await signed_in(config, f"notes-{user}", done)
+                    assert kept == tmp_path / f"state/{user}.json" and stat.S_IMODE(kept.stat().st_mode) == 0o600
+                    assert f"signed-{user}" in kept.read_text()
+                for client, user in ((ann, "ann"), (bob, "bob")):
+                    assert (await called(client, "abp_status"))["apps"] == [f"notes-{user}"]
+                    connected = await called(client, "abp_connect", name=f"notes-{user}")
+                    assert connected["name"] == f"notes-{user}" and "url" not in connected
+                    read = await called(client, "abp_note_read")
+                    assert read["data"]["cookie"] == read["data"]["storage"] == f"signed-{user}"
+                    made = await called(client, "abp_note_file", size=10, seed=1)
+                    assert (await called(client, "abp_artifacts"))["total"] == 2
+                    shown = json.dumps([connected, read, made, await called(client, "abp_status")])
+                    assert str(tmp_path / "state") not in shown
+                for client, other in ((ann, "bob"), (bob, "ann")):
+                    foreign = await client.call_tool("abp_connect", {"name": f"notes-{other}"})
+                    assert foreign.structured_content["error"]["code"] == "NOT_FOUND"
+        finally:
+            serving.cancel()
+            await asyncio.wait((serving,))

@@ -1,0 +1,162 @@
+"""Apps by name: ``[apps.NAME]`` of ``abp.toml``, who may use them, and what of them is never shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from transports import connect
+from transports.artifacts import Scope, open_store
+from transports.errors import ABPError, UsageError
+from transports.protocol.secrets import KNOWN_SECRETS
+from transports.session.app_tables import AppTables, origin_of
+from webapp_fixture.frames import envelope
+
+CANARY = "canary-7f3a-value"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working folder, of a user who trusts nothing yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    KNOWN_SECRETS.forget()
+
+
+@asynccontextmanager
+async def socket_app(seen: list[str]) -> AsyncIterator[str]:
+    """An app behind a WebSocket, which says the header ``X-Key`` of its connection; ``seen`` gets it too."""
+
+    async def talk(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        seen.append(socket.request.headers.get("X-Key", ""))
+        async for text in socket:
+            message = json.loads(text)
+            if message["type"] == "initialize":
+                app = {"id": "dev.named", "name": "Named", "version": "1"}
+                hello = {"sessionId": "1", "protocolVersion": "0.1", "app": app, "capabilities": [{"name": "key.show"}]}
+                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
+            elif message["type"] == "capabilities/call":
+                answer = {"success": True, "data": {"key": seen[-1]}}
+                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+
+
+def described(address: str, more: str = "") -> str:
+    return (
+        f'[apps.crm]\nurl = "ws://{address}/abp"\nusers = ["ann", "signed:*"]\nmax_sessions = 1\n'
+        'evidence = "console,har"\n'
+        f'headers = {{ X-Key = "Key ${{SECRET:CRM}}" }}\n{more}\n'
+        f'[secrets.CRM]\nenv = "CANARY"\norigins = ["http://{address}"]\n'
+    )
+
+
+async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) -> None:
+    seen: list[str] = []
+    async with socket_app(seen) as address:
+        (folder / "team.toml").write_text(described(address))
+        async with connect("crm", config="team.toml", store=folder / "out") as app:
+            result = await app.call("key.show")
+            assert seen == [f"Key {CANARY}"] and result.data == {"key": "Key ${SECRET:CRM}"}
+            assert {*result.evidence} == {"console"}  # it is in no page
+            with pytest.raises(UsageError, match="crm has 1 sessions") as limited:
+                await connect("crm", config="team.toml", store="memory:")
+            assert limited.value.code == "LIMIT_REACHED"
+        async with connect("crm", config="team.toml", store="memory:"):  # it is free again
+            pass
+        for user, allowed in (("ann", True), ("signed:carol", True), ("bob", False)):
+            store = open_store("memory:").scoped(Scope(user=user))
+            if allowed:
+                async with connect("crm", config="team.toml", store=store):
+                    continue
+            with pytest.raises(ABPError, match=r"'crm' is no target"):  # as if it were not there
+                connect("crm", config="team.toml", store=store)
+
+
+async def test_a_secret_of_settings_goes_to_no_other_origin(folder: Path) -> None:
+    seen: list[str] = []
+    async with socket_app(seen) as address:
+        (folder / "team.toml").write_text(
+            described(address).replace(f'origins = ["http://{address}', 'origins = ["http://a.test')
+        )
+        with pytest.raises(UsageError, match="the secret CRM may not be sent to") as refused:
+            await connect("crm", config="team.toml", store="memory:")
+        assert refused.value.code == "PERMISSION_DENIED" and seen == []
+
+
+async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "abp.toml").write_text(described("127.0.0.1:9"))
+    with pytest.raises(UsageError, match=r"only found and may be somebody else's.*abp mcp --trust"):
+        connect("crm", store="memory:")
+    connect("ws://127.0.0.1:9/abp", store="memory:")
+    assert "ignored secrets.CRM" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[apps.crm]\nurl = "ws://a.test/"\nstorage = "x"', r"apps\.crm\.storage: unknown; do you mean storage_st"),
+        ('[apps.crm]\ntransport = "auto"', r"team\.toml: apps\.crm\.url: Field required"),
+        ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: an address is shown; put the secret into"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nheaders = {a = "${SECRET:NO}"}', r"crm: there is no table \[secrets\.NO"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nevidence = "film"', r"crm\.evidence: 'film' is not understood"),
+        ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),
+        ('[secrets.X]\nenv = "A"', r"secrets\.X\.origins: Field required"),
+        ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: give one of env, file"),
+        ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is no origin"),
+        ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is no origin"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"nobody is signed in to crm.*abp login crm"),
+        ('[apps.crn]\nurl = "ws://a.test/"', r"there is no app 'crm'; do you mean crn\?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_place(folder: Path, text: str, said: str) -> None:
+    (folder / "team.toml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        connect("crm", config="team.toml", store="memory:")
+
+
+def test_arguments_go_before_the_file_and_paths_are_below_it(folder: Path) -> None:
+    (folder / "own").mkdir()
+    text = '[apps.page]\nurl = "http://a.test/"\nprofile = "profile"\nheadless = false\ntimeout = 5\n'
+    tables = {"apps": {"page": {"url": "http://a.test/", "profile": "profile", "headless": False, "timeout": 5}}}
+    entry = AppTables.parse(tables, folder / "own/team.toml").apps["page"]
+    assert entry.options == {"transport": "auto", "headless": False, "profile": folder / "own/profile", "timeout": 5.0}
+    (folder / "own/team.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"storage_state= is for a new context"):  # the profile of the file counts too
+        connect("page", config="own/team.toml", storage_state="x.json", store="memory:")
+
+
+async def test_a_user_of_a_server_sees_no_path_in_an_error(folder: Path) -> None:
+    (folder / "state.json").write_text("nonsense")
+    (folder / "team.toml").write_text('[apps.page]\nurl = "http://127.0.0.1:9/"\nadapter = "hidden.js"\n')
+    for user, shown in (("ann", False), (None, True)):
+        store = open_store("memory:").scoped(Scope(user=user))
+        with pytest.raises(UsageError) as error:
+            await connect("page", config="team.toml", store=store)
+        assert ("hidden.js" in json.dumps(error.value.as_dict())) is shown
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("HTTPS://App.Test:443/x?y", "https://app.test"),
+        ("wss://app.test/abp", "https://app.test"),
+        ("mcp+http://127.0.0.1:8000/mcp", "http://127.0.0.1:8000"),
+        ("http://[::1]:80/", "http://[::1]"),
+        ("file:///etc/passwd", None),
+        ("http://", None),
+        ("http://a:99999/", None),
+        (None, None),
+    ],
+)
+def test_the_origin_of_an_address(url: str | None, origin: str | None) -> None:
+    assert origin_of(url) == origin

@@ -1,0 +1,221 @@
+"""Secrets by name: values on the wire, names everywhere else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from transports import CapabilityError, MemoryTransport, connect
+from transports.artifacts import Scope, open_store
+from transports.binary import BinaryData
+from transports.errors import ABPError, UsageError
+from transports.protocol.secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
+from transports.session.events import CallFinished
+from transports.testing import Call
+
+CANARY = 'canary/7f3a "value"&'
+NAME = "${SECRET:CRM}"
+logger = logging.getLogger("transports.websocket")
+
+
+class App(MemoryTransport):
+    """An app at an address, which tells what it was told in every way that it has."""
+
+    url: str | None = "http://app.test/page"
+
+    def __init__(self) -> None:
+        self.heard: list[Mapping[str, Any]] = []
+        super().__init__({"log.in": self.log_in, "log.fail": self.fail})
+
+    async def log_in(self, params: Mapping[str, Any], call: Call) -> object:
+        self.heard.append(params)
+        told = params["password"]
+        await call.progress(stage=told, progress=1, total=2)
+        await call.notify("told", {"a": [told]})
+        answer = await call.elicit("elicitation/input", {"message": f"is it {told}?"})
+        self.heard.append(answer)
+        logger.warning("the app was told %s", told)
+        text = f"password: {told}\n" * 3
+        return {
+            "text": f"<{told}>",
+            told: quote(told, safe=""),
+            "json": json.dumps({"password": told}),
+            "encoded": base64.b64encode(told.encode()).decode(),
+            "file": BinaryData.from_bytes(text.encode(), mime_type="text/plain", filename="a.txt"),
+            "in_answer": {
+                "content": base64.b64encode(text.encode()).decode(),
+                "encoding": "base64",
+                "mimeType": "text/plain",
+                "size": len(text.encode()),
+            },
+            "declared": {"content": text, "encoding": "utf-8", "mimeType": "text/plain", "size": len(text.encode())},
+            "url": f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}",
+        }
+
+    async def fail(self, params: Mapping[str, Any], call: Call) -> object:
+        told = params["password"]
+        raise CapabilityError(f"{told} is wrong", details={"tried": [told]}, alternatives=[told])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "value").write_text(f"{CANARY}\n")
+    yield tmp_path
+    KNOWN_SECRETS.forget()
+
+
+def settings(source: str = 'env = "CANARY"', more: str = "") -> str:
+    Path("team.toml").write_text(f'[secrets.CRM]\n{source}\norigins = ["http://app.test"]\n{more}')
+    return "team.toml"
+
+
+def files_with(folder: Path, text: str) -> list[str]:
+    forms = {text, quote(text, safe=""), json.dumps(text)[1:-1], base64.b64encode(text.encode()).decode()}
+    return [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and any(form.encode() in path.read_bytes() for form in forms)
+    ]
+
+
+async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    app, shown = App(), list[object]()
+
+    async def answer(request: object) -> Mapping[str, object]:
+        shown.append(request)
+        return {"success": True, "data": {"value": f"yes, {NAME}"}}
+
+    async with (
+        connect(
+            "memory:",
+            transport=app,
+            config=settings(),
+            store=folder / "out",
+            record=folder / "talk.jsonl",
+            on_progress=shown.append,
+            on_notification=shown.append,
+            on_elicitation=answer,
+        ) as session,
+        session.events() as events,
+    ):
+        result = await session.call("log.in", {"password": NAME, "nested": [{"a": f"x {NAME}"}]})
+        with pytest.raises(CapabilityError) as failed:
+            await session.call("log.fail", {"password": NAME})
+        async for event in events:
+            shown.append(event)
+            if isinstance(event, CallFinished) and event.capability == "log.fail":
+                break
+    assert app.heard[0] == {"password": CANARY, "nested": [{"a": f"x {CANARY}"}]}
+    assert app.heard[1]["data"] == {"value": f"yes, {CANARY}"}
+    assert isinstance(result.data, dict)
+    assert result.data["text"] == f"<{NAME}>" and result.data[NAME] == NAME and result.data["encoded"] == NAME
+    for field in ("file", "in_answer", "declared"):
+        path = result.artifacts[field].path
+        assert path is not None and path.read_text() == f"password: {'*' * len(CANARY)}\n" * 3
+    assert failed.value.message.startswith(f"log.fail: {NAME} is wrong")
+    assert failed.value.details["tried"] == [NAME] and failed.value.alternatives == (NAME,)
+    assert f"the app was told {NAME}" in caplog.text and len(shown) > 8
+    everything = repr((shown, result, result.summary(), failed.value.as_dict(), str(failed.value))) + caplog.text
+    for form in (CANARY, quote(CANARY, safe=""), json.dumps(CANARY)[1:-1], repr(CANARY)[1:-1]):
+        assert form not in everything
+    assert files_with(folder / "out", CANARY) == []
+    assert [name for name in files_with(folder, CANARY) if name != "value"] == []  # the recording, and its contents
+
+
+async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
+    config = settings(more='users = ["ann"]')
+    for user, url, said, code in (
+        ("ann", "http://other.test:80/http://app.test", "CRM may not be sent to http://other", "PERMISSION_DENIED"),
+        ("ann", None, "CRM may not be sent to an app without an address", "PERMISSION_DENIED"),
+        ("bob", App.url, "there is no secret 'CRM' ", "INVALID_PARAMS"),
+    ):
+        app = App()
+        app.url = url  # where the page is now
+        store = open_store("memory:").scoped(Scope(user=user))
+        async with connect("memory:", transport=app, config=config, store=store) as session:
+            with pytest.raises(UsageError, match=said) as refused:
+                await session.call("log.in", {"password": NAME})
+            assert refused.value.code == code and app.heard == []
+            with pytest.raises(CapabilityError) as failed:  # what Ann told the app is not shown to Bob
+                await session.call("log.fail", {"password": CANARY})
+            assert url != App.url or CANARY not in str(failed.value)
+
+
+async def test_values_are_read_from_variables_files_and_commands_each_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printing = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\").read().strip())']"
+    for source in ('env = "CANARY"', 'file = "value"', printing):
+        app = App()
+        async with connect("memory:", transport=app, config=settings(source), store="memory:") as session:
+            await session.call("log.in", {"password": NAME})
+            monkeypatch.setenv("CANARY", "changed meanwhile")
+            (folder / "value").write_text("changed meanwhile")
+            await session.call("log.in", {"password": NAME})
+        assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
+        monkeypatch.setenv("CANARY", CANARY)
+        (folder / "value").write_text(CANARY)
+    for source, said in (
+        ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 6"),
+        ('file = "gone"', "cannot be read from its file"),
+        (f"command = [{sys.executable!r}, '-c', 'raise SystemExit(3)']", "its command failed"),
+        ('command = ["no-such-program"]', "its command failed"),
+    ):
+        app = App()
+        async with connect("memory:", transport=app, config=settings(source), store="memory:") as session:
+            with pytest.raises(UsageError, match=said):
+                await session.call("log.in", {"password": NAME})
+        assert app.heard == []
+
+
+async def test_what_an_app_kept_is_hidden_before_the_secret_is_used_again() -> None:
+    app = App()
+    async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+        with pytest.raises(ABPError) as failed:
+            await session.call("log.fail", {"password": CANARY})
+    assert CANARY not in str(failed.value)
+
+
+async def test_a_name_fits_any_schema() -> None:
+    class Strict(App):
+        async def request(self, message: Any, *, timeout: float) -> Any:
+            reply = await super().request(message, timeout=timeout)
+            if message.type == "initialize":
+                schema = {"type": "object", "properties": {"password": {"type": "string", "maxLength": 4}}}
+                payload: Any = reply.payload
+                payload["capabilities"][0]["inputSchema"] = schema
+            return reply
+
+    app = Strict()
+    async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+        await session.call("log.in", {"password": NAME})
+        with pytest.raises(UsageError, match="password"):
+            await session.call("log.in", {"password": "longer"})
+
+
+async def test_without_secrets_such_a_text_is_any_text() -> None:
+    app = App()
+    async with connect("memory:", transport=app, store="memory:") as session:
+        await session.call("log.in", {"password": NAME})
+    assert app.heard[0] == {"password": NAME}
+
+
+def test_large_files_and_files_that_are_no_text_stay_as_they_are() -> None:
+    known = KnownSecrets()
+    known.add("A", "value")
+    assert known.mask(b"a value.") == b"a *****."
+    for content in (b"a value\0", b"value" * (MAX_MASKED_BYTES // 5 + 1)):
+        assert known.mask(content) is content
+    known.add("B", "valuevalue")  # the longer one is found first
+    assert known.text("valuevalue value") == "${SECRET:B} ${SECRET:A}"

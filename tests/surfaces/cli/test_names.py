@@ -1,0 +1,50 @@
+"""Apps by name on the command line: trust, calls, ``abp login``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine
+from tests.surfaces.cli.conftest import abp, workbench
+from transports.protocol.secrets import KNOWN_SECRETS
+from webapp_fixture import Fixture
+
+__all__ = ["abp", "workbench"]
+
+CANARY = "canary-of-the-command-line"
+
+
+def test_a_name_is_a_target_once_its_file_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abp: CommandLine, workbench: Fixture
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    origin = workbench.ws_url.replace("ws://", "http://").partition("/abp")[0]
+    Path("abp.toml").write_text(
+        f'[apps.bench]\nurl = "{workbench.ws_url}"\n[apps.page]\nurl = "http://127.0.0.1:9/"\n'
+        f'[secrets.CANARY]\nenv = "CANARY"\norigins = ["{origin}"]\n'
+    )
+    ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=${SECRET:CANARY}")
+    assert ran.status == 2 and "abp mcp --trust" in ran.err
+    trusted = abp("mcp", "--trust")
+    assert trusted.status == 0 and "secrets.CANARY = {'env': 'CANARY'" in trusted.out and "apps.bench" in trusted.out
+    try:
+        ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=It is ${SECRET:CANARY}.", "--json")
+        assert ran.document["success"] and CANARY not in ran.out + ran.err, ran
+        stored = [Path(artifact["path"]).read_text() for artifact in ran.document["artifacts"]]
+        assert stored and not any(CANARY in text for text in stored)
+        assert "${SECRET:CANARY}" in ran.out or any("*" * len(CANARY) in text for text in stored), (ran, stored)
+    finally:
+        KNOWN_SECRETS.forget()
+    for args, said in (
+        (("login", "bench"), "bench is no page"),
+        (("login", "page"), 'add storage_state = "page.json"'),
+        (("login", "pagf"), "do you mean page?"),
+        (("login", "http://a.test/"), "there is no table"),
+        (("call", "bensh", "x"), "do you mean bench?"),
+    ):
+        ran = abp(*args)
+        assert ran.status == 2 and said in ran.err, ran

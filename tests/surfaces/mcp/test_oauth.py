@@ -1,0 +1,223 @@
+"""The bridge as an OAuth 2.1 resource server: the flow of the official client with a real authorization server, scopes
+of apps and tools, and tokens that are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import httpx2 as httpx
+from cryptography.hazmat.primitives.asymmetric import rsa
+from mcp import Client
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from tests.support.authorization_server import authorization_server
+from tests.support.mcp_clients import ERAS, URL, Apps, called
+from tests.surfaces.mcp.test_http import ANN, USERS, client_of
+from transports.artifacts import open_store
+from transports.errors import UsageError
+from transports.session.app_tables import AppEntry
+from transports.surfaces.mcp import Bridge, Options, serve_http
+
+SCOPES = ["abp", "crm", "draw"]
+NAMED = {"crm": AppEntry(url=URL, scopes=("crm",)), "private": AppEntry(url=URL, users=("ann",))}
+
+
+@asynccontextmanager
+async def served(folder: Path, issuer: str, **options: Any) -> AsyncIterator[str]:
+    """The address of a bridge that takes the tokens of ``issuer`` and Ann's."""
+    chosen: dict[str, Any] = {
+        "jwt_issuer": issuer,
+        "jwt_jwks_url": f"{issuer}/jwks",
+        "required_scopes": ["abp"],
+        **options,
+    }
+    chosen["tool_scopes"] = {"abp_text_*": ["draw"]}
+    bridge = Bridge(Options(**chosen), open_store(folder), connect=Apps(), named=NAMED)
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
+    try:
+        yield await started
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class Storage:
+    """Keeps what a client was given."""
+
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class Person:
+    """Follows the redirect to the authorization server, as a browser does, and gives its code back."""
+
+    def __init__(self) -> None:
+        self._at = ""
+
+    async def open(self, url: str) -> None:
+        async with aiohttp.ClientSession() as http, http.get(url, allow_redirects=False) as response:
+            self._at = response.headers["Location"]
+
+    async def answer(self) -> AuthorizationCodeResult:
+        query = parse_qs(urlsplit(self._at).query)
+        return AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query.get("iss", [None])[0])
+
+
+@asynccontextmanager
+async def signing_in(url: str, era: str) -> AsyncIterator[Client]:
+    person = Person()
+    metadata = OAuthClientMetadata(client_name="test", redirect_uris=[AnyUrl("http://127.0.0.1:1/back")])
+    auth = OAuthClientProvider(url, metadata, Storage(), person.open, person.answer)
+    async with (
+        httpx.AsyncClient(auth=auth, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode=era) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_official_client_signs_in_and_is_asked_for_more_scopes(tmp_path: Path, era: str) -> None:
+    async with (
+        authorization_server(SCOPES) as provider,
+        served(tmp_path, provider.issuer) as url,
+        signing_in(url, era) as client,
+    ):
+        status = await called(client, "abp_status")
+        assert status["sessions"] == [] and status["apps"] == ["crm"]  # `private` is for Ann
+        assert provider.granted[-1][1] == url and "abp" in provider.granted[-1][0]  # RFC 8707
+        await called(client, "abp_connect", name="crm")
+        assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+        assert {*provider.granted[-1][0]} >= {"crm", "draw"}
+
+
+async def asked(url: str, bearer: str | None, body: dict[str, Any] | None = None, **more: str) -> tuple[int, str]:
+    """The status and the challenge of a request."""
+    plain = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    headers = {"Accept": "application/json, text/event-stream", **more}
+    if bearer is not None:
+        headers["Authorization"] = f"Bearer {bearer}"
+    async with aiohttp.ClientSession() as http, http.post(url, json=body or plain, headers=headers) as response:
+        return response.status, response.headers.get("WWW-Authenticate", "")
+
+
+def tool_call(tool: str, **arguments: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+async def test_tokens_for_others_are_refused_and_the_header_says_where_to_get_one(tmp_path: Path) -> None:
+    async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
+        where = f'resource_metadata="{url.removesuffix("/mcp")}/.well-known/oauth-protected-resource/mcp"'
+        other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        good: dict[str, Any] = {"aud": url, "scope": "abp"}
+        for bearer in (
+            None,
+            provider.token(**good | {"aud": "https://other.test/mcp"}),
+            provider.token(**good | {"aud": url.removesuffix("/mcp")}),
+            provider.token(**good | {"iss": "https://other.test"}),
+            provider.token(**good | {"exp": int(time.time()) - 60}),
+            provider.token(other, **good),
+        ):
+            status, challenge = await asked(url, bearer)
+            assert status == 401 and 'error="invalid_token"' in challenge and where in challenge, challenge
+        for scope in ("", "crm draw", "abpx"):
+            status, challenge = await asked(url, provider.token(**good | {"scope": scope}))
+            assert status == 403 and 'error="insufficient_scope"' in challenge and where in challenge, challenge
+        for scopes in ({"scope": "abp"}, {"scope": None, "scp": ["abp"]}, {"scope": None, "scp": "x abp"}):
+            assert (await asked(url, provider.token(**good | scopes)))[0] not in (401, 403)
+
+        async with aiohttp.ClientSession() as http, http.get(where.split('"')[1]) as response:
+            described = await response.json()
+        assert described["resource"] == url and described["authorization_servers"] == [provider.issuer]
+        assert described["scopes_supported"] == SCOPES and described["bearer_methods_supported"] == ["header"]
+
+
+async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called(tmp_path: Path) -> None:
+    async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
+        few, crm, all_of_them = (provider.token(aud=url, scope=scope) for scope in ("abp", "abp crm", "abp crm draw"))
+        status, challenge = await asked(url, few, tool_call("abp_connect", name="crm"))
+        assert status == 403 and 'scope="crm"' in challenge and "resource_metadata=" in challenge
+        async with client_of(url, all_of_them, "2026-07-28") as carol:
+            await called(carol, "abp_connect", name="crm")
+            for call, needed in (
+                (tool_call("abp_job_hold"), '"crm"'),
+                (tool_call("abp_text_shout", text="hi"), '"crm draw"'),
+                (tool_call("abp_call", capability="text.shout"), '"crm draw"'),
+                (tool_call("abp_screenshot"), '"crm"'),
+            ):
+                status, challenge = await asked(url, few, call)
+                assert status == 403 and f"scope={needed}" in challenge, challenge
+            assert (await asked(url, few, tool_call("abp_status")))[0] not in (401, 403)
+        large = tool_call("abp_text_shout", text="x" * 1_000_000)  # read by the bridge alone
+        async with client_of(url, crm, "2026-07-28") as client:
+            refused = await client.call_tool("abp_text_shout", large["params"]["arguments"])
+            error = refused.structured_content["error"]
+            assert error["code"] == "INSUFFICIENT_SCOPE" and error["details"]["scopes"] == ["crm", "draw"]
+        async with client_of(url, ANN, "2026-07-28") as ann:  # the operator's own tokens have every scope
+            assert (await called(ann, "abp_status"))["apps"] == ["crm", "private"]
+            await called(ann, "abp_connect", name="crm")
+            assert (await called(ann, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+            refused = await ann.call_tool("abp_connect", {"name": "crm", "transport": "websocket"})
+            assert "transport: leave it out" in refused.structured_content["error"]["message"]
+
+
+async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:
+    public = "https://abp.example/team"
+    async with (
+        authorization_server(SCOPES) as provider,
+        served(tmp_path, provider.issuer, public_url=f"{public}/") as url,
+    ):
+        good = provider.token(aud=f"{public}/mcp", scope="abp")
+        for host, refused in (("abp.example", False), ("127.0.0.1", False), ("other.example", True)):
+            status, _ = await asked(url, good, tool_call("abp_status"), Host=host)
+            assert (status == 421) is refused and status not in (401, 403)
+        status, challenge = await asked(url, provider.token(aud=url, scope="abp"), Host="abp.example")
+        where = "https://abp.example/.well-known/oauth-protected-resource/team/mcp"
+        assert status == 401 and f'resource_metadata="{where}"' in challenge
+        local = url.removesuffix("/mcp") + urlsplit(where).path
+        async with aiohttp.ClientSession() as http, http.get(local) as response:
+            assert (await response.json())["resource"] == f"{public}/mcp"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"jwt_issuer": "https://a.test"},
+        {"jwt_audience": "https://a.test"},
+        {"required_scopes": ['a"b']},
+        {"tool_scopes": {"*": ["a b"]}},
+        {"public_url": "abp.example"},
+        {"public_url": "https://abp.example/?a"},
+    ],
+)
+def test_settings_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, UsageError)):
+        Options(**options)

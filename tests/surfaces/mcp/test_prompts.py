@@ -1,0 +1,90 @@
+"""Prompts, one for each connected app, and the completion of their arguments, by clients of both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference, ResourceTemplateReference, TextContent
+
+from tests.support.mcp_clients import APP, URL, Apps, Serve, called, era, serve
+from transports import MemoryTransport, Session
+from transports import connect as connect_app
+from transports.protocol.messages import Message
+
+__all__ = ["era", "serve"]
+
+
+class Declaring(MemoryTransport):
+    """An app that declares the parameters of a capability."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        reply = await super().request(message, timeout=timeout)
+        payload: Any = reply.payload
+        if message.type == "initialize":
+            colours = {"type": "string", "enum": ["red", "green", "grey"]}
+            schema = {"properties": {"text": {"type": "string"}, "colour": colours, "loud": {"type": "boolean"}}}
+            payload["capabilities"] = [{"name": name, "description": f"does {name}"} for name in APP]
+            payload["capabilities"][0]["inputSchema"] = {"type": "object", **schema}
+        return reply
+
+
+class DeclaringApps(Apps):
+    def __call__(self, target: str, **options: Any) -> Session:
+        options.pop("transport", None)
+        return connect_app("memory:", transport=Declaring(APP), **options)
+
+
+async def completed(client: Client, argument: str, typed: str, prompt: str, **before: str) -> list[str]:
+    ref = PromptReference(name=prompt)
+    result = await client.complete(ref, {"name": argument, "value": typed}, before or None)
+    return result.completion.values
+
+
+async def text_of(client: Client, name: str, arguments: Mapping[str, str] | None = None) -> str:
+    (message,) = (await client.get_prompt(name, dict(arguments or {}))).messages
+    assert message.role == "user" and isinstance(message.content, TextContent)
+    return message.content.text
+
+
+async def test_each_app_has_a_prompt(serve: Serve) -> None:
+    async with serve(DeclaringApps(), connected=False) as client:
+        assert (await client.list_prompts()).prompts == []
+        sessions = [(await called(client, "abp_connect", url=URL))["session"] for _ in range(2)]
+        prompts = (await client.list_prompts()).prompts
+        assert [prompt.name for prompt in prompts] == ["use_in_process_app", "use_in_process_app_2"]
+        text = await text_of(client, "use_in_process_app_2")
+        assert sessions[1] in text and "- text.shout: Text in capitals." in text and "`files`" in text
+        given = {"capability": "text.shout", "parameter": "text", "value": "hi", "artifact": "a1"}
+        text = await text_of(client, "use_in_process_app", given)
+        assert text.endswith("Call text.shout now, with text = hi, and hand over the artifact a1.")
+        await called(client, "abp_disconnect", session=sessions[0])
+        assert len((await client.list_prompts()).prompts) == 1
+        with pytest.raises(MCPError, match="there is no prompt"):
+            await client.get_prompt("use_in_process_app_2", {})
+
+
+async def test_arguments_are_completed(serve: Serve) -> None:
+    async with serve(DeclaringApps()) as client:
+        session = (await called(client, "abp_status"))["sessions"][0]["session"]
+        ids = [(await called(client, "abp_text_shout", text=text))["artifacts"][0]["id"] for text in "ab"]
+        name = "use_in_process_app"
+        assert await completed(client, "capability", "", name) == list(APP)
+        assert await completed(client, "capability", "TEXT", name) == ["text.shout"]
+        before = {"capability": "text.shout"}
+        assert await completed(client, "parameter", "", name, **before) == ["text", "colour", "loud"]
+        assert await completed(client, "value", "g", name, **before, parameter="colour") == ["green", "grey"]
+        assert await completed(client, "value", "", name, **before, parameter="loud") == ["true", "false"]
+        assert await completed(client, "value", "", name, **before, parameter="text") == []
+        assert await completed(client, "artifact", "", name) == ids[::-1]
+        assert await completed(client, "session", session[:2], name) == [session]
+        assert await completed(client, "else", "", name) == await completed(client, "capability", "", "gone") == []
+        template = ResourceTemplateReference(uri="artifact://{id}{?offset,length}")
+        result = await client.complete(template, {"name": "id", "value": ids[0]})
+        assert result.completion.values == [ids[0]] and result.completion.total == 1

@@ -1,0 +1,98 @@
+"""A secret that an agent uses by its name: its value is in nothing that the agent's client or the gallery gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp import Client
+
+from tests.support.mcp_clients import ERAS, URL, Apps, called, read_as_resource
+from tests.support.web_client import Web, running
+from transports import BinaryData, CapabilityError, MemoryTransport, Session
+from transports import connect as connect_app
+from transports.artifacts import open_store
+from transports.protocol.secrets import KNOWN_SECRETS
+from transports.surfaces.mcp import Bridge, Options
+from transports.testing import Call
+
+CANARY, NAME = "canary-of-the-bridge", "${SECRET:CRM}"
+
+
+class App(MemoryTransport):
+    """An app at an address, which says what it is told."""
+
+    url = "http://app.test/"
+
+
+class AppsWithSecrets(Apps):
+    def __init__(self, config: Path) -> None:
+        super().__init__({"log.in": log_in, "log.fail": fail})
+        self.config = config
+
+    def __call__(self, target: str, **options: Any) -> Session:
+        options.pop("transport", None)
+        self.transports.append(App(self.handlers))
+        return connect_app("memory:", transport=self.transports[-1], config=self.config, **options)
+
+
+async def log_in(params: Mapping[str, Any], call: Call) -> object:
+    told = params["password"]
+    assert told == CANARY
+    await call.progress(stage=told, progress=1, total=2)
+    await call.notify("told", told)
+    return {"said": told, "file": BinaryData.from_bytes(f"It is {told}.".encode(), mime_type="text/plain")}
+
+
+async def fail(params: Mapping[str, Any], call: Call) -> object:
+    raise CapabilityError(f"{params['password']} is wrong")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_no_client_gets_the_value(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("CANARY", CANARY)
+    config = tmp_path / "team.toml"
+    config.write_text('[secrets.CRM]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
+    shown: list[object] = []
+
+    async def note(message: object) -> None:
+        shown.append(message)
+
+    async def logged(params: object) -> None:
+        shown.append(params)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        shown.append((progress, total, message))
+
+    store = open_store(tmp_path / "out")
+    try:
+        async with running(store, {}) as web:
+            activity = web.served.activity
+            bridge = Bridge(Options(), store, connect=AppsWithSecrets(config), activity=activity)
+            async with Client(bridge.server, mode=era, message_handler=note, logging_callback=logged) as client:
+                shown.append(await called(client, "abp_connect", url=URL))
+                answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=progressed)
+                shown += [answer, await client.call_tool("abp_log_fail", {"password": NAME})]
+                assert answer.structured_content["data"]["said"] == NAME
+                for artifact in answer.structured_content["artifacts"]:
+                    shown.append(await read_as_resource(client, artifact["uri"]))
+                    shown.append(await client.call_tool("abp_read_artifact", {"id": artifact["id"]}))
+                shown += [await called(client, "abp_status"), *(await seen_in_the_gallery(web))]
+    finally:
+        KNOWN_SECRETS.forget()
+    assert len(shown) > 8 and NAME in repr(shown) and "*" * len(CANARY) in repr(shown)
+    assert CANARY not in repr(shown) + caplog.text
+    assert not any(CANARY.encode() in path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+
+async def seen_in_the_gallery(web: Web) -> list[bytes]:
+    return [(await web.get(path)).body for path in ("/calls", "/apps", "/artifacts", "/metrics")]

@@ -1,0 +1,254 @@
+"""The last step before the wire of a session whose settings file has secrets or describes its app: secrets become
+values on their way out, and placeholders again on their way back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from ..artifacts import ArtifactStore
+from ..artifacts.in_process import TakesStore
+from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
+from ..binary import BinaryData, Handle
+from ..errors import ABPError, UsageError
+from ..protocol.elicitation import DECLINED
+from ..protocol.messages import Message
+from ..protocol.secrets import KNOWN_SECRETS, placeholders, with_values
+from ..protocol.strict_json import is_larger
+from .secrets import Secrets
+
+__all__ = ["Guard", "guarded"]
+
+logger = logging.getLogger("transports")
+
+#: Values of a payload from which on it is searched in a thread.
+_MANY = 1000
+P = TypeVar("P")
+R = TypeVar("R")
+
+#: Sessions that are open, by the names of their apps.
+_open_sessions: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is guarded. ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``), which are
+    bound to the origin of ``target`` and, for ``cdp_url``, to its own.
+
+    ``hidden`` are texts of the settings that errors must not show: paths. ``name`` is that of the app in the settings
+    file, if it has one, of which there may be ``max_sessions`` at a time."""
+
+    secrets: Secrets
+    target: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict, repr=False)
+    make: Callable[[Mapping[str, object]], Transport] | None = None
+    hidden: tuple[str, ...] = ()
+    name: str | None = None
+    max_sessions: int | None = None
+
+    def clean(self, error: ABPError) -> ABPError:
+        """Return an error, changed in place, without secrets and hidden texts."""
+        for text in self.hidden:
+            if text in error.message:
+                error.message = error.message.replace(text, "…")
+                error.args = (error.message,)
+            error.details = {
+                key: one.replace(text, "…") if isinstance(one, str) else one for key, one in error.details.items()
+            }
+        return KNOWN_SECRETS.error(error)
+
+
+def guarded(transport: Transport, guard: Guard) -> Transport:
+    """Return a transport that behaves as ``transport`` and follows ``guard``, with its page's or server's tools."""
+    kind = _GuardedPage if isinstance(transport, PageTools) else Guarded
+    return (_GuardedServer if isinstance(transport, ResourceTools) else kind)(transport, guard)
+
+
+class Guarded(Transport):
+    """A transport without tools, guarded."""
+
+    def __init__(self, wrapped: Transport, guard: Guard) -> None:
+        self.wrapped = wrapped
+        self.name = wrapped.name
+        self.features = wrapped.features
+        self._guard = guard
+        self._store: ArtifactStore | None = None
+        self._counted = False
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Give the wrapped transport the store of the session, if it takes one."""
+        self._store = store
+        if isinstance(self.wrapped, TakesStore):
+            self.wrapped.use_store(store)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the wrapped transport."""
+        return self.wrapped.url
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address at which the wrapped transport reached the app."""
+        return self.wrapped.server_address
+
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """The counts of the wrapped transport."""
+        return self.wrapped.rungs
+
+    async def open(self) -> None:
+        """Resolve the settings and open the wrapped transport. Raises :class:`~transports.errors.UsageError` for a
+        secret that cannot be used, and where all sessions that the app may have are open (``LIMIT_REACHED``)."""
+        guard = self._guard
+        if guard.name is not None and guard.max_sessions is not None:
+            if _open_sessions[guard.name] >= guard.max_sessions:
+                message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
+                raise UsageError(message, code="LIMIT_REACHED", retryable=True)
+            _open_sessions[guard.name] += 1
+            self._counted = True
+        with self._cleaned():
+            if guard.make is not None and placeholders(guard.settings):
+                resolved: dict[str, object] = {}
+                for key, value in guard.settings.items():
+                    place = str(value) if key == "cdp_url" else guard.target
+                    resolved[key] = with_values(value, await guard.secrets.values(placeholders(value), place))
+                self.wrapped = guard.make(resolved)
+                if self._store is not None:
+                    self.use_store(self._store)
+            await self.wrapped.open()
+            await guard.secrets.know(self.url)
+        self._follow()
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport."""
+        if self._counted:
+            self._counted = False
+            assert self._guard.name is not None
+            _open_sessions[self._guard.name] -= 1
+        await self.wrapped.aclose()
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request with the values of its secrets, and return its reply without any. Raises
+        :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
+        with self._cleaned():
+            reply = await self.wrapped.request(await self._resolved(message), timeout=timeout)
+        self._follow()
+        return await _cleaned_message(reply)
+
+    async def notify(self, message: Message) -> None:
+        """Send a message with the values of its secrets; an answer whose secret cannot be used declines."""
+        try:
+            message = await self._resolved(message)
+        except UsageError as error:
+            logger.warning("a question of the app was declined: %s", error.message)
+            message = replace(message, payload=DECLINED)
+        with self._cleaned():
+            await self.wrapped.notify(message)
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the wrapped transport without values."""
+        async for message in self.wrapped.events():
+            yield await _cleaned_message(message)
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Pass it on."""
+        with self._cleaned():
+            await self.wrapped.save(handle, path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """Pass it on."""
+        await self.wrapped.release(handle)
+
+    async def cookies(self, url: str) -> Mapping[str, str]:
+        """Return the cookies of the wrapped transport, which are sent and never shown."""
+        return await self.wrapped.cookies(url)
+
+    async def _resolved(self, message: Message) -> Message:
+        """Return a message with the values of its secrets. What the kit itself says holds none; the app is asked for
+        nothing before its origin was compared."""
+        if message.type not in ("capabilities/call", "elicitation/response"):
+            return message
+        if not (names := await _run(placeholders, message.payload)):
+            return message
+        values = await self._guard.secrets.values(names, self.url)
+        return replace(message, payload=with_values(message.payload, values))
+
+    @contextmanager
+    def _cleaned(self) -> Iterator[None]:
+        try:
+            yield
+        except ABPError as error:
+            self._guard.clean(error)
+            raise
+
+    def _follow(self) -> None:
+        self.name, self.features = self.wrapped.name, self.wrapped.features
+
+
+class _GuardedPage(Guarded):
+    """With the tools of a page. A picture or a PDF shows what the page shows."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        assert isinstance(self.wrapped, PageTools)
+        with self._cleaned():
+            return await self.wrapped.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        assert isinstance(self.wrapped, PageTools)
+        with self._cleaned():
+            return await self.wrapped.screenshot(options, timeout=timeout)
+
+
+class _GuardedServer(Guarded):
+    """With the resources of a server."""
+
+    @property
+    def has_resources(self) -> bool:
+        return self._tools.has_resources
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        with self._cleaned():
+            return _cleaned_page(await self._tools.list_resources(cursor, timeout=timeout))
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        with self._cleaned():
+            return _cleaned_page(await self._tools.list_templates(cursor, timeout=timeout))
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        with self._cleaned():
+            read = await self._tools.read_resource(uri, timeout=timeout)
+        return {key: await _run(KNOWN_SECRETS.tree, value) for key, value in read.items()}
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        with self._cleaned():
+            await self._tools.subscribe_resource(uri, timeout=timeout)
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        with self._cleaned():
+            await self._tools.unsubscribe_resource(uri, timeout=timeout)
+
+    @property
+    def _tools(self) -> ResourceTools:
+        assert isinstance(self.wrapped, ResourceTools)
+        return self.wrapped
+
+
+async def _cleaned_message(message: Message) -> Message:
+    return await _run(KNOWN_SECRETS.message, message, of=message.payload) if KNOWN_SECRETS else message
+
+
+def _cleaned_page(page: ResourcePage) -> ResourcePage:
+    return replace(page, items=[KNOWN_SECRETS.tree(item) for item in page.items])
+
+
+async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
+    """Do work on a payload, in a thread if it is large."""
+    if is_larger(argument if of is None else of, _MANY):
+        return await asyncio.to_thread(work, argument)
+    return work(argument)

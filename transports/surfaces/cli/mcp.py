@@ -1,0 +1,129 @@
+"""``abp mcp``: the bridge, over stdio or HTTP."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import AdapterFile, SharedBrowsers
+from .output import print_note, run_async
+from .retention import Limits, State, Ttl, open_limited_store
+from .trust import trust_found_file
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
+    from ..shared.apps import Connect
+    from ..shared.call_ledger import CallLedger
+    from ..web import Served
+
+__all__ = ["mcp"]
+
+
+def mcp(
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
+    ] = None,
+    adapter: AdapterFile = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
+        ),
+    ] = None,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
+    ] = False,
+    browsers: SharedBrowsers = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
+    ] = False,
+    ttl: Ttl = None,
+    limits: Limits = None,
+    state: State = None,
+) -> int:
+    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+    if trust:
+        return trust_found_file()
+
+    async def work() -> int:
+        from ...artifacts import sweeping
+        from ...errors import UsageError
+        from ...session.config_file import read_config
+        from ...session.connect import connect
+        from ...session.named_apps import app_entries
+        from ...session.retention import BRIDGE_RETENTION
+        from ..shared.call_ledger import CallLedger
+        from ..shared.detached import DetachedCalls
+        from ..shared.listening import parse_address
+        from ..shared.pooled import pooled
+
+        try:
+            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
+        except ImportError as error:
+            raise UsageError(
+                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+            ) from error
+        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
+        store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
+        routed, named = partial(connect, config=config), app_entries(read_config(config))
+        users: dict[str, str] = {}
+        if http is not None:
+            host, port = parse_address(http, "--http")
+            tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
+            if tokens and not options.token:
+                print_note(f"clients need this token: {tokens}", always=True)
+            users = parse_tokens(tokens) if tokens else {}
+        async with store, sweeping(store), AsyncExitStack() as stack:
+            ledger = await stack.enter_async_context(CallLedger(state))
+            pool = pooled(routed, options.browsers, store, headless=options.headless)
+            reach = await stack.enter_async_context(pool)
+            shown = _gallery(store, users, reach, ledger, named) if gallery else None
+            served = await stack.enter_async_context(shown) if shown else None
+            calls = served.calls if served else DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
+            activity, link, connections = (
+                (served.activity, served.link, served.connections) if served else (None, None, None)
+            )
+            bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
+            if http is None:
+                await serve_stdio(bridge)
+            else:
+                await serve_http(
+                    bridge,
+                    host,
+                    port,
+                    users,
+                    lambda url: print_note(f"serving at {options.public_url or url}", always=True),
+                    connections=connections,
+                )
+        return 0
+
+    return run_async(work)
+
+
+@asynccontextmanager
+async def _gallery(
+    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
+) -> AsyncIterator[Served]:
+    """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
+    from ...artifacts import Scope
+    from ..web import Options
+    from ..web import serve as serve_web
+
+    scopes = {token: Scope(user=user) for token, user in users.items()}
+    serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)
+    async with serving as served:
+        print_note(f"gallery: {served.page}", always=True)
+        yield served
