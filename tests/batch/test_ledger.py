@@ -181,6 +181,20 @@ async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(pla
         assert numbers(await two.counts()) == {"succeeded": 2, "leased": 2}
 
 
+async def test_a_lease_that_ends_while_leases_are_ended_is_ended_by_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on between the statements of one transaction."""
+    async with await filled(str(tmp_path), jobs(1, idempotent=True)) as ledger:
+        await ledger.lease(1, 60)
+        ticks = itertools.chain([0.0], itertools.repeat(1e12))
+        database = ledger._database
+        database._db.create_function("tick", 0, lambda: next(ticks))  # type: ignore[attr-defined]
+        monkeypatch.setattr(database, "now", "tick()")
+        assert await ledger.expire() == (0, 0)
+        assert await ledger.expire() == (1, 0)
+
+
 async def test_a_job_whose_workers_are_lost_again_and_again_is_given_up(place: str) -> None:
     async with await filled(place, jobs(1, idempotent=True)) as ledger:
         for _ in range(9):

@@ -204,17 +204,18 @@ class Ledger:
             cursor.execute("SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND state = ?", leased)
             others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
             again = unknown = 0
+            may_run_again = "(idempotent = 1 AND attempts < ?)"  # asked twice: a lease may end between the statements
             for worker in ["", *self._database.lost_workers(others)]:
                 cursor.execute(
                     "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
-                    f"WHERE {ended} AND idempotent = 1 AND attempts < ?",
+                    f"WHERE {ended} AND {may_run_again}",
                     (State.QUEUED.value, *leased, worker, _MAX_LOST),
                 )
                 again += cursor.rowcount
                 cursor.execute(
                     f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
-                    f"lease = NULL, lease_until = NULL WHERE {ended}",
-                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker),
+                    f"lease = NULL, lease_until = NULL WHERE {ended} AND NOT {may_run_again}",
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker, _MAX_LOST),
                 )
                 unknown += cursor.rowcount
             if again:
