@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.batch.planted import PAGE, Browser, World, until
+from tests.batch.planted import PAGE, App, Browser, World, until
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
@@ -227,6 +227,26 @@ async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(wor
         await pool.call(PAGE, "work")
         world.browsers[0].alive = False
         assert (await pool.call("http://other/", "work")).data == {"n": None, "browser": 1}
+
+
+async def test_a_session_that_is_open_as_its_browser_ends_is_opened_in_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, go_on, open_app = asyncio.Event(), asyncio.Event(), App.open
+
+    async def slow(app: App) -> None:
+        await open_app(app)
+        opening.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(App, "open", slow)
+    async with world.pool(1, 1) as pool:
+        call = asyncio.ensure_future(pool.call(PAGE, "work"))
+        await opening.wait()
+        world.browsers[0].answers = False
+        await until(lambda: not pool.stats().sessions)  # its slot was emptied
+        go_on.set()
+        assert (await call).data == {"n": None, "browser": 1}
 
 
 @pytest.mark.parametrize("reason", ["unresponsive", "memory", "age", "calls"])

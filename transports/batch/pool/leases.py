@@ -157,8 +157,10 @@ class Leases:
             options = {**options, "context": slot.context}
         elif browser is not None:
             options = {**options, "browser": browser}
-        slot.held = HeldSession(target, self._connect(target, **options))
-        await slot.held.opened(self._open_timeout + _GRACE)
+        slot.held = held = HeldSession(target, self._connect(target, **options))
+        await held.opened(self._open_timeout + _GRACE)
+        if slot.held is not held:  # its browser was ended meanwhile, and the slot emptied
+            raise Disconnected("the browser of the pool has ended; call again")
 
 
 def _survives(error: BaseException | None) -> bool:
