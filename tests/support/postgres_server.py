@@ -5,23 +5,45 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+
+import psutil
 
 from tests.support.needs import missing
 
-__all__ = ["postgres_server", "run_url"]
+__all__ = ["PostgresServer", "postgres_server", "run_url", "running_server"]
 
 _runs = itertools.count()
 
 
+class PostgresServer:
+    """A server over a Unix socket at ``url``."""
+
+    def __init__(self, server: Any) -> None:
+        self.url: str = server.get_uri()
+        self._server = server
+
+    def crash(self) -> None:
+        """End it at once: it loses its connections, and recovers when it starts again."""
+        process = psutil.Process(self._server.get_pid())
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+    def start(self) -> None:
+        """Start it again, at the same address."""
+        self._server.ensure_postgres_running()
+
+
 @contextmanager
-def postgres_server(name: str) -> Iterator[str]:
-    """The address of a server over a Unix socket; processes that give one ``name`` share it, and the last one ends it.
+def running_server(name: str) -> Iterator[PostgresServer]:
+    """A server; processes that give one ``name`` share it, and the last one ends it.
 
     Its folder is not among those of pytest: as root the server runs as another user, whom pytest keeps out of them."""
     with warnings.catch_warnings():
@@ -33,9 +55,16 @@ def postgres_server(name: str) -> Iterator[str]:
     short = hashlib.sha256(name.encode()).hexdigest()[:8]
     server = get_server(Path(tempfile.gettempdir()) / f"abp-postgres-{short}", cleanup_mode="delete")
     try:
-        yield server.get_uri()
+        yield PostgresServer(server)
     finally:
         server.cleanup()
+
+
+@contextmanager
+def postgres_server(name: str) -> Iterator[str]:
+    """The address of such a server."""
+    with running_server(name) as server:
+        yield server.url
 
 
 def run_url(server: str) -> str:
