@@ -17,11 +17,14 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "short_folder"]
 
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
 #: Chromium puts a Unix socket below its TMPDIR, and such a path is limited to 104 bytes (macOS) or 108 (Linux).
 _MAX_BASE_BYTES = 28
+#: The longest name of a run folder, and the slash before it.
+_NAME_BYTES = 36
+_SHORT = Path("/tmp")
 _lock = threading.Lock()
 _users = 0
 _path: Path | None = None
@@ -37,9 +40,7 @@ class RunFolder:
         global _users, _path
         with _lock:
             if _path is None:
-                sweep()
-                prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
-                _path = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folders()[0]))
+                _path = _make(_MAX_BASE_BYTES)
             _users += 1
             return _path
 
@@ -50,6 +51,23 @@ class RunFolder:
             if _users == 0 and _path is not None:
                 _remove(_path)
                 _path = None
+
+
+@contextlib.contextmanager
+def short_folder(longest: int) -> Iterator[Path]:
+    """Another folder of this process, whose path has at most ``longest`` bytes where there is such a place. It is
+    removed as a :class:`RunFolder` is."""
+    folder = _make(longest - _NAME_BYTES)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def _make(longest_base: int) -> Path:
+    sweep()
+    prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
 
 
 def _remove(folder: Path) -> None:
@@ -74,19 +92,17 @@ def _start_time(pid: int) -> int:
 
 def sweep() -> None:
     """Remove the run folders of processes that are gone."""
-    for base in _base_folders():
+    for base in {Path(tempfile.gettempdir()), _SHORT}:
         for folder in base.glob("abp-run-*"):
             name = _NAME.match(folder.name)
             if name and abs(_start_time(int(name[1])) - int(name[2])) > 2:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _base_folders() -> list[Path]:
-    """Return where run folders may be, the preferred place first: the temp folder, or ``/tmp`` if its path is long."""
-    own, short = Path(tempfile.gettempdir()), Path("/tmp")
-    if len(os.fsencode(own)) <= _MAX_BASE_BYTES or not os.access(short, os.W_OK):
-        return [own]
-    return [short, own]
+def _base_folder(longest: int) -> Path:
+    """Return where a run folder goes: into the temp folder, or ``/tmp`` if its path is longer than that."""
+    own = Path(tempfile.gettempdir())
+    return own if len(os.fsencode(own)) <= longest or not os.access(_SHORT, os.W_OK) else _SHORT
 
 
 _tmpdir_users = 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...errors import UsageError
-from .batch_work import exit_status, pool_of, print_report, work_off
+from .batch_work import exit_status, from_anywhere, in_this_process, on_ray, pool_of, print_report, work_off
 from .options import AdapterFile, EvidenceText, Headed, Headers, Json, Timeout, Token
 from .output import print_json, print_note, print_text, run_async
 
@@ -45,6 +47,15 @@ Metrics = Annotated[
     str | None,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
 ]
+
+
+class EngineName(StrEnum):
+    """Who lends the workers."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
 
 
@@ -68,6 +79,13 @@ def run_(
     retries: Retries = 3,
     deadline: Deadline = None,
     browsers: Browsers = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="This process, or actors on Ray with a browser each.")
+    ] = EngineName.LOCAL,
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="ADDR", help="A Ray cluster (auto, ray://HOST:10001), else a local one."),
+    ] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
     metrics: Metrics = None,
@@ -94,24 +112,29 @@ def run_(
         from ...batch import open_ledger
         from ...batch.run import add_input, export_run
 
-        pool = pool_of(
-            options,
-            browsers=browsers,
-            store=store or out / "files",
+        make_pool = partial(
+            pool_of,
+            store=from_anywhere(store) if store else out.absolute() / "files",
             timeout=timeout,
             headed=headed,
-            adapter=adapter,
+            adapter=adapter and adapter.absolute(),
             token=token,
             headers=header,
             evidence=evidence,
         )
+        if engine is EngineName.RAY:
+            shared = ledger is not None and "://" in ledger and store is not None
+            place = ledger or str(out.absolute())
+            make_engine = on_ray(place, make_pool, options, address=ray_address, browsers=browsers, shared=shared)
+        else:
+            make_engine = in_this_process(make_pool(options.concurrency, browsers=browsers), options)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
             if added.lines > added.jobs and not added.known:
                 print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
             if retry_failed:
                 print_note(f"{await opened.retry_failed()} jobs are run again")
-            status, told = await work_off(opened, pool, options, as_json=as_json, metrics=metrics)
+            status, told = await work_off(opened, make_engine, as_json=as_json, metrics=metrics)
             print_report(await export_run(opened, out, told), out, as_json=as_json)
         return status
 
@@ -167,7 +190,7 @@ def worker(
             raise UsageError("name the run's store with --store URL, the same for all workers")
         options = _options(concurrency, per_host, rate, retries, deadline)
         pool = pool_of(
-            options,
+            options.concurrency,
             browsers=browsers,
             store=store or Path(run) / "files",
             timeout=timeout,
@@ -178,7 +201,7 @@ def worker(
             evidence=evidence,
         )
         async with ledger as opened:
-            status, _ = await work_off(opened, pool, options, as_json=as_json, metrics=metrics)
+            status, _ = await work_off(opened, in_this_process(pool, options), as_json=as_json, metrics=metrics)
         return status
 
     return run_async(work)

@@ -18,6 +18,8 @@ __all__ = ["BatchProgress"]
 
 #: Seconds that the rate is measured over.
 _WINDOW = 10.0
+#: Jobs whose ends are remembered for it.
+_MOST = 5000
 
 
 class BatchProgress:
@@ -27,10 +29,11 @@ class BatchProgress:
         from ...batch import State
 
         self._as_json = as_json
+        self._counts = counts
         self._total = counts.total
         self._ended = counts.total - counts.open
         self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
-        self._recent: deque[float] = deque(maxlen=5000)
+        self._recent: deque[float] = deque(maxlen=_MOST)
         self._bar = None
         if as_json:
             print_event({"event": "begun", **counts.as_dict()})
@@ -78,16 +81,26 @@ class BatchProgress:
                     **({} if again is None else {"again_after": round(again, 3)}),
                 }
             )
-        if again is not None:
-            return
-        self._ended += 1
-        self._failed += outcome.state is not State.SUCCEEDED
+        if again is None:
+            self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
+
+    def counted(self, counts: Counts) -> None:
+        """Show how many jobs are in which state, where nobody tells of each job."""
+        from ...batch import State
+
+        if counts != self._counts:
+            self._counts = counts
+            if self._as_json:
+                print_event({"event": "progress", **counts.as_dict()})
+            self._show(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
+
+    def _show(self, ended: int, failed: int) -> None:
+        now = time.monotonic()
+        self._recent.extend([now] * min(ended - self._ended, _MOST))
+        self._ended, self._failed = ended, failed
         if self._bar is not None:
-            now = time.monotonic()
-            self._recent.append(now)
-            while now - self._recent[0] > _WINDOW:
+            while self._recent and now - self._recent[0] > _WINDOW:
                 self._recent.popleft()
-            seconds = max(now - self._recent[0], 0.001)
+            seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
             rate = f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
-            failed = f"{self._failed} failed" if self._failed else ""
-            self._bar.update(self._task, completed=self._ended, rate=rate, failed=failed)
+            self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")

@@ -1,10 +1,10 @@
-"""The work of ``abp batch run`` and ``abp batch worker``: a pool, a runner, and how they end."""
+"""The work of ``abp batch run`` and ``abp batch worker``: a pool, an engine, and how they end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...batch import Ledger, Pool, RunOptions
+    from ...batch.engines import Engine
     from ...batch.ledger import Counts
     from ...protocol.strict_json import JSONValue
 
-__all__ = ["exit_status", "pool_of", "print_report", "work_off"]
+    MakeEngine = Callable[[Ledger, BatchProgress], Engine]
+
+__all__ = ["exit_status", "from_anywhere", "in_this_process", "on_ray", "pool_of", "print_report", "work_off"]
 
 #: Exit status for a run of which not every job succeeded.
 _SOME_FAILED = 3
 
 
 def pool_of(
-    options: RunOptions,
+    concurrency: int,
     *,
     browsers: int | None,
     store: str | Path | None,
@@ -40,15 +43,15 @@ def pool_of(
     headers: Sequence[str] | None,
     evidence: str,
 ) -> Pool:
-    """Return a pool with a session for each job that runs at once."""
+    """Return a pool with a session for each of ``concurrency`` jobs."""
     from ...batch import Pool
     from ...session.connect import connect
     from ...session.evidence import keeping
 
-    count = browsers or min(options.concurrency, os.cpu_count() or 1)
+    count = browsers or min(concurrency, os.cpu_count() or 1)
     return Pool(
         count,
-        -(-options.concurrency // count),
+        -(-concurrency // count),
         store=store,
         headless=False if headed else None,
         timeout=timeout,
@@ -56,29 +59,68 @@ def pool_of(
     )
 
 
+def from_anywhere(store: str) -> str:
+    """Return the address of a store as another process finds it."""
+    return store if ":" in store else str(Path(store).absolute())
+
+
+def in_this_process(pool: Pool, options: RunOptions) -> MakeEngine:
+    """Return what makes the engine that is this process."""
+    from ...batch.engines import LocalEngine
+
+    return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
+
+
+def on_ray(
+    place: str,
+    make_pool: Callable[..., Pool],
+    options: RunOptions,
+    *,
+    address: str | None,
+    browsers: int | None,
+    shared: bool,
+) -> MakeEngine:
+    """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
+    from ...batch.engines import RayEngine, require_ray
+
+    require_ray()
+
+    def make(ledger: Ledger, progress: BatchProgress) -> Engine:
+        one_browser = partial(make_pool, browsers=1)
+        return RayEngine(
+            ledger,
+            place,
+            one_browser,
+            options,
+            address=address,
+            browsers=browsers,
+            shared=shared,
+            on_counts=progress.counted,
+        )
+
+    return make
+
+
 async def work_off(
-    ledger: Ledger, pool: Pool, options: RunOptions, *, as_json: bool, metrics: str | None
+    ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
     """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and what the pool tells of itself. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
-    from ...batch.run import Runner
-
+    and what the engine tells of its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
-    runner = Runner(ledger, pool, options, progress.settled)
+    engine = make_engine(ledger, progress)
 
     def drain() -> None:
-        loop.call_soon_threadsafe(runner.drain)
+        loop.call_soon_threadsafe(engine.drain)
         loop.call_soon_threadsafe(
             partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
         )
 
     with draining(drain) as signalled, progress:
-        async with _metrics_at(metrics), pool:
-            await runner.run()
-            stats = pool.stats()
+        async with _metrics_at(metrics):
+            report = await engine.run()
         stopped = signalled()
-    told: dict[str, JSONValue] = {"browsers": {"calls": stats.calls, "recycled": dict(stats.recycled)}}
+    told: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
     return (stopped.status if stopped else exit_status(await ledger.counts())), told
 
 

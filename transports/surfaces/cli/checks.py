@@ -33,7 +33,16 @@ class Fact(NamedTuple):
 Facts: TypeAlias = dict[str, Fact]
 
 #: A distribution of each extra, by which it is recognised.
-_EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "pdf": "pypdfium2", "test": "pytest-playwright"}
+_EXTRAS = {
+    "cloud": "obstore",
+    "images": "pillow",
+    "mcp": "mcp",
+    "parquet": "pyarrow",
+    "pdf": "pypdfium2",
+    "postgres": "psycopg",
+    "ray": "ray",
+    "test": "pytest-playwright",
+}
 #: Variables whose values are printed; of others the names alone, as the values may be secrets.
 _PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),

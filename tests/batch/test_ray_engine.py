@@ -1,0 +1,212 @@
+"""The engine on Ray, over actors that are tasks of this process: how many there are, and what becomes of lost ones."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from tests.batch.planted import until
+from transports.batch import Pool, RunOptions
+from transports.batch.engines import RayEngine
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Counts, open_ledger
+from transports.batch.outcome import Outcome
+from transports.batch.pool import PoolStats
+from transports.errors import Disconnected, LedgerError, UsageError
+
+
+class Cluster:
+    """A cluster whose actors are tasks."""
+
+    elsewhere = False
+    made: ClassVar[list[Cluster]] = []
+
+    def __init__(self, address: str | None, actors: int) -> None:
+        self.address, self.actors = address, actors
+        self.running: dict[Any, asyncio.Task[Any]] = {}
+        self.options: list[RunOptions] = []
+        self.most = 0
+        Cluster.made.append(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert all(task.done() for task in self.running.values())
+
+    async def is_elsewhere(self) -> bool:
+        return self.elsewhere
+
+    async def cores(self) -> int:
+        return 4
+
+    async def start(self, kind: type, method: str, *args: Any) -> tuple[Any, Any]:
+        actor = kind()
+        self.options.append(args[-1])
+        task = self.running[actor] = asyncio.create_task(getattr(actor, method)(*args))
+        self.most = max(self.most, len(self.at_work()))
+        return actor, task
+
+    def at_work(self) -> list[Any]:
+        return [actor for actor, task in self.running.items() if not task.done()]
+
+    async def tell(self, actor: Any, method: str) -> None:
+        await getattr(actor, method)()
+
+    async def kill(self, actor: Any) -> None:
+        self.running[actor].cancel()
+
+    async def answered(self, answers: list[Any]) -> list[Any]:
+        return [answer for answer in answers if answer.done()]
+
+    async def result(self, answer: Any) -> object:
+        return Disconnected("the actor ended") if answer.cancelled() else answer.result()
+
+
+class Driver:
+    """The pool of an actor: each of its jobs waits until the test lets it go."""
+
+    def __init__(self, go_on: asyncio.Event, ran: Counter[object]) -> None:
+        self.go_on, self.ran = go_on, ran
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def run(self, job: Job) -> Outcome:
+        self.ran[job.params["n"]] += 1
+        await self.go_on.wait()
+        return Outcome(job, State.SUCCEEDED)
+
+    def stats(self) -> PoolStats:
+        return PoolStats((), 0, 0, 0, calls=1, recycled={"crashed": 1})
+
+
+class Bench:
+    """An engine over a ledger of so many jobs, every second one idempotent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.go_on, self.ran = asyncio.Event(), Counter[object]()
+        self.told: list[Counts] = []
+        self.pools: list[int] = []
+
+    def make_pool(self, sessions: int) -> Pool:
+        self.pools.append(sessions)
+        return Driver(self.go_on, self.ran)  # type: ignore[return-value]
+
+    def engine(self, ledger: Any, options: RunOptions, **more: Any) -> RayEngine:
+        return RayEngine(ledger, str(self.folder), self.make_pool, options, on_counts=self.told.append, **more)
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster.made[-1]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr("transports.batch.engines.ray_engine.RayCluster", Cluster)
+    monkeypatch.setattr("transports.batch.engines.ray_engine._LOOK", 0.01)
+    monkeypatch.setattr("transports.batch.engines.ray_engine.backoff_delay", lambda _: 0.0)
+    return Bench(tmp_path)
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(count)]
+
+
+async def test_actors_are_as_many_as_the_backlog_asks_for_and_share_the_limits(bench: Bench) -> None:
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(7)], "one")
+        engine = bench.engine(ledger, RunOptions(concurrency=6, rate=100), browsers=4)
+        work = asyncio.create_task(engine.run())
+        await until(lambda: bench.ran.total() == 6)
+        assert [(one.concurrency, one.rate) for one in bench.cluster.options] == [(2, 25), (2, 25), (1, 25), (1, 25)]
+        assert sorted(bench.pools) == [1, 1, 2, 2]
+        bench.go_on.set()
+        report = await asyncio.wait_for(work, 15)
+        assert (await ledger.counts())[State.SUCCEEDED] == 7
+        assert (report.calls, report.recycled) == (4, {"crashed": 4})
+        assert bench.told[0][State.QUEUED] == 7 and bench.told[-1][State.SUCCEEDED] == 7
+        # two jobs are left for four actors of two each: one is enough
+        await ledger.add(lambda: [jobs(9)], "two", extend=True)
+        await bench.engine(ledger, RunOptions(concurrency=8)).run()
+        assert bench.cluster.most == 1
+
+
+async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worker(bench: Bench) -> None:
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(2)], "one")
+        engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=1)
+        work = asyncio.create_task(engine.run())
+        await until(lambda: bench.ran.total() == 2)
+        (lost,) = bench.cluster.at_work()
+        # as if its process had been killed: nothing of it is settled
+        lost._engine._runner._running.clear()
+        lost._engine._runner._ledger._database.close()
+        lost._task.cancel()
+        bench.cluster.running[lost].add_done_callback(lambda _: bench.go_on.set())
+        await asyncio.wait_for(work, 15)
+        assert bench.ran == {0: 2, 1: 1}
+        assert [row.state.value async for row in ledger.rows()] == ["succeeded", "unknown"]
+
+
+async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_pool(_: int) -> Pool:
+        raise LedgerError("the ledger is not reached from here")
+
+    monkeypatch.setattr(bench, "make_pool", no_pool)
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(2)], "one")
+        with pytest.raises(LedgerError, match="not reached from here"):
+            await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
+    assert len(bench.cluster.options) == 5
+
+
+async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) -> None:
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(6)], "one")
+        engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=2)
+        work = asyncio.create_task(engine.run())
+        await until(lambda: bench.ran.total() == 2)
+        engine.drain()
+        await until(lambda: all(actor._drained for actor in bench.cluster.at_work()))
+        bench.go_on.set()
+        await asyncio.wait_for(work, 15)
+        assert (await ledger.counts())[State.QUEUED] == 4
+        bench.go_on.clear()
+        work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=1).run())
+        await until(lambda: bench.ran.total() == 4)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        states = [row.state.value async for row in ledger.rows()]
+        assert states == ["succeeded", "succeeded", "queued", "unknown", "queued", "queued"]
+        # and a deadline is one for all actors, also for those that are started late
+        bench.go_on.set()
+        await bench.engine(ledger, RunOptions(deadline=1e-6)).run()
+        assert not bench.cluster.options and (await ledger.counts())[State.QUEUED] == 3
+
+
+async def test_a_run_whose_folder_other_machines_do_not_reach_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "elsewhere", True)
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(1)], "one")
+        with pytest.raises(UsageError, match=r"--ledger postgresql://.* --store s3://"):
+            await bench.engine(ledger, RunOptions(), shared=False, address="auto").run()
+    assert not bench.cluster.options
+
+
+async def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    async with open_ledger(tmp_path) as ledger:
+        with pytest.raises(UsageError, match=r"pip install 'abp-transports\[ray\]'"):
+            RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
