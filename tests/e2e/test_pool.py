@@ -207,10 +207,11 @@ async def cdp_endpoint() -> AsyncIterator[Endpoint]:
     choice = find_browser()
     assert choice is not None
     command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir={folder}/p"]
-    async with elsewhere(*command, "about:blank") as (folder, _), asyncio.timeout(60):
+    async with elsewhere(*command, "about:blank") as (folder, _):
         port = folder / "p" / "DevToolsActivePort"
-        while not port.is_file() or not port.read_text().strip():
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while not port.is_file() or not port.read_text().strip():
+                await asyncio.sleep(0.05)
         yield Endpoint(cdp_url=f"http://127.0.0.1:{port.read_text().splitlines()[0]}")
 
 
@@ -221,9 +222,10 @@ async def server_endpoint() -> AsyncIterator[Endpoint]:
     choice = find_browser()
     assert choice is not None
     command = [*compute_driver_executable(), "run-server", "--port=0", "--host=127.0.0.1", "--unsafe"]
-    async with elsewhere(*command, env=get_driver_env()) as (_, output), asyncio.timeout(60):
-        while b"ws://" not in (line := await output.readline()):
-            assert line, "the server has ended"
+    async with elsewhere(*command, env=get_driver_env()) as (_, output):
+        async with asyncio.timeout(60):
+            while b"ws://" not in (line := await output.readline()):
+                assert line, "the server has ended"
         url = line.decode().split()[-1].replace("localhost", "127.0.0.1")
         options = json.dumps({"executablePath": choice.path, "chromiumSandbox": False})
         yield Endpoint(browser_server=url, headers={"x-playwright-launch-options": options})
