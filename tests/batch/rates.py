@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.batch.kills import CountingApp
+from tests.batch.kills.apps import SocketApp
 from transports import CapabilityError
 from transports.adapters.memory import Call
 
@@ -32,7 +32,7 @@ _TIMEOUT = 5.0
 
 
 @dataclass
-class Host(CountingApp):
+class Host(SocketApp):
     """An app that takes ``seconds`` for a call, and notes when each came and how many it had at once."""
 
     seconds: float = 0.0
@@ -44,6 +44,9 @@ class Host(CountingApp):
     #: Seconds of work: of two calls at once both count.
     busy: float = 0.0
     _at_work: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     async def _count(self, params: Mapping[str, object], _: Call) -> object:
         began = time.monotonic()
