@@ -24,12 +24,12 @@ from ...session.session import Session
 from ...session.settings import Settings
 from ...session.stores import open_configured_store
 from ...session.timeouts import timeout_seconds
-from ...tasks import cancel_and_wait
 from ..jobs import Job
 from ..outcome import NOT_SENT, Outcome
 from .endpoints import Endpoint, Source
 from .fleet import Fleet, Limits
 from .leases import Connect, Leases, Reuse
+from .mapping import run_all
 from .members import Member
 from .memory import FreeMemory
 from .stats import PoolStats
@@ -215,37 +215,8 @@ class Pool:
         """
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= is at least 1")
-        count = concurrency or self.size
-        waiting, ended = _reading(jobs), 0
-        reading = asyncio.Lock()
-        outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
-
-        async def work() -> None:
-            try:
-                while True:
-                    async with reading:
-                        job = await anext(waiting, None)
-                    if job is None:
-                        break
-                    await outcomes.put(await self._run(job, once=False))
-            except Exception as error:  # noqa: BLE001 - of the jobs' source, raised below
-                await outcomes.put(error)
-            else:
-                await outcomes.put(None)
-
-        workers = [asyncio.ensure_future(work()) for _ in range(count)]
-        failure: BaseException | None = None
-        try:
-            while ended < count:
-                outcome = await outcomes.get()
-                if isinstance(outcome, Outcome):
-                    yield outcome
-                else:
-                    ended, failure = ended + 1, failure or outcome
-            if failure is not None:
-                raise failure
-        finally:
-            await cancel_and_wait(workers)
+        async for outcome in run_all(jobs, partial(self._run, once=False), concurrency or self.size):
+            yield outcome
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Browser]:
@@ -300,12 +271,3 @@ class Pool:
     def _require_open(self) -> None:
         if not self._open:
             raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
-
-
-async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
-    if isinstance(jobs, AsyncIterable):
-        async for job in jobs:
-            yield job
-    else:
-        for job in jobs:
-            yield job

@@ -60,6 +60,7 @@ from .sdk_server import SdkServer, instructions
 from .subscribers import connection_key
 from .tasks import add_tasks
 from .telemetry import observe
+from .tool_page import tool_page
 from .tool_results import error_result, for_version
 from .tools import Answer, Tools
 from .user import NO_APPS, User
@@ -68,8 +69,6 @@ __all__ = ["Bridge"]
 
 logger = logging.getLogger("transports")
 
-#: Tools in one page, and characters of a cursor.
-_PAGE, _MAX_CURSOR = 100, 9
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
 _READY_TIMEOUT = 10.0
 #: Seconds between two checks for idle users, at most.
@@ -207,12 +206,7 @@ class Bridge:
         own = capability_tools(user.apps, files=self.options.enable_file_tools)
         tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name)]
         tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
-        cursor = params.cursor if params else None
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
-            raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
-        start = int(cursor or 0)
-        more = str(start + _PAGE) if len(tools) > start + _PAGE else None
-        return ListToolsResult(tools=tools[start : start + _PAGE], next_cursor=more, ttl_ms=0)
+        return tool_page(tools, params.cursor if params else None)
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
         reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
