@@ -182,7 +182,7 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
         "surfaces/shared/__init__.py": "from ...session import connect",
         "surfaces/cli/__init__.py": "from . import params\nfrom ..shared import apps",
         "surfaces/cli/params.py": "from ...session import connect",
-        "surfaces/cli/commands.py": "from ..mcp import serve",
+        "surfaces/cli/mcp.py": "from ..mcp import serve_http",
         "surfaces/mcp/__init__.py": "",
     }
     assert violations({**BASE, **allowed}) == []

@@ -22,14 +22,17 @@ _WAIT = 30.0
 
 class SqliteConnection:
     """The file at ``path``, for what messages call ``name``; ``error`` is the type that it raises. ``advice`` says what
-    to do about a file that cannot be used. One that is ``read_only`` must be there, and stays as it is."""
+    to do about a file that cannot be used. One that is ``read_only`` must be there, and stays as it is. Without a path
+    it is in memory, and nobody else sees it."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     text = "TEXT"
     skip_locked = ""
     find_relation = "SELECT 1 FROM sqlite_master WHERE name = ?"
 
-    def __init__(self, path: Path, name: str, error: type[ABPError], advice: str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, name: str, error: type[ABPError], advice: str, *, read_only: bool = False
+    ) -> None:
         self.name = name
         self.error = error
         self._path = path
@@ -41,9 +44,9 @@ class SqliteConnection:
         """Open the file, and make it if there is none and it may be written."""
         if self._db is not None:
             return
-        uri = self._path.absolute().as_uri() + "?mode=ro" * self._read_only
+        uri = self._path.absolute().as_uri() + "?mode=ro" * self._read_only if self._path else ":memory:"
         try:
-            if not self._read_only:
+            if self._path and not self._read_only:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             db = sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
@@ -95,4 +98,4 @@ class SqliteConnection:
             advice = f"it is something else, or damaged; {self._advice}"
         else:
             advice = f"check the folder, or {self._advice}"
-        return self.error(f"{self.name} {self._path} cannot be used: {error}; {advice}")
+        return self.error(f"{self.name} {self._path or 'in memory'} cannot be used: {error}; {advice}")

@@ -26,7 +26,7 @@ class SqliteDatabase(SqliteConnection):
     def __init__(
         self, folder: Path | None, file: str = "jobs.sqlite", *, read_only: bool = False, option: str = "--out"
     ) -> None:
-        path, advice = folder / file if folder else Path(":memory:"), f"name another folder with {option}"
+        path, advice = folder / file if folder else None, f"name another folder with {option}"
         super().__init__(path, "the ledger", LedgerError, advice, read_only=read_only)
         self._locks = folder / "workers" if folder else None
         self._own_lock: tuple[int, Path] | None = None
