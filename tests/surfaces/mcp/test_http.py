@@ -299,6 +299,14 @@ def test_only_this_machine_is_served(text: str) -> None:
     assert parse_address("[::1]:0", "--http") == ("::1", 0)
 
 
+def test_an_address_for_others_needs_a_public_one() -> None:
+    with pytest.raises(UsageError, match="public_url"):
+        parse_address("0.0.0.0:8765", "--http")
+    assert parse_address("0.0.0.0:8765", "--http", "https://abp.example") == ("0.0.0.0", 8765)
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        parse_address(":8765", "--http", "https://abp.example")
+
+
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
 def test_invalid_tokens(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):

@@ -34,7 +34,12 @@ def mcp(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
     ] = None,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Serve over HTTP instead; for others than this machine with a public_url.",
+        ),
     ] = None,
     token: Annotated[
         str | None,
@@ -80,7 +85,7 @@ def mcp(
         routed, named = partial(connect, config=config), app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:
-            host, port = parse_address(http, "--http")
+            host, port = parse_address(http, "--http", options.public_url)
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
                 print_note(f"clients need this token: {tokens}", always=True)

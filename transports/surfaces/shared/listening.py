@@ -24,14 +24,16 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
     return UsageError(f"cannot listen on {host}:{port}: {reason}", code="ADDRESS_UNAVAILABLE", details=details)
 
 
-def parse_address(text: str, option: str) -> tuple[str, int]:
+def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:
     """Return the host and port of ``HOST:PORT``, the value of ``option``. Raises
-    :class:`~transports.errors.UsageError` for anything else, and for a host that is not this machine's loopback."""
+    :class:`~transports.errors.UsageError` for anything else, and for a host that is not this machine's loopback, unless
+    there is the ``public_url`` of a proxy before it: a server of the kit speaks no TLS."""
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
-    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
+    fits = bool(host and colon and port.isascii() and port.isdigit()) and int(port) < 1 << 16
+    if not fits or not (public_url or is_loopback(host)):
         raise UsageError(
             f"{option} {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
-            "before it"
+            "before it, and name its address as public_url (docs/team.md)"
         )
     return host, int(port)
