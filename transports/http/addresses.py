@@ -69,8 +69,8 @@ def is_public(address: str) -> bool:
             ip = ip.ipv4_mapped
         elif ip in _NAT64:
             ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        elif ip.sixtofour is not None and not _routable(ip.sixtofour):
-            return False
+        elif ip.sixtofour is not None:  # Python 3.14 takes none of them for global
+            ip = ip.sixtofour
     return _routable(ip)
 
 
