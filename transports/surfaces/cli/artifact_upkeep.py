@@ -90,7 +90,7 @@ def fsck(
 
 
 def reindex(folder: Folder = None, as_json: Json = False) -> int:
-    """Compare the index of an object store with its metadata, and correct it; a new index is built."""
+    """Build or correct the index of an object store."""
 
     async def work() -> int:
         from ...artifacts import reindex as reindex_store

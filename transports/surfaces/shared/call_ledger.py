@@ -150,7 +150,7 @@ class CallLedger:
         """Remove answers that are too old or too many, and forget the oldest calls."""
         cursor.execute(
             f"SELECT id, {self._database.now} - finished, length(answer) + coalesce(length(content), 0) FROM calls "
-            "WHERE owner = ? AND answer IS NOT NULL ORDER BY finished DESC, id",
+            "WHERE owner = ? AND answer IS NOT NULL ORDER BY finished DESC, rowid DESC",
             (owner,),
         )
         total = 0

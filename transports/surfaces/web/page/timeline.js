@@ -1,7 +1,6 @@
 // The calls as bars on a time axis. Calls that follow each other closely are one run with an axis of its own: on a common axis, a
 // pause of an hour would leave no room for a call of a second.
 import { calls, loadCalls, running } from './calls.js';
-import { startDetached } from './detached.js';
 import { byId, h, notice, say } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural } from './format.js';
@@ -150,7 +149,14 @@ export function openCall(id) {
 export function startTimeline(place) {
   const detached = h('section', { class: 'card-like detached-calls', 'aria-labelledby': 'detached-title' });
   place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, detached, list);
-  startDetached(detached);
+  detached.hidden = true;
+  const showDetached = async () => {
+    if (!detached.hidden || ![...calls.values()].some((call) => call.detached)) return;
+    detached.hidden = false;
+    (await import('./detached.js')).startDetached(detached); // late: most have none
+  };
+  on('calls_changed', showDetached);
+  showDetached();
   on('calls_changed', renderSoon);
   on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
