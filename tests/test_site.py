@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from tests.site.commands import commands_page
 from tests.site.error_codes import errors_page
 from tests.site.man import PAGE, manual
+from tests.site.schema import FILE, schema
 from transports.session.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -94,3 +96,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
 
 def test_the_manual_page_is_that_of_the_commands() -> None:
     assert PAGE.read_text(encoding="utf-8") == manual(), "python -m tests.site.man"
+
+
+def test_the_schema_of_the_settings_file_is_that_of_its_models() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == schema(), "python -m tests.site.schema"

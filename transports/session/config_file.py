@@ -12,13 +12,14 @@ from ..routing import RoutingConfig
 from .settings import Settings
 from .trust import is_trusted, trust
 
-__all__ = ["ConfigFile", "read_config", "routing_of", "trust_found_file"]
+__all__ = ["TABLES", "ConfigFile", "read_config", "routing_of", "trust_found_file"]
 
 logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
-_TABLES = ("apps", "mcp", "retention", "routing", "secrets")
+#: The tables that a file may have.
+TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ def read_config(named: Path | None = None) -> ConfigFile:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read: {reason}") from error
     for key, table in document.items():
-        if key not in _TABLES:
-            known = ", ".join(f"[{name}]" for name in _TABLES)
+        if key not in TABLES:
+            known = ", ".join(f"[{name}]" for name in TABLES)
             raise UsageError(f"{file}: {key}: unknown; settings stand in the tables {known}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")

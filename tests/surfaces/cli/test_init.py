@@ -6,11 +6,16 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
+from transports.session.app_tables import AppTables
+from transports.session.config_file import TABLES, read_config, routing_of
 from transports.surfaces.cli import main
+from transports.surfaces.mcp import Options
 from webapp_fixture import Fixture
 
 GUIDE = Path(__file__).parents[3] / "docs" / "write-an-app.md"
@@ -51,3 +56,25 @@ def test_tests_of_an_app_run_as_they_are_written(workbench: Fixture, tmp_path: P
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
     assert "2 passed" in ran.stdout, ran.stdout
+
+
+def test_the_settings_that_are_written_are_true(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is set at first; with all of them taken out of their comments, every reader takes the file."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == ["abp.schema.json", "abp.toml"]
+    file = tmp_path / "abp.toml"
+    assert tomllib.loads(file.read_text(encoding="utf-8")) == {}
+    assert main(["init", "config"]) == 2 and "abp.toml exists" in capsys.readouterr().err.replace("schema.json", "toml")
+    file.write_text(re.sub(r"^# (?=\[|\w+ = )", "", file.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
+    config = read_config(file)
+    assert set(config.tables or {}) == set(TABLES)
+    schema = jsonschema_rs.validator_for(json.loads((tmp_path / "abp.schema.json").read_text(encoding="utf-8")))
+    assert [str(error) for error in schema.iter_errors(config.tables)] == []
+    wrong = {"mcp": {"alowed_hosts": []}, "apps": {"x": {}}, "retention": {"ttl": 1}, "other": {}}
+    assert len(list(schema.iter_errors(wrong))) == 4
+    assert AppTables.parse(config.tables or {}, file).apps["crm"].timeout == 120
+    assert Options.load(config=file).browsers == 2 and routing_of(config).general["max_inline_chars"] == 20000
+    assert main(["artifacts", "list", "--out", str(tmp_path / "files")]) == 0

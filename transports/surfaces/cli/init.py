@@ -1,4 +1,4 @@
-"""``abp init``: begin an app or the tests of one."""
+"""``abp init``: begin an app, the tests of one, or a settings file."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ Next, in {folder}:
   pip install 'abp-transports[test]'
   pytest                                              # with --abp-headed, the browser is seen"""
 
+_AFTER_CONFIG = """\
+Next, in {folder}:
+  edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json
+  abp mcp --trust                                     # say that the file is yours"""
+
 app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
 
@@ -52,11 +57,22 @@ def init_tests(
     return _write("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
 
 
-def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET) -> int:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+@app.command("config")
+def init_config(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder (default: this one).")] = Path(),
+    as_json: Json = False,
+) -> int:
+    """Write abp.toml, a settings file in which every setting is explained and none is set, and its schema."""
+    return _write("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
+
+
+def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False) -> int:
+    if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is no empty folder; name a new one, so that nothing is overwritten")
-    written = []
-    for name, source in _templates(files(__package__) / kind):
+    written, templates = [], dict(_templates(files(__package__) / kind))
+    if there := [name for name in templates if (folder / name).exists()]:
+        raise UsageError(f"{folder / there[0]} exists; move it away, so that nothing is overwritten")
+    for name, source in templates.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = source.read_bytes()

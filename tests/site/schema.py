@@ -1,0 +1,87 @@
+"""The JSON Schema of ``abp.toml``, made from the models that read it: ``python -m tests.site.schema`` writes it anew."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from transports.routing import RoutingPolicy
+from transports.session.app_tables import AppEntry, AppTables, SecretEntry
+from transports.session.config_file import TABLES
+from transports.session.retention_fields import RetentionFields
+from transports.surfaces.mcp import Options
+
+__all__ = ["FILE", "schema"]
+
+FILE = Path(__file__).parents[2] / "transports" / "surfaces" / "cli" / "new_config" / "abp.schema.json"
+#: A comment of a field, `#:`, which may go on in the next lines, and the field's name.
+_COMMENTED = re.compile(r"((?:^    #: .*\n)+)    (\w+):", re.MULTILINE)
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema. Editors read it from the comment ``#:schema abp.schema.json`` of the file."""
+    tables = AppTables.model_json_schema()
+    definitions = tables.pop("$defs")
+    for model in (AppEntry, SecretEntry):
+        _describe(definitions[model.__name__], model)
+    options, retention = Options.model_json_schema(), RetentionFields.model_json_schema()
+    _describe(options, Options)
+    for limit in retention["properties"].values():
+        if "anyOf" in limit:  # a text: 7d, 500MB, none
+            limit["anyOf"] = [{"type": "string"}, *(one for one in limit["anyOf"] if one["type"] != "string")]
+    found = {
+        "apps": tables["properties"]["apps"],
+        "mcp": options,
+        "retention": retention,
+        "routing": _routing(definitions),
+        "secrets": tables["properties"]["secrets"],
+    }
+    assert set(found) == set(TABLES)
+    for one in (options, retention):
+        definitions |= one.pop("$defs", {})
+        one["additionalProperties"] = False
+        one.pop("required", None)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "abp.toml",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": found,
+        "$defs": definitions,
+    }
+
+
+def _routing(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a policy, which are those of a table for one server, too."""
+    fields = {name: hint for name, hint in _hints(RoutingPolicy).items() if name[0] != "_" and name != "transformer"}
+    properties: dict[str, Any] = {"preset": {"type": "string"}}
+    for name, hint in fields.items():
+        made = TypeAdapter(hint).json_schema()
+        definitions |= made.pop("$defs", {})
+        limit = re.search(r"int \| None", str(hint))
+        properties[name] = {"anyOf": [*made["anyOf"], {"const": "none"}]} if limit else made
+    server = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+    properties["servers"] = {"type": "object", "additionalProperties": server}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _hints(model: type) -> Mapping[str, Any]:
+    return inspect.get_annotations(model, eval_str=True)
+
+
+def _describe(found: dict[str, Any], model: type[BaseModel]) -> None:
+    """Add the comments of the fields, as an editor shows them."""
+    for comment, name in _COMMENTED.findall(inspect.getsource(model)):
+        if name in found["properties"]:
+            text = " ".join(line.strip().removeprefix("#: ") for line in comment.strip().splitlines())
+            found["properties"][name]["description"] = text.replace("``", "`")
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(schema(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
