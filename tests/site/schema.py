@@ -1,4 +1,4 @@
-"""The JSON Schema of ``abp.toml``, made from the models that read it: ``python -m tests.site.schema`` writes it anew."""
+"""The JSON Schema of ``abp.toml``, made from the models that read it. ``python -m tests.site.schema`` writes it."""
 
 from __future__ import annotations
 
