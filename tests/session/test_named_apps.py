@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from transports import connect
+from transports import Evidence, connect
 from transports.artifacts import Scope, open_store
 from transports.errors import ABPError, UsageError
 from transports.protocol.secrets import KNOWN_SECRETS
 from transports.session.app_tables import AppTables, origin_of
+from transports.session.evidence import keeping
 from webapp_fixture.frames import envelope
 
 CANARY = "canary-7f3a-value"
@@ -71,8 +72,11 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
             with pytest.raises(UsageError, match="crm has 1 sessions") as limited:
                 await connect("crm", config="team.toml", store="memory:")
             assert limited.value.code == "LIMIT_REACHED"
-        async with connect("crm", config="team.toml", store="memory:"):  # it is free again
-            pass
+        # it is free again; what is chosen for all apps goes after its own entry
+        async with keeping(connect, "screenshot")("crm", config="team.toml", store="memory:") as app:
+            assert {*(await app.call("key.show")).evidence} == {"console"}
+        with pytest.raises(UsageError, match="video need an app in a page"):
+            await connect("crm", config="team.toml", store="memory:", evidence=Evidence(video=True))
         for scope, allowed in (
             (Scope(user="ann"), True),
             (Scope(tenant="acme", user="signed:carol"), True),

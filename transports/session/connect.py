@@ -13,7 +13,7 @@ from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from .config_file import ConfigFile, read_config, routing_of
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
-from .evidence import evidence_for, read_evidence
+from .evidence import evidence_for
 from .named_apps import NamedApp, find_app, secrets_for
 from .retention import retention_settings
 from .secrets import Secrets
@@ -134,9 +134,6 @@ def connect(
     options = {name: value for name, value in options.items() if value is not None}
     if app is not None:
         target, options = app.entry.url, app.entry.options | options
-        if evidence is None and app.entry.evidence:
-            evidence = read_evidence(app.entry.evidence)
-        evidence = evidence and evidence_for(evidence, target)
     timeout = cast("float | None", options.get("timeout"))
     transport = _transport(
         target,
@@ -166,7 +163,7 @@ def connect(
         routing=_routing(routing, file),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
-        evidence=evidence,
+        evidence=evidence_for(evidence, app.entry.evidence if app is not None else "", target),
     )
 
 
