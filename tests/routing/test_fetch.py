@@ -13,7 +13,7 @@ from transports.artifacts import open_store
 from transports.base import Features
 from transports.binary import BinaryData, Handle
 from transports.binary.detect import Found
-from transports.errors import BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
+from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
 from transports.protocol.secrets import KNOWN_SECRETS
 from transports.routing import ABP, Fetcher
 from transports.routing.references import declared_text, metadata_of
@@ -80,7 +80,7 @@ async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> N
             staged.path.write_bytes(b"abc")
             return BinaryData(binary.content, filename="report-value-of-a.pdf")
 
-        async def release(self, binary: BinaryData) -> None:
+        async def release(self, binary: BinaryData | ABPError) -> None:
             pass
 
     KNOWN_SECRETS.add("A", "value-of-a")

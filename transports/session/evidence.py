@@ -119,8 +119,9 @@ def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str
     chose becomes the part of it that the app can give: without a page, the console."""
     if isinstance(given, Evidence):
         return given
-    if (chosen := read_evidence(own) if own else given and given.choice) is None:
+    if not own and given is None:
         return None
+    chosen = given.choice if given is not None and not own else read_evidence(own)
     if not target.lower().startswith(_WITHOUT_PAGE):
         return chosen
     return replace(chosen, trace="off", video="off", har="off", screenshot="off")

@@ -12,7 +12,7 @@ import msgspec
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
 
-__all__ = ["clean_body", "decoded", "learn_body", "learn_json", "text_of", "walk"]
+__all__ = ["TEXT_FRAME", "clean_body", "decoded", "learn_body", "learn_json", "text_of", "walk"]
 
 _REDACTOR = Redactor()
 #: A part of ``multipart/form-data`` (RFC 7578) that is a text: its head, and its value until the next boundary.
@@ -25,7 +25,7 @@ _PART = re.compile(
 #: What services write before their JSON, so that no script can load it.
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
 #: Opcode of a WebSocket's frame of text (RFC 6455 11.8).
-_TEXT_FRAME = 1
+TEXT_FRAME = 1
 
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
@@ -57,7 +57,7 @@ def learn_json(value: object, secrets: SecretValues) -> None:
             secrets.learn(one)
         for node in walk(one):
             match node:
-                case {"opcode": int(opcode), "data": str(data)} if opcode != _TEXT_FRAME:
+                case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
                     if (text := text_of(decoded(data) or b"")) is not None:
                         learn_body(text, "", secrets)
                 case str() if (inner := _json(node)) is not None:

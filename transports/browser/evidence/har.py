@@ -10,7 +10,7 @@ import msgspec
 
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
-from .bodies import clean_body, decoded, learn_body, learn_json, text_of
+from .bodies import TEXT_FRAME, clean_body, decoded, learn_body, learn_json, text_of
 
 __all__ = ["clean_entry", "clean_har", "learn_entry", "learn_har", "sides"]
 
@@ -115,13 +115,11 @@ def _frames(entry: object) -> list[object]:
 
 
 def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
-    match frame:
-        case {"opcode": 1, "data": str(data)}:
-            return {**frame, "data": clean_body(data, "", secrets)}
-        case {"data": str(data)} if secrets.holds_any(decoded(data) or b""):
-            return {**frame, "data": ""}
-        case _:
-            return frame
+    if not isinstance(frame, dict) or not isinstance(data := frame.get("data"), str):
+        return frame
+    if frame.get("opcode") == TEXT_FRAME:
+        return {**frame, "data": clean_body(data, "", secrets)}
+    return {**frame, "data": ""} if secrets.holds_any(decoded(data) or b"") else frame
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:
