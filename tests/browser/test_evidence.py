@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import zipfile
 from types import SimpleNamespace
 from typing import Any
@@ -127,3 +128,14 @@ async def test_calls_at_once_share_no_trace_and_a_page_that_is_gone_has_none() -
     assert not evidence._folder.exists()
     gone = await PageEvidence(SimpleNamespace(page=None)).begin(KINDS, "four", {})
     assert await gone.end(KINDS) == [] and gone.notes == ["the page was not open when the call began"]
+
+
+async def test_a_folder_that_is_gone_costs_the_evidence_and_not_the_call() -> None:
+    page: Any = FakePage()
+    evidence = PageEvidence(SimpleNamespace(page=page))
+    shutil.rmtree(evidence._folder)
+    call = await evidence.begin(KINDS, "one", {})
+    assert not evidence.busy and await call.end(KINDS) == []
+    assert call.notes == ["nothing can be recorded: No such file or directory"]
+    call.discard()
+    evidence.close()
