@@ -107,9 +107,9 @@ class GeneralEvidence:
 
     choice: Evidence
 
-    def kinds(self) -> frozenset[EvidenceKind]:
-        """Return the kinds to record of an app that can give all."""
-        return self.choice.kinds()
+    def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
+        """Return the kinds of an app that can give all, as :meth:`Evidence.kinds` does."""
+        return self.choice.kinds(failed=failed)
 
 
 def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str) -> Evidence | None:
