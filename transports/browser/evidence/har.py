@@ -127,4 +127,3 @@ def sides(entry: object) -> Iterator[dict[str, Any]]:
     for name in ("request", "response"):
         if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
             yield side
-
