@@ -11,6 +11,7 @@ import pytest
 
 from transports.protocol.redaction import REDACTED
 from transports.protocol.secret_values import SecretValues
+from transports.protocol.secrets import KNOWN_SECRETS
 
 SECRET = 'Canary/7+pass "word" ü&9'
 
@@ -63,6 +64,24 @@ def test_a_shorter_value_that_begins_another_leaves_nothing_of_it() -> None:
     secrets = SecretValues()
     secrets.learn({"password": "hunter22", "token": "hunter22-and-more"})
     assert secrets.text("hunter22-and-more hunter22") == f"{REDACTED} {REDACTED}"
+
+
+def test_known_secrets_and_learned_ones_stand_in_one_text() -> None:
+    known, named = 'K7-"known', "${SECRET:REPORTS}"
+    KNOWN_SECRETS.add("REPORTS", known)
+    try:
+        secrets = SecretValues()
+        secrets.learn([f"https://x/cb?id={quote(known)}&token=hunter2-plain", {"password": known, "token": named}])
+        assert secrets.text(f"hunter2-plain {known}") == f"{REDACTED} {named}"
+        for before in range(3):
+            basic = base64.b64encode(b"u" * before + f":{known}:".encode()).decode()
+            said = secrets.text(f"sent {basic} ")
+            assert said == f"sent {REDACTED} " or named in said
+            assert secrets.holds_any(basic.encode())
+        assert json.loads(json.loads(secrets.text(json.dumps(json.dumps(known + "ü"))))) == named + "ü"
+    finally:
+        KNOWN_SECRETS.forget()
+    assert secrets.text(known) == known
 
 
 def test_an_app_cannot_make_redaction_slow() -> None:

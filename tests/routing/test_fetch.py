@@ -9,12 +9,15 @@ from unittest.mock import Mock
 
 import pytest
 
+from transports.artifacts import open_store
 from transports.base import Features
 from transports.binary import BinaryData, Handle
 from transports.binary.detect import Found
-from transports.errors import BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
-from transports.routing import Fetcher
+from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
+from transports.protocol.secrets import KNOWN_SECRETS
+from transports.routing import ABP, Fetcher
 from transports.routing.references import declared_text, metadata_of
+from transports.routing.storing import Storing
 
 
 class Far:
@@ -69,6 +72,24 @@ async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:
 async def test_a_folder_that_is_gone_is_an_error_of_the_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write a file"):
         await fetched(tmp_path / "gone" / "a", 3)
+
+
+async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> None:
+    class Named(Fetcher):
+        async def into(self, staged: Any, binary: BinaryData, on_download: object = None) -> BinaryData:
+            staged.path.write_bytes(b"abc")
+            return BinaryData(binary.content, filename="report-value-of-a.pdf")
+
+        async def release(self, binary: BinaryData | ABPError) -> None:
+            pass
+
+    KNOWN_SECRETS.add("A", "value-of-a")
+    try:
+        storing = Storing(open_store(tmp_path), Named(), ABP, "disk")
+        ref = await storing.file(Found((), BinaryData(Handle("1", 3))), "report", {}, None)
+    finally:
+        KNOWN_SECRETS.forget()
+    assert ref.filename and "SECRET" in ref.filename and not [*tmp_path.rglob("*value-of-a*")]
 
 
 def test_content_that_is_an_error_has_neither_text_nor_metadata() -> None:

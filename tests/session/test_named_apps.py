@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from transports import connect
+from transports import Evidence, connect
 from transports.artifacts import Scope, open_store
 from transports.errors import ABPError, UsageError
 from transports.protocol.secrets import KNOWN_SECRETS
 from transports.session.app_tables import AppTables, origin_of
+from transports.session.evidence import keeping
 from webapp_fixture.frames import envelope
 
 CANARY = "canary-7f3a-value"
@@ -53,7 +54,7 @@ async def socket_app(seen: list[str]) -> AsyncIterator[str]:
 
 def described(address: str, more: str = "") -> str:
     return (
-        f'[apps.crm]\nurl = "ws://{address}/abp"\nusers = ["ann", "signed:*"]\nmax_sessions = 1\n'
+        f'[apps.crm]\nurl = "ws://{address}/abp"\nusers = ["ann", "signed:*", "tenant:acme"]\nmax_sessions = 1\n'
         'evidence = "console,har"\n'
         f'headers = {{ X-Key = "Key ${{SECRET:CRM}}" }}\n{more}\n'
         f'[secrets.CRM]\nenv = "CANARY"\norigins = ["http://{address}"]\n'
@@ -71,10 +72,19 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
             with pytest.raises(UsageError, match="crm has 1 sessions") as limited:
                 await connect("crm", config="team.toml", store="memory:")
             assert limited.value.code == "LIMIT_REACHED"
-        async with connect("crm", config="team.toml", store="memory:"):  # it is free again
-            pass
-        for user, allowed in (("ann", True), ("signed:carol", True), ("bob", False)):
-            store = open_store("memory:").scoped(Scope(user=user))
+        # it is free again; what is chosen for all apps goes after its own entry
+        async with keeping(connect, "screenshot")("crm", config="team.toml", store="memory:") as app:
+            assert {*(await app.call("key.show")).evidence} == {"console"}
+        with pytest.raises(UsageError, match="video need an app in a page"):
+            await connect("crm", config="team.toml", store="memory:", evidence=Evidence(video=True))
+        for scope, allowed in (
+            (Scope(user="ann"), True),
+            (Scope(tenant="acme", user="signed:carol"), True),
+            (Scope(tenant="other"), False),
+            (Scope(tenant="acme"), True),
+            (Scope(user="bob"), False),
+        ):
+            store = open_store("memory:").scoped(scope)
             if allowed:
                 async with connect("crm", config="team.toml", store=store):
                     continue
@@ -91,6 +101,21 @@ async def test_a_secret_of_settings_goes_to_no_other_origin(folder: Path) -> Non
         with pytest.raises(UsageError, match="the secret CRM may not be sent to") as refused:
             await connect("crm", config="team.toml", store="memory:")
         assert refused.value.code == "PERMISSION_DENIED" and seen == []
+
+
+async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path) -> None:
+    for bound, said in (
+        ("http://a.test", "CRM may not be sent to (http|ws)://127.0.0.1:9/"),  # the app's origin
+        ("http://127.0.0.1:9", "the variable NOT_SET has no characters"),  # it may be, and is read
+    ):
+        (folder / "team.toml").write_text(
+            f'[apps.page]\nurl = "http://a.test/"\nheaders = {{ X-Key = "${{SECRET:CRM}}" }}\n'
+            f'[secrets.CRM]\nenv = "NOT_SET"\norigins = ["{bound}"]\n'
+        )
+        with pytest.raises(UsageError, match=said):
+            await connect("page", config="team.toml", store="memory:", cdp_url="http://127.0.0.1:9/")
+        with pytest.raises(UsageError, match=said):
+            await connect("page", config="team.toml", store="memory:", browser_server="ws://127.0.0.1:9/")
 
 
 async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

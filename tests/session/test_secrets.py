@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -219,3 +220,20 @@ def test_large_files_and_files_that_are_no_text_stay_as_they_are() -> None:
         assert known.mask(content) is content
     known.add("B", "valuevalue")  # the longer one is found first
     assert known.text("valuevalue value") == "${SECRET:B} ${SECRET:A}"
+
+
+def test_a_value_that_is_not_utf_8_is_hidden_as_any_other() -> None:
+    known = KnownSecrets()
+    known.add("BAD", os.fsdecode(b"caf\xe9-pass-1"))
+    known.add("GOOD", "value-2 ü")
+    assert known.text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
+
+
+def test_a_log_record_without_a_value_keeps_its_arguments(caplog: pytest.LogCaptureFixture) -> None:
+    KNOWN_SECRETS.add("A", "value-of-a")
+    logger.warning("%s said %s", "bob", "nothing")
+    logger.warning("%s said %s", "bob", "value-of-a")
+    assert [(record.args, record.getMessage()) for record in caplog.records] == [
+        (("bob", "nothing"), "bob said nothing"),
+        ((), "bob said ${SECRET:A}"),
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,24 +14,34 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import Serve, called, era, serve
 from tests.surfaces.cli.conftest import abp, workbench
-from transports import Evidence, UsageError
-from transports.session.evidence import keeping
+from transports import Evidence, MemoryTransport, UsageError
+from transports.session.evidence import evidence_for, keeping
+from transports.session.guarded import Guard, guarded
+from transports.session.secrets import Secrets
+from transports.surfaces.cli.options import connection
 from transports.surfaces.mcp import Options
 from transports.surfaces.web import Options as WebOptions
+from transports.testing.failure_report import FailureReport
 from webapp_fixture import Fixture
 
 __all__ = ["abp", "era", "serve", "workbench"]
 
 
 def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(target: str, **options: object) -> object:
-        return options.get("evidence")
+    def connect(target: str, *, evidence: Evidence | None = None, own: str = "") -> Evidence | None:
+        return evidence_for(evidence, own, target)
 
     assert keeping(connect, "") is connect
     connecting = keeping(connect, "trace=on-failure,console")
     assert connecting("http://127.0.0.1:1/") == Evidence(trace="on-failure", console="on")
     assert connecting("ws://127.0.0.1:1/") == connecting("mcp+stdio:run") == Evidence(console="on")
+    assert connecting("mcp-docs") == Evidence(trace="on-failure", console="on")
     assert connecting("http://127.0.0.1:1/", evidence=None) is None
+    # what an app's own entry says goes before that, and what the call says before both
+    assert connecting("http://127.0.0.1:1/", own="har") == Evidence(har="on")
+    assert connecting("wss://app.test/", own="har,console=on-failure") == Evidence(console="on-failure")
+    assert connect("wss://app.test/", evidence=Evidence(video=True), own="console") == Evidence(video=True)
+    assert connection(evidence="").evidence is None
     with pytest.raises(UsageError, match="'tracing' is not understood"):
         keeping(connect, "tracing")
     for variable, model in (("ABP_MCP_EVIDENCE", Options), ("ABP_SERVE_EVIDENCE", WebOptions)):
@@ -38,6 +50,18 @@ def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest
             model.load()
         monkeypatch.setenv(variable, "trace,har=on-failure")
         assert model.load().evidence == "trace,har=on-failure"
+
+
+def test_the_page_of_an_app_with_secrets_is_in_the_report_of_a_failed_test(tmp_path: Path) -> None:
+    class InPage(MemoryTransport):
+        page = None
+
+    report = FailureReport(tmp_path / "failed", artifacts=tmp_path / "out", recordings=tmp_path)
+    asked: list[Coroutine[Any, Any, None]] = []
+    report.watch_page(guarded(InPage({}), Guard(Secrets({}))), asked.append)
+    report.write()
+    assert len(asked) == 1
+    asked[0].close()
 
 
 def test_the_command_line_says_where_the_evidence_is(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:

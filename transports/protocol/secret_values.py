@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from urllib.parse import quote, quote_plus, unquote_plus
+from functools import lru_cache
+from urllib.parse import unquote_plus
 
 from .redaction import REDACTED, Redactor
-from .secrets import KNOWN_SECRETS
+from .secrets import KNOWN_SECRETS, placeholders, spellings
 
 __all__ = ["SecretValues"]
 
@@ -64,6 +64,7 @@ class SecretValues:
 
     def learn(self, node: object) -> None:
         """Remember what the rules call secret in JSON values or in a text."""
+        node = KNOWN_SECRETS.tree(node)  # the rules do so too, and both texts are compared by their lengths
         for original, clean in _differences(node, self._redactor.tree(node)):
             for value in _removed(original, clean):
                 self.learn_value(value)
@@ -96,8 +97,9 @@ class SecretValues:
 
     def _learn(self, value: str) -> None:
         known = value in self._values or value.lower() in _WORDS or value == REDACTED
+        known = known or any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
         if _SHORTEST <= len(value) <= _LONGEST and not known and len(self._values) < _MAX_VALUES:
-            self._values[value] = tuple(sorted(_spellings(value), key=len, reverse=True))
+            self._values[value] = tuple(sorted(spellings(value), key=len, reverse=True))
             # one value may be the beginning of another
             self._values = dict(sorted(self._values.items(), key=lambda one: -len(one[0])))
             self._cores.update(_base64_cores(value))
@@ -127,20 +129,20 @@ class SecretValues:
     def by_value(self, text: str) -> str:
         """Return a text without the known values, as they are, escaped, and in base64."""
         text = KNOWN_SECRETS.text(text)
-        for spellings in self._values.values():
-            for spelling in spellings:
+        for forms in self._values.values():
+            for spelling in forms:
                 if spelling in text:
                     text = text.replace(spelling, REDACTED)
-        if not any(core in text for core in self._cores):
+        cores = [core for core in (*self._cores, *_all_cores(KNOWN_SECRETS.values)) if core in text]
+        if not cores:
             return text
-        return _RUN.sub(lambda run: REDACTED if any(core in run[0] for core in self._cores) else run[0], text)
+        return _RUN.sub(lambda run: REDACTED if any(core in run[0] for core in cores) else run[0], text)
 
     def holds_any(self, data: bytes) -> bool:
         """Return whether bytes hold a known value, as it is or in base64."""
-        spelled = (spelling for spellings in self._values.values() for spelling in spellings)
-        return KNOWN_SECRETS.are_in(data) or any(
-            text.encode(errors="replace") in data for text in (*spelled, *self._cores)
-        )
+        spelled = (spelling for forms in self._values.values() for spelling in forms)
+        cores = (*self._cores, *_all_cores(KNOWN_SECRETS.values))
+        return KNOWN_SECRETS.are_in(data) or any(text.encode(errors="replace") in data for text in (*spelled, *cores))
 
     def _tree(self, node: object, keep: Callable[[str], bool]) -> object:
         match node:
@@ -172,22 +174,6 @@ def _pieces(text: str) -> Iterator[str]:
         at = end
 
 
-def _spellings(value: str) -> set[str]:
-    """A value as it is, in JSON (once and twice), in a URL, in a form, in HTML."""
-    once = json.dumps(value)[1:-1]
-    return {
-        value,
-        once,
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        json.dumps(once)[1:-1],
-        quote(value, safe="", errors="replace"),
-        quote(value, errors="replace"),
-        quote_plus(value, errors="replace"),
-        html.escape(value),
-        html.escape(value, quote=False),
-    }
-
-
 def _base64_cores(value: str) -> Iterator[str]:
     """What every base64 text with ``value`` somewhere in it has: one of three, for where in a group of three bytes it
     begins; and the same with the other alphabet."""
@@ -200,6 +186,12 @@ def _base64_cores(value: str) -> Iterator[str]:
             yield core
             if (other := core.translate(str.maketrans("+/", "-_"))) != core:
                 yield other
+
+
+@lru_cache(maxsize=1)
+def _all_cores(values: frozenset[str]) -> frozenset[str]:
+    """The same of several values, made anew only when they change."""
+    return frozenset(core for value in values for core in _base64_cores(value))
 
 
 def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:

@@ -27,6 +27,7 @@ __all__ = [
     "KnownSecrets",
     "placeholder_paths",
     "placeholders",
+    "spellings",
     "with_values",
 ]
 
@@ -96,6 +97,8 @@ class KnownSecrets:
         self._names: dict[str, str] = {}
         #: Each spelling of each value and its placeholder, the longest first.
         self._spellings: list[tuple[str, str]] = []
+        #: The values, without their names.
+        self.values: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self._names)
@@ -110,13 +113,15 @@ class KnownSecrets:
         self._names[value] = name
         while len(self._names) > _MAX_KNOWN:
             del self._names[next(iter(self._names))]
-        pairs = {form: f"{_HEAD}{named}}}" for one, named in self._names.items() for form in _spellings(one)}
+        pairs = {form: f"{_HEAD}{named}}}" for one, named in self._names.items() for form in _with_base64(one)}
         self._spellings = sorted(pairs.items(), key=lambda pair: -len(pair[0]))
+        self.values = frozenset(self._names)
 
     def forget(self) -> None:
         """Know nothing any more."""
         self._names.clear()
         self._spellings.clear()
+        self.values = frozenset()
 
     def text(self, text: str) -> str:
         """Return text with placeholders in the place of values."""
@@ -211,11 +216,26 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-def _spellings(value: str) -> set[str]:
-    quoted = {quote(value, safe=""), quote(value), quote_plus(value), json.dumps(value)[1:-1], html.escape(value)}
-    unicode = json.dumps(value, ensure_ascii=False)[1:-1]
+def spellings(value: str) -> set[str]:
+    """Return a value as it is, in JSON (once and twice), in a URL, in a form, in HTML."""
+    once = [json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
+    twice = [json.dumps(one, ensure_ascii=ascii_only)[1:-1] for one in once for ascii_only in (True, False)]
+    return {
+        value,
+        *once,
+        *twice,
+        # what is not UTF-8, such as a variable's byte, has no percent-encoding
+        quote(value, safe="", errors="replace"),
+        quote(value, errors="replace"),
+        quote_plus(value, errors="replace"),
+        html.escape(value),
+        html.escape(value, quote=False),
+    }
+
+
+def _with_base64(value: str) -> set[str]:
     encoded = b64encode(value.encode("utf-8", "surrogatepass")).decode()
-    return {value, *quoted, unicode, encoded, encoded.rstrip("=")}
+    return {*spellings(value), encoded, encoded.rstrip("=")}
 
 
 #: What this process knows.
@@ -236,9 +256,13 @@ def _redact_logs(known: KnownSecrets) -> None:
                 message = record.getMessage()
             except (TypeError, ValueError):  # logging itself reports a message that does not fit its arguments
                 return record
-            record.msg, record.args = known.text(message), ()
+            # a record without a value stays whole: formatters such as that of an access log read its arguments
+            if (cleaned := known.text(message)) != message:
+                record.msg, record.args = cleaned, ()
             if record.exc_info:
-                record.exc_text = known.text(logging.Formatter().formatException(record.exc_info))
+                trace = logging.Formatter().formatException(record.exc_info)
+                if (cleaned := known.text(trace)) != trace:
+                    record.exc_text = cleaned
         return record
 
     redacted.redacts_secrets = True  # type: ignore[attr-defined]

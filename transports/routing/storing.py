@@ -112,7 +112,7 @@ def _options(binary: BinaryData, capability: str, origin: Mapping[str, object]) 
     return {
         "size": binary.size,
         "mime_type": binary.mime_type,
-        "filename": binary.filename,
+        "filename": binary.filename and KNOWN_SECRETS.text(binary.filename),  # a download brings its own
         "namespace": capability,
         "meta": origin,
     }

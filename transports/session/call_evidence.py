@@ -44,7 +44,7 @@ class EvidenceOfCalls:
         self._evidence = evidence
         self._transport = transport
         self._streams = streams
-        self._source = results.source
+        self._results = results
         store = results.store
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -70,7 +70,10 @@ class EvidenceOfCalls:
                     f"{self._transport.name}, of which there is the console only: what the app says meanwhile"
                 )
             return self
-        self._page = PageEvidence(source)
+        try:
+            self._page = PageEvidence(source)
+        except OSError as error:
+            raise UsageError(f"evidence: nothing can be recorded: {first_line(error)}") from error
         trial = await self._page.begin(kinds, "trial", {})
         await trial.end(())
         trial.discard()
@@ -99,6 +102,8 @@ class EvidenceOfCalls:
                     error.details.setdefault("evidence", notes)
                 raise
             kept, notes = await self._kept(begun, call, capability, failed=False)
+            if kept and self._results.store.retention:
+                result = await self._results.with_evictions(result)
         except ABPError:
             raise
         except BaseException:
@@ -137,7 +142,7 @@ class EvidenceOfCalls:
         return kept, begun.notes
 
     async def _put(self, file: EvidenceFile, call: str, capability: str) -> ArtifactRef:
-        source = {**self._source(call), "capability": capability, "evidence": file.kind}
+        source = {**self._results.source(call), "capability": capability, "evidence": file.kind}
         name = f"{capability}-{call[:8]}.{file.ending}"
         return await self._store.put_file(
             file.path, filename=name, mime_type=file.mime_type, namespace=f"evidence_{file.kind}", meta=source

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, Scope, discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from .config_file import ConfigFile, read_config, routing_of
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
-from .evidence import evidence_for, read_evidence
+from .evidence import evidence_for
 from .named_apps import NamedApp, find_app, secrets_for
 from .retention import retention_settings
 from .secrets import Secrets
@@ -103,7 +103,7 @@ def connect(
 
     Where the settings file has secrets (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions
     becomes their value when it is sent, and the value becomes that text again in whatever comes back. The user of a
-    store's scope is who has the session: they get the apps and secrets that are for them.
+    store's scope, else ``tenant:`` and its tenant, has the session: they get the apps and secrets that are for them.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
@@ -113,7 +113,7 @@ def connect(
     settings = Settings.load()
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
-    user = store.scope.user if isinstance(store, ArtifactStore) else None
+    user = _user(store.scope) if isinstance(store, ArtifactStore) else None
     app = find_app(file, target, user)
     options: dict[str, Any] = {
         "transport": None if transport == "auto" else transport,
@@ -134,9 +134,6 @@ def connect(
     options = {name: value for name, value in options.items() if value is not None}
     if app is not None:
         target, options = app.entry.url, app.entry.options | options
-        if evidence is None and app.entry.evidence:
-            evidence = read_evidence(app.entry.evidence)
-        evidence = evidence and evidence_for(evidence, target)
     timeout = cast("float | None", options.get("timeout"))
     transport = _transport(
         target,
@@ -166,8 +163,13 @@ def connect(
         routing=_routing(routing, file),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
-        evidence=evidence,
+        evidence=evidence_for(evidence, app.entry.evidence if app is not None else "", target),
     )
+
+
+def _user(scope: Scope) -> str | None:
+    """Who has the session, as ``users`` of the settings file names them; ``None`` for the operator."""
+    return scope.user if scope.user or not scope.tenant else f"tenant:{scope.tenant}"
 
 
 def _transport(
@@ -213,6 +215,7 @@ def _transport(
         hidden=app.hidden if app is not None and secrets.user is not None else (),
         name=app.name if app is not None else None,
         max_sessions=app.entry.max_sessions if app is not None else None,
+        headers_to=str(options.get("cdp_url") or options.get("browser_server") or ""),
     )
     try:
         if app is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..browser.evidence.kinds import EvidenceFile, EvidenceKind
 from ..protocol.secret_values import SecretValues
 from ..protocol.timestamps import iso_utc
+from ..tasks import in_thread
 from .events import ConnectionChanged, Retrying
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ class EventLog:
     def __init__(self, streams: EventStreams, params: object) -> None:
         self.notes: list[str] = []
         self._streams = streams
-        self._secrets = SecretValues()
-        self._secrets.learn(params)
+        self._params = params
         self._lines: list[str] = []
         self._folder: Path | None = None
         streams.open.append(self)
@@ -53,10 +53,16 @@ class EventLog:
         if "console" not in keep:
             return []
         self._folder = Path(tempfile.mkdtemp(prefix="abp-evidence-"))
-        text = "".join(f"{self._secrets.line(line)}\n" for line in self._lines or ["the app said nothing"])
         path = self._folder / "console.txt"
-        path.write_text(text, encoding="utf-8", errors="replace")
+        await in_thread(self._write, path)
         return [EvidenceFile("console", path, "text/plain", "console.txt")]
+
+    def _write(self, path: Path) -> None:
+        """Write the lines without secrets, in a thread: that of many lines takes seconds."""
+        secrets = SecretValues()
+        secrets.learn(self._params)
+        lines = [secrets.line(line) for line in self._lines or ["the app said nothing"]]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
         """Remove the file."""
@@ -69,7 +75,7 @@ def _line(event: Event) -> str:
 
     match event:
         case Notification():
-            return f"{event.event}: {json.dumps(event.data, ensure_ascii=False, default=str)}"
+            return f"{event.event}: {_beginning(event.data)}"
         case Progress():
             return f"progress: {event.text}"
         case ConnectionChanged():
@@ -77,3 +83,15 @@ def _line(event: Event) -> str:
         case Retrying():
             return f"sent again in {event.delay:.1f} s: {event.error.message}"
     return ""
+
+
+def _beginning(data: object) -> str:
+    """Return the beginning of JSON values as JSON; what is cut off is not encoded."""
+    pieces: list[str] = []
+    room = _MAX_CHARS
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(data):
+        pieces.append(piece[:room])
+        room -= len(piece)
+        if room <= 0:
+            break
+    return "".join(pieces)

@@ -11,7 +11,15 @@ from ..browser.evidence.kinds import KINDS, EvidenceKind
 from ..errors import UsageError
 from ..protocol.durations import parse_duration
 
-__all__ = ["Evidence", "EvidenceMode", "checked_evidence", "evidence_for", "keeping", "read_evidence"]
+__all__ = [
+    "Evidence",
+    "EvidenceMode",
+    "GeneralEvidence",
+    "checked_evidence",
+    "evidence_for",
+    "keeping",
+    "read_evidence",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +27,7 @@ T = TypeVar("T")
 #: When a kind of evidence is kept; ``True`` and ``False`` are ``"on"`` and ``"off"``.
 EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
 #: How targets begin whose apps are in no page.
-_WITHOUT_PAGE = ("ws://", "wss://", "mcp", "replay:")
+_WITHOUT_PAGE = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
 _MODES: Mapping[object, EvidenceMode] = {
     "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
 }  # fmt: skip
@@ -92,11 +100,31 @@ def checked_evidence(text: str) -> str:
     return text
 
 
-def evidence_for(evidence: Evidence, target: str) -> Evidence:
-    """Return the part of a choice for many apps that the one at ``target`` can give: without a page, the console."""
+@dataclass(frozen=True, slots=True)
+class GeneralEvidence:
+    """A choice for many apps, in the place of ``evidence=``: what one app's own entry says goes before it, and each
+    app is asked for what it can give."""
+
+    choice: Evidence
+
+    def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
+        """Return the kinds of an app that can give all, as :meth:`Evidence.kinds` does."""
+        return self.choice.kinds(failed=failed)
+
+
+def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str) -> Evidence | None:
+    """Return the evidence to keep of the app at ``target``. ``own`` is what its entry of the settings file says.
+
+    A choice ``given`` for this session is kept as it is, so that opening raises where it cannot be had. What others
+    chose becomes the part of it that the app can give: without a page, the console."""
+    if isinstance(given, Evidence):
+        return given
+    if not own and given is None:
+        return None
+    chosen = given.choice if given is not None and not own else read_evidence(own)
     if not target.lower().startswith(_WITHOUT_PAGE):
-        return evidence
-    return replace(evidence, trace="off", video="off", har="off", screenshot="off")
+        return chosen
+    return replace(chosen, trace="off", video="off", har="off", screenshot="off")
 
 
 def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
@@ -109,8 +137,7 @@ def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
 
     @wraps(connect)
     def connecting(*args: P.args, **options: P.kwargs) -> T:
-        target = str(args[0] if args else options.get("target", ""))
-        options.setdefault("evidence", evidence_for(evidence, target))
+        options.setdefault("evidence", GeneralEvidence(evidence))
         return connect(*args, **options)
 
     return connecting

@@ -39,7 +39,8 @@ _open_sessions: Counter[str] = Counter()
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What is guarded. ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``), which are
-    bound to the origin of ``target`` and, for ``cdp_url``, to its own.
+    bound to the origin of ``target`` and, for ``cdp_url``, to its own. ``headers_to`` is where the headers go if that
+    is another server, one that runs the browser.
 
     ``hidden`` are texts of the settings that errors must not show: paths. ``name`` is that of the app in the settings
     file, if it has one, of which there may be ``max_sessions`` at a time."""
@@ -51,6 +52,7 @@ class Guard:
     hidden: tuple[str, ...] = ()
     name: str | None = None
     max_sessions: int | None = None
+    headers_to: str = ""
 
     def clean(self, error: ABPError) -> ABPError:
         """Return an error, changed in place, without secrets and hidden texts."""
@@ -116,7 +118,7 @@ class Guarded(Transport):
             if guard.make is not None and placeholders(guard.settings):
                 resolved: dict[str, object] = {}
                 for key, value in guard.settings.items():
-                    place = str(value) if key == "cdp_url" else guard.target
+                    place = str(value) if key == "cdp_url" else guard.headers_to or guard.target
                     resolved[key] = with_values(value, await guard.secrets.values(placeholders(value), place))
                 self.wrapped = guard.make(resolved)
                 if self._store is not None:

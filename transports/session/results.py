@@ -22,6 +22,7 @@ __all__ = ["Results"]
 
 #: Files that a warning names.
 _MAX_NAMED = 5
+_OVER = "the answer is over the limits of the retention"
 
 
 class Results:
@@ -79,7 +80,7 @@ class Results:
         result = await self._router_of(call).route(
             data, capability=capability, source=self.source(call), transport=self._transport.name, started=started
         )
-        return await self._with_evictions(result) if self.store.retention else result
+        return await self.with_evictions(result) if self.store.retention and len(result.artifacts) > 1 else result
 
     async def from_answer(
         self,
@@ -110,7 +111,7 @@ class Results:
             started=started,
             on_download=on_download,
         )
-        return await self._with_evictions(result) if self.store.retention else result
+        return await self.with_evictions(result) if self.store.retention and len(result.artifacts) > 1 else result
 
     def _router_of(self, call: str) -> Router:
         """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
@@ -121,16 +122,16 @@ class Results:
         view = self.store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
         return self._new_router(view)
 
-    async def _with_evictions(self, result: Result) -> Result:
-        """Return the result with a warning for files that had to make room for later ones of the same result."""
-        if len(result.artifacts) < 2:
-            return result
+    async def with_evictions(self, result: Result) -> Result:
+        """Return the result with a warning for files that had to make room for later ones: of the same result, or what
+        was stored beside it."""
         gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
         if not gone:
             return result
-        named = ", ".join(gone[:_MAX_NAMED]) + (f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else "")
-        warning = f"the answer is over the limits of the retention; removed again: {named}"
-        return replace(result, warnings=(*result.warnings, warning))
+        named = ", ".join(field or "the answer" for field in gone[:_MAX_NAMED])
+        more = f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else ""
+        earlier = [warning for warning in result.warnings if not warning.startswith(_OVER)]
+        return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
 
     def source(self, call: str) -> dict[str, object]:
         """Return where a file of a call comes from: the ``source`` of its artifact."""

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ..adapters.recording import Recorder
 from ..base import Transport
+from ..browser.evidence.page_evidence import HasPage, page_of
 from ..browser.page.problems import read_problems
-from ..browser.transport import PageTransport
 from ..sync.loop import SHARED
 
 __all__ = ["FailureReport", "write_log"]
@@ -33,8 +32,8 @@ class FailureReport:
         self._artifacts = artifacts
         self._recordings = recordings
         self._sessions: list[Path] = []
-        self._traced: PageTransport | None = None
-        self._page: tuple[PageTransport, Callable[[Coroutine[Any, Any, None]], None]] | None = None
+        self._traced: HasPage | None = None
+        self._page: tuple[HasPage, Callable[[Coroutine[Any, Any, None]], None]] | None = None
 
     def new_recording(self) -> Path:
         """Return the file to record one more session of the test in: ``session.jsonl``, ``session-2.jsonl``, …"""
@@ -87,10 +86,10 @@ class FailureReport:
 
     def watch_page(self, transport: Transport, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Have :meth:`write` keep what the page of a blocking session says is wrong. ``run`` runs work in its loop."""
-        if (page := _page_of(transport)) is not None:
+        if (page := page_of(transport)) is not None:
             self._page = page, run
 
-    async def _write_problems(self, transport: PageTransport) -> None:
+    async def _write_problems(self, transport: HasPage) -> None:
         """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
         if transport.page is not None and (lines := (await read_problems(transport.page)).lines()):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +98,7 @@ class FailureReport:
     def start_trace(self, transport: Transport) -> None:
         """Start a Playwright trace of a blocking session, if it has a page. It ends by :meth:`write`, which keeps it,
         or by :meth:`discard_trace`."""
-        if (page := _page_of(transport)) is not None:
+        if (page := page_of(transport)) is not None:
             SHARED.run(_start(page))
             self._traced = page
 
@@ -113,7 +112,7 @@ class FailureReport:
     async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
         """Trace a session in the test's own event loop, if it has a page. The trace, and what the page says is wrong,
         are kept if an exception leaves the block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
-        page = _page_of(transport)
+        page = page_of(transport)
         if page is None:
             yield
             return
@@ -146,12 +145,7 @@ def _log_line(entry: dict[str, Any]) -> str:
     return f"{seconds:9.3f} {direction} {what} {names} {cut}"
 
 
-def _page_of(transport: Transport) -> PageTransport | None:
-    inner = transport.wrapped if isinstance(transport, Recorder) else transport
-    return inner if isinstance(inner, PageTransport) else None
-
-
-async def _start(transport: PageTransport) -> None:
+async def _start(transport: HasPage) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:
@@ -159,7 +153,7 @@ async def _start(transport: PageTransport) -> None:
             await transport.page.context.tracing.start(screenshots=True, snapshots=True)
 
 
-async def _stop(transport: PageTransport, path: Path | None) -> None:
+async def _stop(transport: HasPage, path: Path | None) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:

@@ -98,13 +98,13 @@ def _evidence_text(config: pytest.Config) -> str:
     return str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
 
 
-def evidence_option(config: pytest.Config, target: str) -> dict[str, Any]:
-    """Return the option ``evidence`` of :func:`transports.connect` for ``target``, if any was asked for."""
+def evidence_option(config: pytest.Config) -> dict[str, Any]:
+    """Return the option ``evidence`` of :func:`transports.connect`, if any was asked for."""
     if not (text := _evidence_text(config)):
         return {}
-    from ..session.evidence import evidence_for, read_evidence
+    from ..session.evidence import GeneralEvidence, read_evidence
 
-    return {"evidence": evidence_for(read_evidence(text), target)}
+    return {"evidence": GeneralEvidence(read_evidence(text))}
 
 
 def traces_here(options: Mapping[str, Any]) -> bool:

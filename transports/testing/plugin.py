@@ -267,7 +267,7 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
         options = {"timeout": timeout, **options}
     if is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
-    options = {**evidence_option(request.config, target), **options}
+    options = {**evidence_option(request.config), **options}
     if {"browser", "profile", "storage_state"} & set(options) and "headless" in browser_options(request.config):
         return {"headless": False, **options}  # a browser that connect() starts, not the plugin
     return options

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,15 @@ import msgspec
 
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
-from .bodies import clean_body, learn_body
+from .bodies import TEXT_FRAME, clean_body, decoded, learn_body, learn_json, text_of
 
 __all__ = ["clean_entry", "clean_har", "learn_entry", "learn_har", "sides"]
 
 _REDACTOR = Redactor()
 #: Keys whose values are no texts of the app.
 _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
+
+_FRAMES = "_webSocketMessages"
 
 
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
@@ -53,6 +53,7 @@ def learn_entry(entry: object, secrets: SecretValues) -> None:
                 secrets.learn_value(str(cookie.get("value", "")))
     for text, mime_type in _bodies(entry):
         learn_body(text, mime_type, secrets)
+    learn_json(_frames(entry), secrets)
 
 
 def clean_entry(entry: object, secrets: SecretValues) -> object:
@@ -60,6 +61,8 @@ def clean_entry(entry: object, secrets: SecretValues) -> object:
     if isinstance(entry, dict):
         entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
                  for key, value in entry.items()}  # fmt: skip
+        if frames := _frames(entry):
+            entry[_FRAMES] = [_cleaned_frame(frame, secrets) for frame in frames]
     return secrets.tree(entry, _STRUCTURE.__contains__)
 
 
@@ -91,7 +94,7 @@ def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]
         return body
     if body.get("encoding") != "base64":
         return {**body, "text": clean_body(text, mime_type, secrets)}
-    if (data := _decoded(text)) is None or secrets.holds_any(data):
+    if (data := decoded(text)) is None or secrets.holds_any(data):
         return {**body, "text": "", "encoding": None, "comment": "left out: it holds a secret"}
     return body
 
@@ -99,8 +102,24 @@ def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]
 def _bodies(entry: object) -> Iterator[tuple[str, str]]:
     for side in sides(entry):
         body = side.get("postData") or side.get("content")
-        if isinstance(body, dict) and isinstance(text := body.get("text"), str) and body.get("encoding") != "base64":
-            yield text, str(body.get("mimeType", "")).lower()
+        if isinstance(body, dict) and isinstance(text := body.get("text"), str):
+            plain = text_of(decoded(text) or b"") if body.get("encoding") == "base64" else text
+            if plain is not None:
+                yield plain, str(body.get("mimeType", "")).lower()
+
+
+def _frames(entry: object) -> list[object]:
+    """What a WebSocket sent and received, which the browser's driver adds to its entry."""
+    frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
+    return frames if isinstance(frames, list) else []
+
+
+def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
+    if not isinstance(frame, dict) or not isinstance(data := frame.get("data"), str):
+        return frame
+    if frame.get("opcode") == TEXT_FRAME:
+        return {**frame, "data": clean_body(data, "", secrets)}
+    return {**frame, "data": ""} if secrets.holds_any(decoded(data) or b"") else frame
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:
@@ -108,10 +127,3 @@ def sides(entry: object) -> Iterator[dict[str, Any]]:
     for name in ("request", "response"):
         if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
             yield side
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None

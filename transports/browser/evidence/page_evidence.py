@@ -65,6 +65,10 @@ class PageEvidence:
         evidence.recording = recording = CallRecording(page, wanted, folder, title=title, params=params)
         try:
             await recording.start()
+        except OSError as error:  # the call counts more than its evidence
+            self.busy -= wanted
+            evidence.recording = None
+            evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
         except BaseException:
             self.busy -= wanted
             raise

@@ -161,7 +161,7 @@ class CallRecording:
         if har is not None:
             self._checked("har", made, lambda: clean_har(har, self._path("har"), self._secrets))
         if "console" in made:
-            self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
+            self._checked("console", made, self._write_console)
         return [EvidenceFile(kind, self._path(kind), _TYPES[kind], _ENDINGS[kind]) for kind in _TYPES if kind in made]
 
     def _read_har(self) -> dict[str, object]:
@@ -169,6 +169,9 @@ class CallRecording:
         if path.stat().st_size > _MAX_HAR:
             raise ValueError(f"it has {path.stat().st_size:,} bytes, more than can be looked through for secrets")
         return learn_har(path, self._secrets)
+
+    def _write_console(self) -> None:
+        self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
 
     def _checked(self, kind: EvidenceKind, made: set[EvidenceKind], work: Callable[[], T]) -> T | None:
         """Do a step of the redaction. A file that cannot be redacted is not kept."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from ...protocol.redaction import REDACTED
 from ...protocol.secret_values import SecretValues
-from .bodies import clean_body, learn_body
+from .bodies import clean_body, learn_body, learn_json, text_of, walk
 from .har import clean_entry, learn_entry, sides
 
 __all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lines"]
@@ -63,7 +63,7 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
             if name.endswith(_LOGS):
                 for event in read_lines(data):
                     learn_event(event, secrets)
-            elif (text := _text(data)) is not None:
+            elif (text := text_of(data)) is not None:
                 learn_body(text, types.get(Path(name).name, ""), secrets)
 
 
@@ -133,12 +133,10 @@ def learn_event(event: object, secrets: SecretValues) -> None:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             learn_entry(event.get("snapshot"), secrets)
             return
-        secrets.learn(event)
+        learn_json(event, secrets)
         for attributes in _secret_fields(event, secrets):
             for name in _VALUES:
                 secrets.learn_value(str(attributes.get(name, "")))
-        for text in _json_texts(event):
-            learn_body(text, "application/json", secrets)
     except RecursionError:
         return
 
@@ -157,27 +155,8 @@ def clean_event(event: object, secrets: SecretValues) -> object:
 
 def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
     """The attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
-    for node in _walk(event, lambda node: isinstance(node, list)):
+    for node in walk(event):
         match node:
             case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":
                 if secrets.is_secret_field({key: value for key, value in attributes.items() if isinstance(value, str)}):
                     yield attributes
-
-
-def _json_texts(event: object) -> Iterator[str]:
-    """Texts that are JSON: what the library says to its agent in the page is a text in a message."""
-    for node in _walk(event, lambda node: isinstance(node, str)):
-        if isinstance(node, str) and node[:1] in ("{", "["):
-            yield node
-
-
-def _walk(node: object, wanted: Callable[[object], bool]) -> Iterator[object]:
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if wanted(one):
-            yield one
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)

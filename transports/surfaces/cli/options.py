@@ -177,7 +177,7 @@ def connection(
         adapter=adapter,
         headless=False if headed else None,
         headers=headers_of(token, headers or ()),
-        evidence=read_evidence(evidence),
+        evidence=read_evidence(evidence) if evidence else None,
     )
 
 
