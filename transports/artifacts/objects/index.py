@@ -74,11 +74,12 @@ class StoreIndex:
         await self._run(work)
 
     async def remove(self, key: str, announced: float) -> None:
-        """Remove the row of an artifact that was deleted. The same holds for ``announced``."""
+        """Remove the row of an artifact that was deleted. The same holds for ``announced``. Without a row it stays
+        announced, too: who builds the index may have read the artifact before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
-            self._settle(cursor, store, key, announced)
+            self._settle(cursor, store, key, announced if cursor.rowcount else 0.0)
 
         await self._run(work)
 
@@ -140,16 +141,18 @@ class StoreIndex:
         sql = f"SELECT id, e_tag FROM abp_artifacts_1 WHERE store = ? AND id IN ({marks})"
         return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)} if keys else {}
 
-    async def keys(self) -> AsyncIterator[list[str]]:
-        """Yield the ids of all rows, some thousand at once."""
+    async def keys(self) -> AsyncIterator[dict[str, bool]]:
+        """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
         after = ""
-        while True:
-            sql = f"SELECT id FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
-            found = [str(key) for (key,) in await self._select(sql, after)]
-            if not found:
-                return
+        sql = f"SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
+
+        def work(cursor: Cursor, store: int) -> dict[str, bool]:
+            cursor.execute(sql, (store, after))
+            return {str(key): metadata_of(text, key) is not None for key, text in cursor.fetchall()}
+
+        while found := await self._run(work, write=False):
             yield found
-            after = found[-1]
+            after = [*found][-1]
 
     async def change_token(self) -> int:
         """Return a number that another one follows with every change."""

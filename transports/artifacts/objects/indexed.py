@@ -133,7 +133,8 @@ class IndexedCatalog(Catalog):
         return await self._ask(self._index.change_token)
 
     async def compare(self) -> Compared:
-        """Compare the index with all metadata objects, and correct it. Objects are read where the ETag differs."""
+        """Compare the index with all metadata objects, and correct it. Objects are read where the ETag differs
+        or the row cannot be read."""
         number, built = await self._index.state()
         listed: set[str] = set()
         wrong: list[str] = []
@@ -150,6 +151,10 @@ class IndexedCatalog(Catalog):
         async for rows in self._index.keys():
             gone = [key for key in rows if key not in listed]
             wrong += await self._correct(gone)
+            # a row that lost its metadata may have kept its ETag
+            damaged = [key for key, readable in rows.items() if key in listed and not readable]
+            await self._correct(damaged, always=True, unreadable=unreadable)
+            wrong += damaged
         await self._index.mark_built(number)
         return Compared(len(listed), wrong if built else [], unreadable)
 
@@ -157,14 +162,16 @@ class IndexedCatalog(Catalog):
         """Return the keys of all content that metadata names."""
         return {one.blob for one in await self.all(Scope())}
 
-    async def _correct(self, keys: Sequence[str], *, always: bool = False) -> list[str]:
+    async def _correct(
+        self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
+    ) -> list[str]:
         """Correct the rows of some ids whose ETags are not those of their objects, or ``always``; return the ids that
-        have no object."""
+        have no object. Those whose object cannot be read are added to ``unreadable``."""
         gone: list[str] = []
         for at in range(0, len(keys), _PAGE):
             part = keys[at : at + _PAGE]
             seen = await self._index.e_tags(part)
-            found = await self._read_all(part)
+            found = await self._read_all(part, unreadable)
             there = {one.metadata.id for one in found}
             missing = [key for key in part if key not in there]
             changed = [one for one in found if always or not one.e_tag or seen.get(one.metadata.id) != one.e_tag]
