@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -150,9 +151,44 @@ async def test_an_index_is_built_and_rebuilt_from_the_objects(open_indexed: Open
     problems = [(one.kind, one.id) for one in (await store.fsck()).problems]
     assert problems == [("index", new.id), ("metadata", bad.id)] and await store.list() == truth
     await rows._run(lambda cursor, _: cursor.execute("DROP TABLE abp_artifacts_1"))
-    with pytest.raises(StoreUnavailable, match="abp_artifacts_1"):
-        await store.list()
     assert await store.list() == truth  # made anew
+
+
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
+async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
+    open_indexed: OpenIndexed, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two stores lists what is its own, whether the file is deleted between two questions or during one."""
+    one, file = open_indexed(), Path(index.removeprefix("sqlite://"))
+    library, bucket = one._bucket._obstore, pytest.importorskip("obstore").store.MemoryStore()
+    monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (library, lambda *_, **__: bucket))
+    monkeypatch.setattr("transports.artifacts.objects.indexed._INTERVAL", 3600.0)  # the first question looks, no other
+    two = open_store(f"s3://memory/two?index={index}")
+    ours, theirs = [await one.put_bytes(b"ours")], [await two.put_bytes(b"theirs")]
+    assert await one.list() == ours and await two.list() == theirs
+    token = await one.change_token()
+    file.unlink()
+    later = open_store(two.url)
+    assert await later.list() == theirs  # numbered before the other one
+    theirs.append(await two.put_bytes(b"more"))
+    ours.append(await one.put_bytes(b"more"))
+    for asked, expected in ((later, theirs), (one, ours), (two, theirs)):
+        assert {ref.id for ref in await asked.list()} == {ref.id for ref in expected}
+    assert await one.change_token() != token
+    rows = two._catalog._index  # type: ignore[attr-defined]
+    mark, marked = rows.mark_built, list[int]()
+
+    async def mark_a_new_one(number: int) -> None:
+        if not marked:
+            file.unlink()
+        marked.append(number)
+        await mark(number)
+
+    monkeypatch.setattr(rows, "mark_built", mark_a_new_one)
+    await reindex(two)  # what was built is lost before it is marked as a whole
+    assert {ref.id for ref in await two.list()} == {ref.id for ref in theirs} and len(marked) == 2
+    await two.aclose()
+    await later.aclose()
 
 
 async def test_a_password_is_in_no_message(memory_bucket: str, caplog: pytest.LogCaptureFixture) -> None:

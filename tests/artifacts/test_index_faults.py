@@ -181,6 +181,58 @@ async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: Op
     assert await store.list() == [ref]
 
 
+async def test_content_whose_row_cannot_be_read_is_kept_and_the_row_repaired(
+    open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_indexed()
+    refs = [await store.put_bytes(b"%d" % number) for number in range(3)]
+    assert len(await store.list()) == 3
+    Clock(monkeypatch).passes(7200)
+    rows = store._catalog._index  # type: ignore[attr-defined]
+    sql = "UPDATE abp_artifacts_1 SET metadata = '{' WHERE id = ? AND store = ?"  # its ETag stays
+
+    async def damage() -> None:
+        await rows._run(lambda cursor, number: cursor.execute(sql, (refs[1].id, number)))
+        assert len(await store.list()) == 2
+
+    await damage()
+    assert list(await store.gc()) == []
+    await damage()
+    assert (await reindex(store)).corrected == (refs[1].id,)
+    assert {ref.id for ref in await store.list()} == {ref.id for ref in refs}
+    assert [await store.get(ref.id) for ref in refs] == [b"0", b"1", b"2"]
+
+
+async def test_an_artifact_that_is_deleted_while_an_index_is_built_is_not_listed(open_indexed: OpenIndexed) -> None:
+    store, plain = open_indexed(), open_indexed(None)
+    assert await store.list() == []
+    catalog = store._catalog
+    assert isinstance(catalog, IndexedCatalog)
+    ref = await plain.put_bytes(b"x")
+    found = await catalog._read(ref.id)
+    await store.delete(ref.id)
+    assert found
+    await catalog._index.correct([found], [], {})  # a comparison has read it before
+    assert await store.list() == []
+
+
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
+async def test_all_that_wait_for_an_index_learn_at_once_that_it_is_down(
+    open_indexed: OpenIndexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.artifacts.objects.index_tables._PAUSE", 3600.0)
+    store = open_indexed(f"sqlite://{tmp_path}/index.sqlite")
+    rows, asked = store._catalog._index, []  # type: ignore[attr-defined]
+
+    def fail() -> None:
+        asked.append(1)
+        raise StoreUnavailable("the index is down")
+
+    monkeypatch.setattr(rows._database, "connect", fail)
+    await asyncio.gather(*(store.put_bytes(b"%d" % number) for number in range(9)))
+    assert len(asked) == 1
+
+
 async def test_gc_knows_content_that_the_index_does_not(
     open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.batch.test_ledger import filled, jobs
 from tests.support.postgres_server import run_url
-from transports.batch.ledger import open_ledger
+from transports.batch.ledger import open_ledger, open_view
 from transports.batch.ledger.postgres import PostgresDatabase
 from transports.batch.run import open_run
 from transports.errors import LedgerError, UsageError
@@ -73,6 +73,17 @@ def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatc
     with pytest.raises(LedgerError, match="nobody is there"):
         PostgresDatabase("postgresql://host/db").connect()
     assert [asked.get(f"keepalives_{name}") for name in ("idle", "interval", "count")] == [10, 5, 2]
+
+
+async def test_a_ledger_that_is_deleted_while_it_is_used_is_an_error(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(2)) as ledger, aclosing(open_view(tmp_path)) as view:
+        await view.overview()
+        (tmp_path / "jobs.sqlite").unlink()
+        with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used"):
+            await view.overview()
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: no such table"):
+                await ledger.lease(1, 60)
 
 
 async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ async def _load(index: StoreIndex, count: int) -> None:
             await index.correct(batch, (), {})
             batch = []
     await index.correct(batch, (), {})
-    await index.mark_built()
+    await index.mark_built((await index.state())[0])
 
 
 async def _median(ask: Callable[[], Awaitable[object]], rounds: int = 9) -> float:

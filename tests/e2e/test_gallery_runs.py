@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.e2e.visits import visiting
 from tests.support.batch_run import TARGET, plant_run
@@ -44,7 +44,16 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
         await page.get_by_label("Error", exact=True).select_option("")
         await page.get_by_label("State", exact=True).select_option("queued")
         await expect(jobs).to_have_count(18)
+        held: list[Route] = []
+        await page.route("**/jobs?*state=failed*", lambda route: held.append(route))
+        async with page.expect_request("**/jobs?*state=failed*"):
+            await page.get_by_label("State", exact=True).select_option("failed")
         await page.get_by_label("State", exact=True).select_option("")
+        await expect(jobs).to_have_count(50)
+        async with page.expect_response("**/jobs?*state=failed*") as late:  # the filter is another one by now
+            await held[0].continue_()
+        await (await late.value).finished()
+        await expect(jobs).to_have_count(50)
         await page.get_by_label("Search jobs").fill("chart-0004")
         await expect(jobs).to_have_count(1)
         await jobs.locator("summary").first.click()

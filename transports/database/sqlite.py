@@ -39,11 +39,15 @@ class SqliteConnection:
         self._advice = advice
         self._read_only = read_only
         self._db: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
 
     def connect(self) -> None:
-        """Open the file, and make it if there is none and it may be written."""
+        """Open the file, and make it if there is none and it may be written. One that was deleted or replaced since it
+        was opened is opened anew: what is written to the old one is lost."""
         if self._db is not None:
-            return
+            if self._opened == self._identity():
+                return
+            self.close()
         uri = self._path.absolute().as_uri() + "?mode=ro" * self._read_only if self._path else ":memory:"
         try:
             if self._path and not self._read_only:
@@ -58,7 +62,7 @@ class SqliteConnection:
         except sqlite3.Error as error:
             db.close()
             raise self._failed(error) from error
-        self._db = db
+        self._db, self._opened = db, self._identity()
 
     def close(self) -> None:
         """Close the file."""
@@ -87,6 +91,16 @@ class SqliteConnection:
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Do nothing: there is one writer at a time."""
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file is at the path now; ``None`` for none, and in memory."""
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _failed(self, error: Exception) -> ABPError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -24,6 +24,9 @@ async def test_links_begin_with_the_public_address_and_only_its_name_is_taken(
         link = web.served.link(ref)
         assert web.served.page == f"{PUBLIC}/#token={web.token}"
         assert link.startswith(f"{PUBLIC}/artifacts/{ref.id}?link=")
+        for host in ("files.example", web.netloc):
+            made = await web.post(f"/artifacts/{ref.id}/link", headers={"Host": host})
+            assert made.json["url"].startswith(f"{PUBLIC}/artifacts/{ref.id}?link=")
         assert (await make_link(store, ref.id, "1h", None))[0].startswith(f"{PUBLIC}/artifacts/")
         assert (await web.get(link.removeprefix(PUBLIC), token=False)).body == b"0123456789"
         # a proxy takes its part of the path away, and passes the name on or puts another in its place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from transports import UsageError
 from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger import Settlement
+from transports.errors import LedgerError
+from transports.surfaces.web.served_runs import ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"
 SECRET = "hunter2-hunter2"
@@ -151,6 +154,36 @@ async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch
             assert (await web.get(f"/runs/{one}")).json["states"]["failed"] == 1
             await eventually(lambda: len(ledgers_open()) <= 2)
         await eventually(lambda: not ledgers_open())  # nobody asks any more
+
+
+async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.surfaces.web.served_runs._INTERVAL", 0.01)
+    for name in ("one", "two"):
+        await (await make_run(tmp_path / name)).aclose()
+    runs, looks = ServedRuns([str(tmp_path)], lambda *_: None), list[str]()
+    first, second = [one for place in await runs.places() if (one := await runs.get(place.id))]
+    second.used = 0.0  # idle: the watcher comes to it after the first one
+
+    async def look() -> None:
+        looks.append("first")
+        await runs._close(second.place.id)  # as a request for a ninth run does
+        raise LedgerError("it cannot be looked at")
+
+    monkeypatch.setattr(first, "overview", look)
+    await eventually(lambda: len(looks) > 2)
+    await runs.aclose()
+
+
+async def test_the_files_of_a_run_that_is_gone_are_closed(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        await (await make_run(tmp_path / name)).aclose()
+    runs = ServedRuns([str(tmp_path)], lambda *_: None)
+    assert await runs.artifact("none") is None and len(runs._stores) == 2
+    shutil.rmtree(tmp_path / "one")
+    assert await runs.artifact("none") is None and len(runs._stores) == 1
+    await runs.aclose()
 
 
 def ledgers_open() -> list[threading.Thread]:

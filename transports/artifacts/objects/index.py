@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from functools import partial
-from typing import TypeVar, cast
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import cast
 
-from ...database import Connection, Cursor, Transactions, Value
-from ...errors import StoreUnavailable
+from ...database import Connection, Cursor, Value
 from ..clock import now, stamp
 from ..metadata import Metadata
 from ..query import Query
 from ..ref import Scope
 from ..retention import Entry, Retention
-from .index_rows import COLUMNS, Indexed, condition, metadata_of, row_of, scope_condition, tables
+from .index_rows import COLUMNS, Indexed, condition, metadata_of, row_of, scope_condition
+from .index_tables import IndexTables
 
 __all__ = ["StoreIndex"]
 
-T = TypeVar("T")
-
-#: Seconds for which a lost connection is opened again, and for which the index is left alone after that.
-_PATIENCE, _PAUSE = 3.0, 10.0
 #: Rows that one statement reads.
 _PAGE = 5000
-_LAST_RELATION = "abp_artifacts_1_session"
 _INSERT = (
     f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
     "ON CONFLICT (store, id) DO "
@@ -46,21 +39,17 @@ class StoreIndex:
 
     def __init__(self, database: Connection, url: str) -> None:
         """``url`` is the store's, without the index: the name by which the database knows it."""
-        self._url = url
         self._database = database
         self._announcement = (
             f"INSERT INTO abp_artifact_changes_1 (store, id, since) VALUES (?, ?, {database.now}) "
             "ON CONFLICT (store, id) DO UPDATE SET since = excluded.since RETURNING since"
         )
-        self._transactions: Transactions | None = None
-        self._number: int | None = None
-        self._failed: tuple[float, str] | None = None
+        self._tables = IndexTables(database, url)
+        self._run = self._tables.run
 
     async def aclose(self) -> None:
         """Close the connection. The next method opens another one."""
-        transactions, self._transactions = self._transactions, None
-        if transactions is not None:
-            await transactions.aclose()
+        await self._tables.aclose()
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -85,11 +74,12 @@ class StoreIndex:
         await self._run(work)
 
     async def remove(self, key: str, announced: float) -> None:
-        """Remove the row of an artifact that was deleted. The same holds for ``announced``."""
+        """Remove the row of an artifact that was deleted. The same holds for ``announced``. Without a row it stays
+        announced, too: who builds the index may have read the artifact before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
-            self._settle(cursor, store, key, announced)
+            self._settle(cursor, store, key, announced if cursor.rowcount else 0.0)
 
         await self._run(work)
 
@@ -134,15 +124,16 @@ class StoreIndex:
         sql = f"DELETE FROM abp_artifact_changes_1 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
-    async def is_built(self) -> bool:
-        """Return whether all metadata was compared with the index once."""
-        found = await self._select("SELECT built FROM abp_artifact_stores_1 WHERE number = ?")
-        return bool(found) and found[0][0] is not None
+    async def state(self) -> tuple[int, bool]:
+        """Return the number of this index, which one that is made anew does not have, and whether all metadata was
+        compared with it once."""
+        ((number, built),) = await self._select("SELECT number, built FROM abp_artifact_stores_1 WHERE number = ?")
+        return cast(int, number), built is not None
 
-    async def mark_built(self) -> None:
-        """Note that all metadata was compared with the index."""
+    async def mark_built(self, number: int) -> None:
+        """Note that all metadata was compared with the index of this number."""
         sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now} WHERE number = ?"
-        await self._run(lambda cursor, store: cursor.execute(sql, (store,)))
+        await self._run(lambda cursor, _: cursor.execute(sql, (number,)))
 
     async def e_tags(self, keys: Collection[str]) -> dict[str, str]:
         """Return the ETags in the rows of those of ``keys`` that have one. At most some thousand at once."""
@@ -150,20 +141,23 @@ class StoreIndex:
         sql = f"SELECT id, e_tag FROM abp_artifacts_1 WHERE store = ? AND id IN ({marks})"
         return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)} if keys else {}
 
-    async def keys(self) -> AsyncIterator[list[str]]:
-        """Yield the ids of all rows, some thousand at once."""
+    async def keys(self) -> AsyncIterator[dict[str, bool]]:
+        """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
         after = ""
-        while True:
-            sql = f"SELECT id FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
-            found = [str(key) for (key,) in await self._select(sql, after)]
-            if not found:
-                return
+        sql = f"SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
+
+        def work(cursor: Cursor, store: int) -> dict[str, bool]:
+            cursor.execute(sql, (store, after))
+            return {str(key): metadata_of(text, key) is not None for key, text in cursor.fetchall()}
+
+        while found := await self._run(work, write=False):
             yield found
-            after = found[-1]
+            after = [*found][-1]
 
     async def change_token(self) -> int:
         """Return a number that another one follows with every change."""
-        ((changes,),) = await self._select("SELECT changes FROM abp_artifact_stores_1 WHERE number = ?")
+        sql = "SELECT changes FROM abp_artifact_stores_1 WHERE number = ?"
+        ((changes,),) = await self._select(sql, built=True)
         return cast(int, changes)
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -182,12 +176,12 @@ class StoreIndex:
             more = f"{page[-1][2]}~{page[-1][1]}" if len(rows) > len(page) else None
             return [one for text, key, _ in page if (one := metadata_of(text, key))], more
 
-        return await self._run(work, write=False)
+        return await self._run(work, write=False, built=True)
 
     async def entries(self, scope: Scope) -> list[Entry]:
         """Return what ``scope`` covers, as a retention sees it."""
         text, values = scope_condition(scope)
-        return [_entry(row) for row in await self._select(f"{_ENTRY}{text}", *values)]
+        return [_entry(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         """Return all that ``policy`` may remove from what ``scope`` covers: what may be past its time, and each session
@@ -209,7 +203,7 @@ class StoreIndex:
                 found |= {str(row[0]): _entry(row) for row in cursor.fetchall()}
             return [*found.values()]
 
-        return await self._run(work, write=False)
+        return await self._run(work, write=False, built=True)
 
     def _settle(self, cursor: Cursor, store: int, key: str, announced: float) -> None:
         delete = "DELETE FROM abp_artifact_changes_1 WHERE store = ? AND id = ? AND since <= ?"
@@ -218,52 +212,12 @@ class StoreIndex:
             cursor.execute(self._announcement, (store, key))
         _count_change(cursor, store)
 
-    # --- the database -------------------------------------------------------------------------------------------------
-
-    async def _select(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
+    async def _select(self, sql: str, *values: Value, built: bool = False) -> Sequence[tuple[Value, ...]]:
         def work(cursor: Cursor, store: int) -> Sequence[tuple[Value, ...]]:
             cursor.execute(sql, (store, *values))
             return cursor.fetchall()
 
-        return await self._run(work, write=False)
-
-    async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True) -> T:
-        if self._failed and time.monotonic() < self._failed[0]:
-            raise StoreUnavailable(self._failed[1], retryable=True)
-        if self._transactions is None:
-            self._transactions = Transactions(self._database, _PATIENCE)
-        try:
-            if self._number is None:
-                self._number = await self._transactions.run(self._prepare)
-            result = await self._transactions.run(partial(_numbered, work, self._number), write=write)
-        except StoreUnavailable as error:
-            self._number = None  # the tables may be gone, too
-            told = f"{error.message}, or leave out ?index= to have every object read for a list"
-            self._failed = time.monotonic() + _PAUSE, told
-            raise StoreUnavailable(told, retryable=error.retryable) from error.__cause__
-        self._failed = None
-        return result
-
-    def _prepare(self, cursor: Cursor) -> int:
-        """Make the tables, unless they are there, and return the number of this store."""
-        self._database.lock(cursor, "artifact index")
-        cursor.execute(self._database.find_relation, (_LAST_RELATION,))
-        if not cursor.fetchall():
-            for statement in tables(self._database.text):
-                cursor.execute(statement)
-            cursor.execute("UPDATE abp_artifact_stores_1 SET built = NULL")  # the rows may have been lost alone
-        cursor.execute("SELECT number FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
-        if not (found := cursor.fetchall()):
-            cursor.execute("SELECT coalesce(max(number), 0) + 1 FROM abp_artifact_stores_1")
-            found = cursor.fetchall()
-            cursor.execute(
-                "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, 0)", (self._url, found[0][0])
-            )
-        return cast(int, found[0][0])
-
-
-def _numbered(work: Callable[[Cursor, int], T], store: int, cursor: Cursor) -> T:
-    return work(cursor, store)
+        return await self._run(work, write=False, built=built)
 
 
 def _count_change(cursor: Cursor, store: int) -> None:

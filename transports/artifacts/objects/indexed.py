@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from .bucket import Bucket
 from .catalog import Catalog, Compared
 from .index import StoreIndex
 from .index_rows import Indexed
+from .index_tables import NotBuilt
 
 __all__ = ["IndexedCatalog"]
 
@@ -31,6 +32,8 @@ _INTERVAL = 60.0
 _GIVEN_UP = 900.0
 #: Artifacts of one page when all are wanted, and metadata that is remembered for reading content.
 _PAGE, _MAX_REMEMBERED = 5000, 10_000
+#: Times that an index is built for one question.
+_ATTEMPTS = 3
 _UNINDEXED = "unindexed/"
 
 
@@ -115,27 +118,24 @@ class IndexedCatalog(Catalog):
 
     async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None]:
         """Return the artifacts of one page, the newest first, and the cursor of the next one."""
-        await self._catch_up()
-        return await self._index.find(scope, query)
+        return await self._ask(lambda: self._index.find(scope, query))
 
     async def entries(self, scope: Scope) -> list[Entry]:
         """Return what ``scope`` covers, as a retention sees it."""
-        await self._catch_up()
-        return await self._index.entries(scope)
+        return await self._ask(lambda: self._index.entries(scope))
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         """Return what ``policy`` may remove from what ``scope`` covers, and whole sessions and traces over a limit."""
-        await self._catch_up()
-        return await self._index.candidates(scope, policy)
+        return await self._ask(lambda: self._index.candidates(scope, policy))
 
     async def change_token(self) -> int:
         """Return a number that differs after every change that the index knows of."""
-        await self._catch_up()
-        return await self._index.change_token()
+        return await self._ask(self._index.change_token)
 
     async def compare(self) -> Compared:
-        """Compare the index with all metadata objects, and correct it. Objects are read where the ETag differs."""
-        first = not await self._index.is_built()
+        """Compare the index with all metadata objects, and correct it. Objects are read where the ETag differs
+        or the row cannot be read."""
+        number, built = await self._index.state()
         listed: set[str] = set()
         wrong: list[str] = []
         unreadable: list[str] = []
@@ -151,27 +151,43 @@ class IndexedCatalog(Catalog):
         async for rows in self._index.keys():
             gone = [key for key in rows if key not in listed]
             wrong += await self._correct(gone)
-        await self._index.mark_built()
-        return Compared(len(listed), [] if first else wrong, unreadable)
+            # a row that lost its metadata may have kept its ETag
+            damaged = [key for key, readable in rows.items() if key in listed and not readable]
+            await self._correct(damaged, always=True, unreadable=unreadable)
+            wrong += damaged
+        await self._index.mark_built(number)
+        return Compared(len(listed), wrong if built else [], unreadable)
 
     async def contents(self) -> set[str]:
         """Return the keys of all content that metadata names."""
         return {one.blob for one in await self.all(Scope())}
 
-    async def _correct(self, keys: Sequence[str], *, always: bool = False) -> list[str]:
+    async def _correct(
+        self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
+    ) -> list[str]:
         """Correct the rows of some ids whose ETags are not those of their objects, or ``always``; return the ids that
-        have no object."""
+        have no object. Those whose object cannot be read are added to ``unreadable``."""
         gone: list[str] = []
         for at in range(0, len(keys), _PAGE):
             part = keys[at : at + _PAGE]
             seen = await self._index.e_tags(part)
-            found = await self._read_all(part)
+            found = await self._read_all(part, unreadable)
             there = {one.metadata.id for one in found}
             missing = [key for key in part if key not in there]
             changed = [one for one in found if always or not one.e_tag or seen.get(one.metadata.id) != one.e_tag]
             await self._index.correct(changed, missing, seen)
             gone += missing
         return gone
+
+    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask an index that lacks nothing. One that was lost since it was looked at is built anew."""
+        for _ in range(_ATTEMPTS):
+            await self._catch_up()
+            try:
+                return await question()
+            except NotBuilt:
+                self._looked = -_INTERVAL
+        raise StoreUnavailable("the index is lost again and again; see who deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
         """Give the index what it may lack, a minute after the last time, and build one that is new."""
@@ -181,7 +197,7 @@ class IndexedCatalog(Catalog):
             if not self._is_due():
                 return
             began, untold = time.monotonic(), [*self._untold]
-            if not await self._index.is_built():
+            if not (await self._index.state())[1]:
                 logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
             await self._correct([*untold, *await self._index.announced(_INTERVAL)])

@@ -31,16 +31,23 @@ list_ = list  # there is a method of that name
 
 class ArtifactRoutes:
     """Handlers for the artifacts of one store. Each visitor sees those of their scope. The operator may look at the
-    files of ``runs``, too, which no list holds."""
+    files of ``runs``, too, which no list holds. Links begin with ``public_url``, or with where the request came."""
 
     def __init__(
-        self, store: ArtifactStore, watcher: StoreWatcher, signer: Signer, metrics: Metrics, runs: ServedRuns
+        self,
+        store: ArtifactStore,
+        watcher: StoreWatcher,
+        signer: Signer,
+        metrics: Metrics,
+        runs: ServedRuns,
+        public_url: str | None = None,
     ) -> None:
         self._store = store
         self._runs = runs
         self._watcher = watcher
         self._signer = signer
         self._metrics = metrics
+        self._public_url = public_url
         #: The last listing of the whole store, and the change token from before it.
         self._listing: tuple[object, list_[ArtifactRef]] = None, []
 
@@ -146,7 +153,8 @@ class ArtifactRoutes:
         expires_at = self._signer.clock() + seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
-        url = f"{request.scheme}://{request.host}{self._signer.link_path(ref.id, expires_at)}"
+        base = self._public_url or f"{request.scheme}://{request.host}"
+        url = f"{base}{self._signer.link_path(ref.id, expires_at)}"
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 

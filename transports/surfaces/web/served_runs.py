@@ -115,12 +115,15 @@ class ServedRuns:
     async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef] | None:
         """Return a file of a run whose files are beside its ledger, and the store that it is in; ``None`` for no such
         file."""
-        for place in await self.places() if self._given else ():
+        places = await self.places() if self._given else []
+        for gone in self._stores.keys() - {place.id for place in places}:
+            if store := self._stores.pop(gone, None):  # another request may have closed it
+                await store.aclose()
+        for place in places:
             if place.folder is None:
                 continue
-            store = self._stores.get(place.id)
-            if store is None:
-                store = self._stores[place.id] = open_store(place.folder / "files")
+            store = self._stores.get(place.id) or open_store(place.folder / "files")
+            self._stores[place.id] = store
             with suppress(ArtifactNotFound):
                 return store, await store.stat(artifact_id)
         return None
@@ -136,12 +139,15 @@ class ServedRuns:
             await store.aclose()
 
     async def _close(self, run_id: str) -> None:
-        await self._open.pop(run_id).view.aclose()
+        if run := self._open.pop(run_id, None):
+            await run.view.aclose()
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_INTERVAL)
             for run_id, run in tuple(self._open.items()):
+                if self._open.get(run_id) is not run:
+                    continue  # it was closed meanwhile
                 if time.monotonic() - run.used > _IDLE:
                     await self._close(run_id)
                     continue

@@ -77,7 +77,7 @@ class Site:
         self._activity = activity
         #: The numbers of this server; they count while :func:`~.server.serve` takes measurements.
         self.metrics = self._metrics = Metrics()
-        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs)
+        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs, options.public_url)
         self._thumbnails = ThumbnailRoutes(self._artifacts)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)

@@ -19,6 +19,8 @@ let rows = new Map(); // job key → its row
 let next = null;
 let paged = false; // more than the first page is there, so that the list stays as it is
 let timer = 0;
+let turn = 0; // the number of the last request for jobs: only its answer counts
+let loading = false; // the last one is for a first page
 
 const picker = h('select', { 'aria-label': 'Run', onchange: () => (location.hash = `#run=${picker.value}`) });
 const board = h('div', { class: 'stack' });
@@ -174,11 +176,14 @@ function row(job) {
 
 /** Load the first page of the jobs, or one more; rows of jobs that are as they were stay, with what is open in them. */
 async function loadJobs(append = false) {
-  const asked = current;
+  if (append && loading) return; // the place of the next page is not known yet
+  const [asked, mine, before] = [current, ++turn, paged];
+  loading = !append;
+  paged = append;
   const query = { state: state.value, code: code.value, q: search.value.trim(), after: append ? next : '' };
   try {
     const answer = await get(address(['runs', asked, 'jobs'], query));
-    if (asked !== current) return;
+    if (mine !== turn || asked !== current) return;
     const kept = append ? rows : new Map();
     for (const job of answer.jobs) {
       const same = `${job.state} ${job.attempts} ${job.finished}`;
@@ -187,12 +192,15 @@ async function loadJobs(append = false) {
     }
     rows = kept;
     next = answer.next;
-    paged = append;
     list.replaceChildren(...[...rows.values()].map((one) => one.node));
     more.hidden = next === null;
     told.textContent = rows.size ? '' : next === null ? 'No such jobs.' : 'None among the latest jobs; look through more.';
   } catch (error) {
+    if (mine !== turn) return;
+    paged = before;
     if (error.status !== 401) notice(error.message);
+  } finally {
+    if (mine === turn) loading = false;
   }
 }
 
