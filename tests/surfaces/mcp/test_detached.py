@@ -16,6 +16,7 @@ from mcp_types import CallToolResult, ElicitResult
 from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from tests.support.web_client import eventually
+from transports.session.app_tables import AppEntry
 
 __all__ = ["era", "gate", "serve"]
 
@@ -172,3 +173,23 @@ async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve
     async with serve(Apps({"call": shout}), options={"hide_tools": "abp_call_2"}) as client:  # its tool's name
         refused = await client.call_tool("abp_call", {"session": session, "capability": "call"})
         assert refused.is_error and "hide_tools" in words(refused)
+
+
+async def test_a_closed_app_is_opened_again_only_with_its_scopes(serve: Serve) -> None:
+    named = {"crm": AppEntry(url=URL, scopes=("crm",))}
+    options = {"tool_scopes": {"abp_connect": ["open"]}}
+    async with serve(user="ann", scopes=["crm", "open"], named=named, options=options) as client:
+        session = (await called(client, "abp_connect", name="crm"))["session"]
+    for scopes in ([], ["open"], ["crm"]):
+        apps = Apps()
+        async with serve(apps, user="ann", scopes=scopes, named=named, options=options) as client:
+            for tool, arguments in (
+                ("abp_call", {"capability": "text.shout"}),
+                ("abp_screenshot", {"session": session}),
+                ("abp_status", {"session": session}),
+            ):
+                refused = (await client.call_tool(tool, arguments)).structured_content
+                assert refused and refused["error"]["code"] == "INSUFFICIENT_SCOPE", refused
+            assert not apps.transports
+    async with serve(user="ann", scopes=["crm", "open"], named=named, options=options) as client:
+        assert (await called(client, "abp_call", capability="text.shout"))["session"] == session

@@ -189,6 +189,18 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
             assert "transport: leave it out" in refused.structured_content["error"]["message"]
 
 
+async def test_metrics_need_the_required_scopes(tmp_path: Path) -> None:
+    async with (
+        authorization_server(SCOPES) as provider,
+        served(tmp_path, provider.issuer) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        for scope, status in (("crm", 403), ("abp", 200)):
+            headers = {"Authorization": f"Bearer {provider.token(aud=url, scope=scope)}"}
+            async with http.get(url.replace("/mcp", "/metrics"), headers=headers) as response:
+                assert response.status == status
+
+
 async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:
     public = "https://abp.example/team"
     async with (

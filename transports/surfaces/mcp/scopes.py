@@ -18,7 +18,7 @@ from .capability_tools import CapabilityTool, capability_tools, tool_name
 from .options import Options
 from .user import User
 
-__all__ = ["ScopeChallenge", "all_scopes", "app_is_in_scope", "require_scopes", "scopes_for"]
+__all__ = ["ScopeChallenge", "all_scopes", "app_is_in_scope", "require_app_scopes", "require_scopes", "scopes_for"]
 
 #: Bytes of a request that is read before it is passed on. A larger call is checked all the same, by the bridge, whose
 #: answer has no header that asks the client for more.
@@ -70,7 +70,16 @@ def app_is_in_scope(user: User, app: App) -> bool:
 def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
     that the call needs. Without a token, over stdio, everything may be called."""
-    needed = scopes_for(user, options, tool, arguments)
+    _require(tool, scopes_for(user, options, tool, arguments))
+
+
+def require_app_scopes(user: User, tool: str, app: App) -> None:
+    """Raise what :func:`require_scopes` raises if the token of this request lacks a scope of ``app``, which may have
+    been opened meanwhile."""
+    _require(tool, _of_app(user, app))
+
+
+def _require(tool: str, needed: set[str]) -> None:
     if missing := _missing(needed):
         raise UsageError(
             f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
