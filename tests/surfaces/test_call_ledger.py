@@ -153,6 +153,32 @@ async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tm
     live = await calls.start(record("b"), Nobody(), fail(), broken)
     await live.task
     assert calls.live("b", ANN) is None
+
+    async def no_handles(_: CallFinished) -> bytes:
+        raise OSError(24, "Too many open files")
+
+    live = await calls.start(record("c"), Nobody(), fail(), no_handles)
+    await live.task
+    kept = await calls.get("c", ANN)
+    assert kept.record.status is CallStatus.FAILED and kept.answer and kept.content is None
+    await calls.aclose()
+
+
+async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_under_way(tmp_path: Path) -> None:
+    calls = DetachedCalls(CallLedger(tmp_path))
+    assert await calls.calls(ANN, 10) == []
+
+    async def work() -> Result:
+        raise AssertionError
+
+    coroutine = work()
+    starting = asyncio.ensure_future(calls.start(record("a"), Nobody(), coroutine))
+    await asyncio.sleep(0)  # it is being written
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert coroutine.cr_frame is None  # closed
+    assert [one.status for one in await calls.calls(ANN, 10)] == [CallStatus.CANCELLED]
     await calls.aclose()
 
 
