@@ -16,7 +16,7 @@ from transports.errors import LedgerError
 from transports.protocol.payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session.events import CallFinished
-from transports.surfaces.shared import call_ledger
+from transports.surfaces.shared import call_ledger, detached
 from transports.surfaces.shared.activity import Activity
 from transports.surfaces.shared.call_ledger import CallLedger, KeptConnection
 from transports.surfaces.shared.call_record import CallRecord
@@ -67,6 +67,9 @@ async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is
     await first.add(record("a"))
     seen = await second.get("a", ANN)
     assert seen.record.status is CallStatus.WORKING
+    assert not any(
+        replace(seen, record=replace(seen.record, status=one)).expired for one in CallStatus if not one.final
+    )
     with pytest.raises(UsageError, match="another server runs this call") as caught:
         await second.cancel("a", ANN)
     assert caught.value.code == "CALL_ELSEWHERE"
@@ -103,6 +106,49 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
         monkeypatch.setattr(call_ledger, "MAX_AGE", -1.0)
         assert (await kept())["large"]
         assert (gone := await ledger.get("bob's", BOB)) and gone.expired  # looking is enough
+
+
+async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept() -> list[str]:
+        with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file:
+            return [one for (one,) in file.execute("SELECT id FROM calls WHERE answer IS NOT NULL ORDER BY id")]
+
+    def age() -> None:
+        with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file, file:
+            file.execute("UPDATE calls SET finished = finished - 90000")
+
+    async with CallLedger(tmp_path) as ledger:
+        for call, owner in (("a", ANN), ("b", BOB)):
+            await ledger.add(record(call, owner))
+            await ledger.finish(done(record(call, owner)), b"{}")
+            assert kept() == [call]  # of another owner
+            age()
+    async with CallLedger(tmp_path):
+        assert kept() == []
+
+
+async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_ledger, "_MAX_WORKING", 1)
+    async with CallLedger(tmp_path) as ledger:
+        await ledger.add(record("a"))
+    async with CallLedger(tmp_path) as ledger:
+        await ledger.add(record("b"))
+        assert [one.status.value for one in await ledger.calls(ANN, 10)] == ["unknown", "working"]
+
+
+async def test_a_call_of_another_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detached, "_LOOK", 0.01)
+    first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
+    await first.add(record("a"))
+    waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))
+    await second.get("a", ANN, wait=0.05)
+    assert not waiting.done()
+    await first.finish(done(record("a")), b"{}")
+    assert (await waiting).record.status is CallStatus.COMPLETED
+    await first.aclose()
+    await second.aclose()
 
 
 async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

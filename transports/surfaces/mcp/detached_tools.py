@@ -18,9 +18,9 @@ from ...session.events import CallFinished
 from ...session.handles import CallStatus
 from ..shared.activity import call_record
 from ..shared.apps import App, PendingCall
-from ..shared.call_ledger import KeptCall
 from ..shared.call_record import CallRecord
 from ..shared.detached import MakeContent
+from ..shared.kept_call import KeptCall
 from .artifact_view import ArtifactView
 from .options import Options
 from .pending_call import Context, Question, ToolCall

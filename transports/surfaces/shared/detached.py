@@ -18,8 +18,9 @@ from ...session.handles import CallStatus
 from ...tasks import finished
 from .activity import Activity
 from .apps import PendingCall
-from .call_ledger import CallLedger, KeptCall
+from .call_ledger import CallLedger
 from .call_record import CallRecord, question_document, result_document
+from .kept_call import KeptCall
 
 __all__ = ["DetachedCalls", "LiveCall", "MakeContent"]
 
@@ -29,6 +30,8 @@ logger = logging.getLogger("transports")
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
+#: Seconds between two looks at a call that another server of the same state runs.
+_LOOK = 1.0
 #: Calls of earlier servers that a server knows from its beginning.
 _MAX_RESTORED = 200
 
@@ -150,13 +153,16 @@ class DetachedCalls:
 
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for one that ``scope`` does not cover, and
         one that is known no longer."""
-        live = self.live(call, scope)
+        live, until = self.live(call, scope), time.monotonic() + wait
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
             live = self.live(call, scope)
         if live is not None:
             return KeptCall(live.record)
         kept = await self.ledger.get(call, scope)
+        while kept is not None and not kept.record.status.final and (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK))
+            kept = await self.ledger.get(call, scope)
         if kept is None:
             raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
         return kept
