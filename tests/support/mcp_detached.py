@@ -20,6 +20,7 @@ from transports.artifacts import open_store
 from transports.session.app_tables import AppEntry
 from transports.surfaces.mcp import Bridge, Options
 from transports.surfaces.mcp.user import NO_APPS
+from transports.surfaces.shared.activity import Activity
 from transports.surfaces.shared.call_ledger import CallLedger
 from transports.surfaces.shared.detached import DetachedCalls
 from transports.testing import Call
@@ -71,12 +72,15 @@ def serve(tmp_path: Path, era: str, gate: Gate) -> Serve:
         user: str | None = None,
         scopes: Sequence[str] = (),
         named: Mapping[str, AppEntry] = NO_APPS,
+        calls: DetachedCalls | None = None,
+        activity: Activity | None = None,
         **more: Any,
     ) -> AsyncIterator[Client]:
-        calls = DetachedCalls(CallLedger(tmp_path / "state"))
+        calls = calls or DetachedCalls(CallLedger(tmp_path / "state"))
         apps = apps or Apps(gate.app)
         chosen = Options(**(options or {}))
-        bridge = Bridge(chosen, open_store(tmp_path / "out"), connect=apps, calls=calls, named=named)
+        store = open_store(tmp_path / "out")
+        bridge = Bridge(chosen, store, connect=apps, calls=calls, activity=activity, named=named)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(calls.aclose)
             if user:
