@@ -88,6 +88,9 @@ def test_a_call_is_started_listed_waited_for_and_cancelled(
     assert cancelled.out == f"{endless['id']}  cancelled\n"
     over = abp("calls", "wait", endless["id"], *there, "--json")
     assert over.status == 1 and over.document["error"]["code"] == "CANCELLED" and over.document["cancelled"] is True
+    other = abp("call", f"{URL}?doc=1", "job.hold", "--detach", *there, "--json").document["call"]
+    again = abp("call", f"{URL}?doc=1", "job.hold", "--detach", *there, "--json").document["call"]
+    assert endless["session"] != other["session"] == again["session"]
     asking = abp("call", endless["session"], "job.ask", "--detach", *there).out.strip()
     answered = abp("calls", "wait", asking, *there)
     assert answered.status == 0 and json.loads(answered.out.splitlines()[0])["data"] == {"value": "Ada"}

@@ -55,9 +55,9 @@ class Server:
         """Begin a call and return its record. ``target`` is a session of the server, or an address: of an app that is
         connected there, else of one that is connected now. ``files`` are uploaded before."""
         apps = (await self._ask("GET", "/apps"))["apps"]
-        app = next((one for one in apps if target in (one["session"], one["url"])), None)
-        if app is None:
-            app = await self._ask("POST", "/apps", json={"url": target, "transport": transport})
+        app = next((one for one in apps if target == one["session"]), None)
+        if app is None:  # only the server knows the whole addresses
+            app = await self._ask("POST", "/apps", json={"url": target, "transport": transport, "reuse": True})
         sent = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": sent, "timeout": timeout}
         record: Mapping[str, Any] = await self._ask("POST", f"/apps/{quote(app['session'])}/calls", json=body)
