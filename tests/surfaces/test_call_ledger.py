@@ -1,6 +1,7 @@
 """What servers keep of detached calls and connections: over a restart, for each owner, within limits."""
 
 import asyncio
+import inspect
 import os
 import sqlite3
 import stat
@@ -223,7 +224,7 @@ async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_und
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert coroutine.cr_frame is None  # closed
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     assert [one.status for one in await calls.calls(ANN, 10)] == [CallStatus.CANCELLED]
     await calls.aclose()
 
