@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from mcp.server.auth.provider import AccessToken
 from tests.support.mcp_clients import Apps, hold, refuse, shout
 from transports.adapters.memory import Handler
 from transports.artifacts import open_store
+from transports.session.app_tables import AppEntry
 from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp.user import NO_APPS
+from transports.surfaces.shared.activity import Activity
 from transports.surfaces.shared.call_ledger import CallLedger
 from transports.surfaces.shared.detached import DetachedCalls
 from transports.testing import Call
@@ -63,15 +66,25 @@ def serve(tmp_path: Path, era: str, gate: Gate) -> Serve:
 
     @asynccontextmanager
     async def make(
-        apps: Apps | None = None, *, options: Mapping[str, Any] | None = None, user: str | None = None, **more: Any
+        apps: Apps | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        user: str | None = None,
+        scopes: Sequence[str] = (),
+        named: Mapping[str, AppEntry] = NO_APPS,
+        calls: DetachedCalls | None = None,
+        activity: Activity | None = None,
+        **more: Any,
     ) -> AsyncIterator[Client]:
-        calls = DetachedCalls(CallLedger(tmp_path / "state"))
+        calls = calls or DetachedCalls(CallLedger(tmp_path / "state"))
         apps = apps or Apps(gate.app)
-        bridge = Bridge(Options(**(options or {})), open_store(tmp_path / "out"), connect=apps, calls=calls)
+        chosen = Options(**(options or {}))
+        store = open_store(tmp_path / "out")
+        bridge = Bridge(chosen, store, connect=apps, calls=calls, activity=activity, named=named)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(calls.aclose)
             if user:
-                token = AccessToken(token="t", client_id=user, scopes=[], subject=user)
+                token = AccessToken(token="t", client_id=user, scopes=[*scopes], subject=user)
                 stack.callback(auth_context_var.reset, auth_context_var.set(AuthenticatedUser(token)))
             yield await stack.enter_async_context(Client(bridge.server, mode=era, **more))
 

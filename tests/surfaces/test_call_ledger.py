@@ -1,6 +1,7 @@
 """What servers keep of detached calls and connections: over a restart, for each owner, within limits."""
 
 import asyncio
+import inspect
 import os
 import sqlite3
 import stat
@@ -16,7 +17,7 @@ from transports.errors import LedgerError
 from transports.protocol.payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session.events import CallFinished
-from transports.surfaces.shared import call_ledger
+from transports.surfaces.shared import call_ledger, detached
 from transports.surfaces.shared.activity import Activity
 from transports.surfaces.shared.call_ledger import CallLedger, KeptConnection
 from transports.surfaces.shared.call_record import CallRecord
@@ -67,6 +68,9 @@ async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is
     await first.add(record("a"))
     seen = await second.get("a", ANN)
     assert seen.record.status is CallStatus.WORKING
+    assert not any(
+        replace(seen, record=replace(seen.record, status=one)).expired for one in CallStatus if not one.final
+    )
     with pytest.raises(UsageError, match="another server runs this call") as caught:
         await second.cancel("a", ANN)
     assert caught.value.code == "CALL_ELSEWHERE"
@@ -103,6 +107,49 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
         monkeypatch.setattr(call_ledger, "MAX_AGE", -1.0)
         assert (await kept())["large"]
         assert (gone := await ledger.get("bob's", BOB)) and gone.expired  # looking is enough
+
+
+async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept() -> list[str]:
+        with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file:
+            return [one for (one,) in file.execute("SELECT id FROM calls WHERE answer IS NOT NULL ORDER BY id")]
+
+    def age() -> None:
+        with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file, file:
+            file.execute("UPDATE calls SET finished = finished - 90000")
+
+    async with CallLedger(tmp_path) as ledger:
+        for call, owner in (("a", ANN), ("b", BOB)):
+            await ledger.add(record(call, owner))
+            await ledger.finish(done(record(call, owner)), b"{}")
+            assert kept() == [call]  # of another owner
+            age()
+    async with CallLedger(tmp_path):
+        assert kept() == []
+
+
+async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_ledger, "_MAX_WORKING", 1)
+    async with CallLedger(tmp_path) as ledger:
+        await ledger.add(record("a"))
+    async with CallLedger(tmp_path) as ledger:
+        await ledger.add(record("b"))
+        assert [one.status.value for one in await ledger.calls(ANN, 10)] == ["unknown", "working"]
+
+
+async def test_a_call_of_another_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detached, "_LOOK", 0.01)
+    first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
+    await first.add(record("a"))
+    waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))
+    await second.get("a", ANN, wait=0.05)
+    assert not waiting.done()
+    await first.finish(done(record("a")), b"{}")
+    assert (await waiting).record.status is CallStatus.COMPLETED
+    await first.aclose()
+    await second.aclose()
 
 
 async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +200,32 @@ async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tm
     live = await calls.start(record("b"), Nobody(), fail(), broken)
     await live.task
     assert calls.live("b", ANN) is None
+
+    async def no_handles(_: CallFinished) -> bytes:
+        raise OSError(24, "Too many open files")
+
+    live = await calls.start(record("c"), Nobody(), fail(), no_handles)
+    await live.task
+    kept = await calls.get("c", ANN)
+    assert kept.record.status is CallStatus.FAILED and kept.answer and kept.content is None
+    await calls.aclose()
+
+
+async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_under_way(tmp_path: Path) -> None:
+    calls = DetachedCalls(CallLedger(tmp_path))
+    assert await calls.calls(ANN, 10) == []
+
+    async def work() -> Result:
+        raise AssertionError
+
+    coroutine = work()
+    starting = asyncio.ensure_future(calls.start(record("a"), Nobody(), coroutine))
+    await asyncio.sleep(0)  # it is being written
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert [one.status for one in await calls.calls(ANN, 10)] == [CallStatus.CANCELLED]
     await calls.aclose()
 
 

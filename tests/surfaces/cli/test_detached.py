@@ -74,6 +74,10 @@ def test_a_call_is_started_listed_waited_for_and_cancelled(
     assert started.status == 0, started
     call = started.out.strip()
     assert f"abp calls wait {call}" in started.err
+    (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
+    there = ("--server", server, "--token", f"@{tmp_path / 'token'}")
+    second = abp("call", URL, "text.shout", "-p", "text=hi", "--detach", *there).out.strip()
+    assert abp("calls", "wait", second, *there).status == 0
     done = abp("calls", "wait", call, *there)
     assert done.status == 0 and done.out.splitlines()[0] == '{"text": "HI", "file": "content"}'
     monkeypatch.setenv("ABP_SERVE_TOKEN", TOKEN)
@@ -82,12 +86,19 @@ def test_a_call_is_started_listed_waited_for_and_cancelled(
     endless = abp("call", URL, "job.hold", "--detach", *there, "--json").document["call"]
     assert (endless["status"], endless["detached"]) == ("working", True)
     listed = abp("calls", "list", *there).out.splitlines()
-    assert [line.split()[:2] for line in listed] == [[endless["id"], "working"], [call, "completed"]]
+    assert [line.split()[:2] for line in listed] == [
+        [endless["id"], "working"],
+        [second, "completed"],
+        [call, "completed"],
+    ]
     assert len({one["session"] for one in abp("calls", "list", *there, "--json").document["calls"]}) == 1  # one app
     cancelled = abp("calls", "cancel", endless["id"], *there)
     assert cancelled.out == f"{endless['id']}  cancelled\n"
     over = abp("calls", "wait", endless["id"], *there, "--json")
     assert over.status == 1 and over.document["error"]["code"] == "CANCELLED" and over.document["cancelled"] is True
+    other = abp("call", f"{URL}?doc=1", "job.hold", "--detach", *there, "--json").document["call"]
+    again = abp("call", f"{URL}?doc=1", "job.hold", "--detach", *there, "--json").document["call"]
+    assert endless["session"] != other["session"] == again["session"]
     asking = abp("call", endless["session"], "job.ask", "--detach", *there).out.strip()
     answered = abp("calls", "wait", asking, *there)
     assert answered.status == 0 and json.loads(answered.out.splitlines()[0])["data"] == {"value": "Ada"}
@@ -133,7 +144,10 @@ def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) ->
         (("calls", "cancel", "nothing", *there), 1, "[CALL_NOT_FOUND]"),
         (("call", URL, "text.shuot", "--detach", *there), 1, "text.shout"),
         (("call", URL, "text.shout", "--detach", *there, "--headed"), 2, "--headed"),
+        (("call", URL, "text.shout", "--detach", *there, "--browser-server", "ws://a/"), 2, "--browser-server"),
+        (("call", URL, "text.shout", "--detach", *there, "--evidence", "trace"), 2, "--evidence"),
         (("call", URL, "text.shout", "--server", server), 2, "--detach"),
+        (("call", URL, "text.shout", "--detach", "--server", server, "--token", "@/none"), 2, "@/none"),
     ):
         ran = abp(*args)
         assert ran.status == status and words in ran.err, ran

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +17,12 @@ from mcp_types import CallToolResult, ElicitResult
 from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from tests.support.web_client import eventually
+from transports.protocol.payloads import ElicitationRequest
+from transports.routing import Result
+from transports.session.app_tables import AppEntry
+from transports.surfaces.shared.activity import Activity, call_record
+from transports.surfaces.shared.detached import DetachedCalls
+from transports.testing import Call
 
 __all__ = ["era", "gate", "serve"]
 
@@ -172,3 +179,60 @@ async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve
     async with serve(Apps({"call": shout}), options={"hide_tools": "abp_call_2"}) as client:  # its tool's name
         refused = await client.call_tool("abp_call", {"session": session, "capability": "call"})
         assert refused.is_error and "hide_tools" in words(refused)
+
+
+async def test_a_closed_app_is_opened_again_only_with_its_scopes(serve: Serve) -> None:
+    named = {"crm": AppEntry(url=URL, scopes=("crm",))}
+    options = {"tool_scopes": {"abp_connect": ["open"]}}
+    async with serve(user="ann", scopes=["crm", "open"], named=named, options=options) as client:
+        session = (await called(client, "abp_connect", name="crm"))["session"]
+    for scopes in ([], ["open"], ["crm"]):
+        apps = Apps()
+        async with serve(apps, user="ann", scopes=scopes, named=named, options=options) as client:
+            for tool, arguments in (
+                ("abp_call", {"capability": "text.shout"}),
+                ("abp_screenshot", {"session": session}),
+                ("abp_status", {"session": session}),
+            ):
+                refused = (await client.call_tool(tool, arguments)).structured_content
+                assert refused and refused["error"]["code"] == "INSUFFICIENT_SCOPE", refused
+            assert not apps.transports
+    async with serve(user="ann", scopes=["crm", "open"], named=named, options=options) as client:
+        assert (await called(client, "abp_call", capability="text.shout"))["session"] == session
+
+
+class Gallery:
+    """A call that the web server makes in an app of the bridge."""
+
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        raise AssertionError(request)
+
+    async def aclose(self) -> None:
+        """Its calls end it."""
+
+
+async def test_calls_of_the_gallery_are_waited_for_and_beside_them_the_app_is_heard(serve: Serve, era: str) -> None:
+    calls, activity, apps, said = DetachedCalls(), Activity(), Apps(), asyncio.Queue[Any]()
+    async with serve(apps, calls=calls, activity=activity, logging_callback=said.put) as client:
+        session = (await called(client, "abp_connect", url=URL))["session"]
+        app, done = activity.apps[session].app, asyncio.Event()
+        record = call_record(app, "made-there", "job.hold", detached=True)
+
+        async def work() -> Result:
+            await done.wait()
+            return Result("job.hold", "held", {})
+
+        pending = Gallery()
+        app.pending_calls.append(pending)
+        await calls.start(record, pending, work())
+        calls.question_changed(record.id, ElicitationRequest(method="elicitation/input"))
+        asking = await called(client, "abp_result", call=record.id, wait=0)
+        assert asking["status"] == "input_required"
+        if era == "legacy":  # newer clients get none between calls
+            await Call("", "", apps.transports[0]).notify("notifications/state/changed", 1)
+            async with asyncio.timeout(15):
+                assert (await said.get()).data["data"] == 1
+        asyncio.get_running_loop().call_later(0.1, done.set)
+        ended = await called(client, "abp_result", call=record.id, wait=15)
+        assert (ended["status"], ended["data"]) == ("completed", "held")
+        app.pending_calls.remove(pending)

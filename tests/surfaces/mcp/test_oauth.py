@@ -38,7 +38,7 @@ NAMED = {"crm": AppEntry(url=URL, scopes=("crm",)), "private": AppEntry(url=URL,
 
 
 @asynccontextmanager
-async def served(folder: Path, issuer: str, **options: Any) -> AsyncIterator[str]:
+async def served(folder: Path, issuer: str, app: Apps | None = None, **options: Any) -> AsyncIterator[str]:
     """The address of a bridge that takes the tokens of ``issuer`` and Ann's."""
     chosen: dict[str, Any] = {
         "jwt_issuer": issuer,
@@ -47,7 +47,7 @@ async def served(folder: Path, issuer: str, **options: Any) -> AsyncIterator[str
         **options,
     }
     chosen["tool_scopes"] = {"abp_text_*": ["draw"]}
-    bridge = Bridge(Options(**chosen), open_store(folder), connect=Apps(), named=NAMED)
+    bridge = Bridge(Options(**chosen), open_store(folder), connect=app or Apps(), named=NAMED)
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
     try:
@@ -187,6 +187,35 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
             assert (await called(ann, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
             refused = await ann.call_tool("abp_connect", {"name": "crm", "transport": "websocket"})
             assert "transport: leave it out" in refused.structured_content["error"]["message"]
+
+
+async def test_a_check_of_scopes_is_for_the_session_of_its_request(tmp_path: Path) -> None:
+    apps = Apps()
+    async with (
+        authorization_server(SCOPES) as provider,
+        served(tmp_path, provider.issuer, apps, isolate_sessions=True, apps=["memory:a"]) as url,
+        client_of(url, provider.token(aud=url, scope="abp"), "legacy") as few,
+        client_of(url, provider.token(aud=url, scope="abp crm"), "legacy") as crm,
+    ):
+        assert len((await called(few, "abp_status"))["sessions"]) == 1
+        await called(crm, "abp_connect", name="crm")
+        assert len(apps.transports) == 3  # one for each session, and crm
+        nobody = await asked(
+            url, provider.token(aud=url, scope="abp"), tool_call("abp_status"), **{"mcp-session-id": "x"}
+        )
+        assert nobody[0] in (400, 404) and len(apps.transports) == 3
+
+
+async def test_metrics_need_the_required_scopes(tmp_path: Path) -> None:
+    async with (
+        authorization_server(SCOPES) as provider,
+        served(tmp_path, provider.issuer) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        for scope, status in (("crm", 403), ("abp", 200)):
+            headers = {"Authorization": f"Bearer {provider.token(aud=url, scope=scope)}"}
+            async with http.get(url.replace("/mcp", "/metrics"), headers=headers) as response:
+                assert response.status == status
 
 
 async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:

@@ -7,14 +7,16 @@ import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.web_client import Web, eventually, put_artifact, running
-from transports import BinaryData
+from transports import BinaryData, MemoryTransport, Session, connect
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.surfaces.shared.activity import Activity, LogGap
+from transports.surfaces.shared.apps import Apps
 from transports.surfaces.shared.store_watcher import StoreChange
 from transports.surfaces.web.artifact_meta import artifact_meta
 
@@ -90,6 +92,40 @@ async def test_programs_and_too_many_apps_are_refused(store: ArtifactStore) -> N
         for _ in range(2):
             assert (await web.post("/apps", {"url": "http://app.example/"})).status == 201
         assert (await web.post("/apps", {"url": "http://app.example/"})).status == 429
+
+
+async def test_an_app_of_the_whole_address_is_used_again_where_that_is_asked(store: ArtifactStore) -> None:
+    more: Mapping[str, Any]
+    ann, activity, url = "token-of-ann-01234", Activity(), "http://app.example/x?doc=1"
+    async with running(store, APP, activity=activity, users={ann: Scope(user="ann")}) as web:
+
+        async def ask(url: str, token: str = web.token, **more: object) -> tuple[int, str | None]:
+            answer = await web.with_token(token).post("/apps", {"url": url, "reuse": True, **more})
+            return answer.status, answer.json.get("session")
+
+        def made(_: str, **options: Any) -> Session:
+            return connect("memory:", transport=MemoryTransport(APP), **options)
+
+        bridge = Apps(store.scoped(Scope(user="ann")), made, activity, limit=1)
+        of_bridge = (await bridge.connect(url, {})).key
+        status, first = await ask(url)
+        assert status == 201 and first != of_bridge
+        assert await ask(url) == await ask(url, transport="memory") == (200, first)
+        seen = {first}
+        for other, more in (
+            ("http://app.example/x", {}),
+            ("http://app.example/x#doc=2", {}),
+            ("http://app.example/x?doc=2", {}),
+            (url, {"transport": "websocket"}),
+            (url, {"user": "bob"}),
+            (url, {"reuse": False}),
+        ):
+            status, session = await ask(other, **more)
+            assert status == 201 and session not in seen, other
+            seen.add(session)
+        assert await ask(url, ann) == (200, of_bridge)
+        assert await ask("http://app.example/x", ann) == (403, None)
+        await bridge.aclose()
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,12 @@ ServerUrl = Annotated[
 ]
 _Token = Annotated[
     str | None,
-    typer.Option("--token", metavar="T", envvar="ABP_SERVE_TOKEN", help="The server's (default: ABP_SERVE_TOKEN)."),
+    typer.Option(
+        "--token",
+        metavar="T",
+        envvar="ABP_SERVE_TOKEN",
+        help="The server's, @FILE reads it (default ABP_SERVE_TOKEN).",
+    ),
 ]
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `abp call --detach` printed it.")]
 

@@ -37,6 +37,7 @@ __all__ = [
     "TransportName",
     "connection",
     "headers_of",
+    "read_token",
 ]
 
 Target = Annotated[
@@ -194,10 +195,12 @@ def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | No
         return out or None
     if any(name.casefold() == "authorization" for name in out):
         raise UsageError("--token and --header 'Authorization: …' are given; leave one out")
-    return {**out, "Authorization": f"Bearer {_token(token)}"}
+    return {**out, "Authorization": f"Bearer {read_token(token)}"}
 
 
-def _token(token: str) -> str:
+def read_token(token: str) -> str:
+    """Return the token of ``--token``: ``@FILE`` stands for what is in the file. Raises
+    :class:`~transports.errors.UsageError` for a file that cannot be read."""
     if not token.startswith("@"):
         return token
     try:

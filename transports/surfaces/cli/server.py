@@ -12,6 +12,7 @@ import aiohttp
 from ...binary import BinaryData, LocalFile
 from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...protocol.strict_json import decode_json
+from .options import read_token
 
 __all__ = ["Server", "open_server"]
 
@@ -23,7 +24,8 @@ _WAIT = 20
 
 @asynccontextmanager
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[Server]:
-    """Yield the server at ``url``. Raises :class:`~transports.errors.UsageError` without an address or a token."""
+    """Yield the server at ``url``. Raises :class:`~transports.errors.UsageError` without an address or a token, which
+    may be ``@FILE``."""
     parts = urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(
@@ -31,7 +33,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
         )
     if not token:
         raise UsageError("the server wants a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
-    headers = {"Authorization": f"Bearer {token}"}
+    headers = {"Authorization": f"Bearer {read_token(token)}"}
     async with aiohttp.ClientSession(headers=headers) as http:
         address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         try:
@@ -55,9 +57,9 @@ class Server:
         """Begin a call and return its record. ``target`` is a session of the server, or an address: of an app that is
         connected there, else of one that is connected now. ``files`` are uploaded before."""
         apps = (await self._ask("GET", "/apps"))["apps"]
-        app = next((one for one in apps if target in (one["session"], one["url"])), None)
-        if app is None:
-            app = await self._ask("POST", "/apps", json={"url": target, "transport": transport})
+        app = next((one for one in apps if target == one["session"]), None)
+        if app is None:  # only the server knows the whole addresses
+            app = await self._ask("POST", "/apps", json={"url": target, "transport": transport, "reuse": True})
         sent = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": sent, "timeout": timeout}
         record: Mapping[str, Any] = await self._ask("POST", f"/apps/{quote(app['session'])}/calls", json=body)

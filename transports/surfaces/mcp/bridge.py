@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
@@ -37,7 +34,7 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from ...artifacts import ArtifactStore, Scope
+from ...artifacts import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...protocol.initialize import package_version
 from ...protocol.schema import check_params
@@ -64,6 +61,7 @@ from .tool_page import tool_page
 from .tool_results import error_result, for_version
 from .tools import Answer, Tools
 from .user import NO_APPS, User
+from .users import Users
 
 __all__ = ["Bridge"]
 
@@ -71,10 +69,6 @@ logger = logging.getLogger("transports")
 
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
 _READY_TIMEOUT = 10.0
-#: Seconds between two checks for idle users, at most.
-_IDLE_CHECK = 30.0
-#: The user over stdio, where there is only one.
-_LOCAL = "local"
 
 
 class Bridge:
@@ -98,19 +92,15 @@ class Bridge:
         named: Mapping[str, AppEntry] = NO_APPS,
     ) -> None:
         self.options = options
-        self._activity = activity
-        self._store = store
-        self._connect = connect
         self._named = named
         for target in options.apps:
             if is_app_name(target) and target not in named:
                 raise UsageError(f"--app {target}: the settings file has no table [apps.{target}]", code="NOT_FOUND")
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
-        self._users: dict[str, User] = {}
         self._calls = calls or DetachedCalls()
         self._owns_calls = calls is None
-        self._run = secrets.token_hex(8)
+        self._users = Users(store, connect, options, self._calls, activity, named)
         self.server: Server[None] = SdkServer(
             "abp",
             version=package_version(),
@@ -145,52 +135,32 @@ class Bridge:
 
     def begin(self) -> None:
         """Connect the apps of the options now and not with the first request; for one user, over stdio."""
-        self._user()
+        self._users.get("")
 
     async def aclose(self) -> None:
         """Close all sessions of all users. Idempotent, and not interrupted by cancellation."""
-        users, self._users = list(self._users.values()), {}
         with anyio.CancelScope(shield=True):
-            await asyncio.gather(*(user.aclose() for user in users))
+            await self._users.aclose()
             if self._owns_calls:
                 await self._calls.aclose()
 
     async def retire_idle(self) -> None:
         """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
         and their clients are told."""
-        limit = self.options.idle_minutes * 60
-        while True:
-            await asyncio.sleep(min(limit / 4, _IDLE_CHECK))
-            for name, user in list(self._users.items()):
-                if user.idle_seconds() > limit and self._users.get(name) is user:
-                    if user.subscribers.empty:
-                        del self._users[name]
-                    await user.retire()
+        await self._users.retire_idle()
 
-    def _user(self, ctx: Context | None = None) -> User:
-        """The user of the token of the current request; with ``isolate_sessions``, in this session alone."""
-        token = get_access_token()
-        name = (token.subject or token.client_id) if token else _LOCAL
-        session = None
-        if self.options.isolate_sessions:
-            session = (connection_key(ctx) if ctx else "") or self._run
-        key = f"{session or ''} {name}"
-        if key not in self._users:
-            # what apps store has a session of its own: theirs
-            store = self._store.scoped(Scope(tenant=session, user=name))
-            named = {app: entry for app, entry in self._named.items() if entry.is_for(name)}
-            self._users[key] = User(store, self._connect, self.options, self._calls, self._activity, named)
-        self._users[key].touch()
-        return self._users[key]
+    def _user(self, ctx: Context) -> User:
+        return self._users.get(connection_key(ctx))
 
     def scopes(self) -> list[str]:
         """Return every scope that the options and the described apps name, sorted."""
         return all_scopes(self.options, self._named)
 
-    def require_scopes(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
-        few scopes for a call of a tool."""
-        require_scopes(self._user(), self.options, tool, arguments)
+    def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
+        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request, in the
+        session ``connection`` of its header, has too few scopes for a call of a tool."""
+        if user := self._users.find(connection):
+            require_scopes(user, self.options, tool, arguments)
 
     def _registered(self, ctx: Context) -> User:
         """The user, whose client is told of changes from now on."""

@@ -18,9 +18,9 @@ from ...session.events import CallFinished
 from ...session.handles import CallStatus
 from ..shared.activity import call_record
 from ..shared.apps import App, PendingCall
-from ..shared.call_ledger import KeptCall
 from ..shared.call_record import CallRecord
 from ..shared.detached import MakeContent
+from ..shared.kept_call import KeptCall
 from .artifact_view import ArtifactView
 from .options import Options
 from .pending_call import Context, Question, ToolCall
@@ -98,20 +98,20 @@ class DetachedTools:
         self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Answer `abp_result`: what became of a call, its question, or that it is under way."""
-        call, keep_wait = str(arguments["call"]), 0.0
+        call, wait = str(arguments["call"]), float(arguments.get("wait", _WAIT))
         live = self._user.calls.live(call, self._scope)
         latest = None
         if live is not None and isinstance(live.pending, ToolCall):
             pending = live.pending
             if params.request_state is not None:
                 pending.answer_with(params.input_responses)
-            question = await pending.wait(ctx, reporter, arguments.get("wait", _WAIT))
+            question = await pending.wait(ctx, reporter, wait)
             if isinstance(question, Question):
                 return InputRequiredResult(
                     input_requests={question.key: question.request()}, request_state=f"call {call}"
                 )
-            keep_wait, latest = _KEEP_WAIT if pending.task.done() else 0.0, pending.latest
-        kept = await self._user.calls.get(call, self._scope, wait=keep_wait)
+            wait, latest = _KEEP_WAIT if pending.task.done() else 0.0, pending.latest
+        kept = await self._user.calls.get(call, self._scope, wait=wait)
         if latest is not None:
             kept = replace(kept, record=replace(kept.record, progress=latest))
         return kept_result(kept, self._options.max_answer_bytes, self._view)

@@ -74,7 +74,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         max_request_body_size=options.max_request_bytes,
         token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
         auth=auth,
-        custom_starlette_routes=[metrics_route(exposition, security)],
+        custom_starlette_routes=[metrics_route(exposition, security, auth.required_scopes or ())],
     )
     if auth.resource_server_url is not None:
         described = create_protected_resource_routes(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.requests import Request
@@ -14,8 +16,9 @@ from ...telemetry.prometheus import CONTENT_TYPE, Exposition
 __all__ = ["metrics_route"]
 
 
-def metrics_route(exposition: Exposition, security: TransportSecuritySettings) -> Route:
-    """Return the route. It needs a bearer token of the bridge, and a ``Host`` and ``Origin`` that ``security`` allows.
+def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
+    """Return the route. It needs a bearer token of the bridge with these scopes, and a ``Host`` and ``Origin`` that
+    ``security`` allows.
 
     The values are of all users: how often, how long, how much, and the names of capabilities; nothing says whose."""
     checks = TransportSecurityMiddleware(security)
@@ -25,4 +28,4 @@ def metrics_route(exposition: Exposition, security: TransportSecuritySettings) -
         response = refused or Response(exposition.render(), headers={"Content-Type": CONTENT_TYPE})
         await response(scope, receive, send)
 
-    return Route("/metrics", endpoint=RequireAuthMiddleware(show, []), methods=["GET"])
+    return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])

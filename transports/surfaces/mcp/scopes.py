@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mcp.server.auth.middleware.auth_context import get_access_token
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from .capability_tools import CapabilityTool, capability_tools, tool_name
 from .options import Options
 from .user import User
 
-__all__ = ["ScopeChallenge", "all_scopes", "app_is_in_scope", "require_scopes", "scopes_for"]
+__all__ = ["ScopeChallenge", "all_scopes", "app_is_in_scope", "require_app_scopes", "require_scopes", "scopes_for"]
 
 #: Bytes of a request that is read before it is passed on. A larger call is checked all the same, by the bridge, whose
 #: answer has no header that asks the client for more.
@@ -70,7 +71,16 @@ def app_is_in_scope(user: User, app: App) -> bool:
 def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
     that the call needs. Without a token, over stdio, everything may be called."""
-    needed = scopes_for(user, options, tool, arguments)
+    _require(tool, scopes_for(user, options, tool, arguments))
+
+
+def require_app_scopes(user: User, tool: str, app: App) -> None:
+    """Raise what :func:`require_scopes` raises if the token of this request lacks a scope of ``app``, which may have
+    been opened meanwhile."""
+    _require(tool, _of_app(user, app))
+
+
+def _require(tool: str, needed: set[str]) -> None:
     if missing := _missing(needed):
         raise UsageError(
             f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
@@ -98,13 +108,14 @@ class ScopeChallenge:
     those it needs (RFC 6750 3.1), so that a client can ask its user for them. It stands behind authentication.
 
     ``check`` raises :class:`~transports.errors.UsageError` for a tool and arguments that the token is not enough for;
-    ``metadata_url`` is where the resource describes itself (RFC 9728)."""
+    its third argument is the session's id, empty without one. ``metadata_url`` is where the resource describes itself
+    (RFC 9728)."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        check: Callable[[str, Mapping[str, Any]], None],
+        check: Callable[[str, Mapping[str, Any], str], None],
         metadata_url: str,
     ) -> None:
         self._app = app
@@ -124,7 +135,7 @@ class ScopeChallenge:
             messages.append(message)
             size += len(message.get("body", b""))
             complete = message["type"] != "http.request" or not message.get("more_body", False)
-        if complete and (error := self._refusal(b"".join(message.get("body", b"") for message in messages))):
+        if complete and (error := self._refusal(scope, b"".join(message.get("body", b"") for message in messages))):
             await self._challenge(error)(scope, receive, send)
             return
 
@@ -133,13 +144,14 @@ class ScopeChallenge:
 
         await self._app(scope, replay, send)
 
-    def _refusal(self, body: bytes) -> UsageError | None:
+    def _refusal(self, scope: Scope, body: bytes) -> UsageError | None:
         try:
             call = json.loads(body)
             if isinstance(call, dict) and call.get("method") == "tools/call":
                 params = call["params"]
                 arguments = params.get("arguments")
-                self._check(str(params["name"]), arguments if isinstance(arguments, dict) else {})
+                connection = Headers(scope=scope).get("mcp-session-id", "")
+                self._check(str(params["name"]), arguments if isinstance(arguments, dict) else {}, connection)
         except UsageError as error:
             return error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -19,8 +19,9 @@ from pydantic import Field
 from ...errors import ABPError, UsageError
 from ...protocol.timestamps import iso_utc
 from ...session.handles import CallStatus
-from ..shared.call_ledger import MAX_AGE, KeptCall
+from ..shared.call_ledger import MAX_AGE
 from ..shared.call_record import CallRecord
+from ..shared.kept_call import KeptCall
 from .artifact_view import ArtifactView
 from .detached_tools import kept_result
 from .options import Options

@@ -24,6 +24,7 @@ from .hosts import check_host
 from .options import Options, is_address
 from .pending_call import Context, Question, ToolCall
 from .progress import ProgressReporter
+from .scopes import require_app_scopes, require_scopes
 from .screenshot import screenshot_url
 from .tasks import TASK_AFTER, new_task, takes_tasks
 from .tool_results import text_result
@@ -97,8 +98,14 @@ class Tools:
         check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
         return await self._call(await self._select(key, tool.capability), tool.capability, params, own)
 
-    async def _select(self, key: object, capability: str | None = None) -> App:
+    async def _find(self, key: object, capability: str | None = None) -> App:
         return await self._user.connections.select(key, self._open, capability)
+
+    async def _select(self, key: object, capability: str | None = None) -> App:
+        """Return the app that a call is for. The token must have its scopes: it may have been closed until now."""
+        app = await self._find(key, capability)
+        require_app_scopes(self._user, self._params.name, app)
+        return app
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -183,7 +190,9 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
-        """Connect an app with the arguments of `abp_connect`, under the session's name ``key`` where it had one."""
+        """Connect an app with the arguments of `abp_connect`, under the session's name ``key`` where it had one; then
+        the tool is another one, and the token must be enough for this as well."""
+        require_scopes(self._user, self._options, "abp_connect", arguments)
         options = dict(arguments)
         name = options.pop("name", None)
         if (name is None) == ("url" not in options):
@@ -211,7 +220,7 @@ class Tools:
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")
         if capability is not None:
-            app = await self._select(arguments.get("session"), capability)
+            app = await self._find(arguments.get("session"), capability)
             known = app.session.capabilities
             if capability not in known:
                 raise unknown_capability(app.session.info.name, capability, known)
@@ -219,7 +228,7 @@ class Tools:
             document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
             return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
         closed = await self._user.connections.closed()
-        chosen = [await self._select(key)] if (key := arguments.get("session")) else list(apps.values())
+        chosen = [await self._find(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
         lines += [f"  {', '.join(capability_names(app))}" for app in chosen[:1]]
         lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]

@@ -131,8 +131,10 @@ class User:
                 spawn(self._log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _log(self, app: App, event: str, data: object) -> None:
-        """Send a log message to the client that waits for the app's latest call; without a call, to all."""
-        ctx = cast(ToolCall, app.pending_calls[-1]).ctx if app.pending_calls else None
+        """Send a log message to the client that waits for the app's latest call; to all if that is none of a
+        client's."""
+        latest = app.pending_calls[-1] if app.pending_calls else None
+        ctx = latest.ctx if isinstance(latest, ToolCall) else None
         message = cast(JSONValue, plain_tree({"event": event, "data": data}))
         await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
 

@@ -9,18 +9,19 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from ...artifacts import Scope
 from ...batch.ledger.sqlite import SqliteDatabase
 from ...batch.ledger.texts import decoded_object, encoded
-from ...database import Cursor, Transactions, Value, without_nul
+from ...database import Cursor, Transactions, without_nul
 from ...errors import LedgerError, UsageError
 from ...session.handles import CallStatus
 from .call_record import CallRecord
+from .kept_call import COLUMNS, KeptCall
 from .state_folder import make_private
 
-__all__ = ["MAX_AGE", "MAX_CONNECTIONS", "CallLedger", "KeptCall", "KeptConnection"]
+__all__ = ["MAX_AGE", "MAX_CONNECTIONS", "CallLedger", "KeptConnection"]
 
 T = TypeVar("T")
 
@@ -41,29 +42,11 @@ _SCHEMA = (
     finished REAL, status TEXT NOT NULL, duration REAL, code TEXT, error TEXT, files TEXT NOT NULL DEFAULT '{}',
     worker TEXT NOT NULL, answer TEXT, content TEXT)""",
     "CREATE INDEX IF NOT EXISTS calls_owner ON calls (owner, started)",
+    "CREATE INDEX IF NOT EXISTS calls_answers ON calls (finished) WHERE answer IS NOT NULL",
     """CREATE TABLE IF NOT EXISTS connections (owner TEXT NOT NULL, session TEXT NOT NULL, arguments TEXT NOT NULL,
     position INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE (owner, session))""",
 )
-_COLUMNS = (
-    "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
-    "content"
-)
 _ENDED = "status NOT IN ('working', 'input_required')"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCall:
-    """A call as the ledger has it. ``answer`` is the document of ``abp call --json``, ``content`` what its surface
-    made of it, both as JSON; ``None`` while the call is under way, where there is none, and once it has expired."""
-
-    record: CallRecord
-    answer: bytes | None = None
-    content: bytes | None = None
-
-    @property
-    def expired(self) -> bool:
-        """Whether the answer was kept and is gone."""
-        return self.record.status not in (CallStatus.UNKNOWN, CallStatus.WORKING) and self.answer is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +95,7 @@ class CallLedger:
         owner, scope = _owner(record.scope), record.scope
 
         def work(cursor: Cursor) -> None:
+            self._note_lost(cursor)
             cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
             if cast(int, cursor.fetchall()[0][0]) >= _MAX_WORKING:
                 message = f"{_MAX_WORKING} detached calls are under way, which is the limit; wait for one or cancel it"
@@ -129,7 +113,7 @@ class CallLedger:
         await self._run(work)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
-        """Keep what became of a call, and let older answers of its owner expire."""
+        """Keep what became of a call, and let older answers expire."""
         owner, (code, message) = _owner(record.scope), record.error or (None, None)
         files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
@@ -147,21 +131,29 @@ class CallLedger:
         await self._run(work)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
-        """Remove answers that are too old or too many, and forget the oldest calls."""
+        """Remove answers that are too old, of everybody, and answers and calls of ``owner`` that are too many."""
+        self._expire_old_answers(cursor)
         cursor.execute(
-            f"SELECT id, {self._database.now} - finished, length(answer) + coalesce(length(content), 0) FROM calls "
+            "SELECT id, length(answer) + coalesce(length(content), 0) FROM calls "
             "WHERE owner = ? AND answer IS NOT NULL ORDER BY finished DESC, rowid DESC",
             (owner,),
         )
         total = 0
-        for count, (call, age, size) in enumerate(cursor.fetchall(), 1):
+        for count, (call, size) in enumerate(cursor.fetchall(), 1):
             total += cast(int, size)
-            if count > _MAX_ANSWERS or total > _MAX_BYTES or cast(float, age) > MAX_AGE:
+            if count > _MAX_ANSWERS or total > _MAX_BYTES:
                 cursor.execute("UPDATE calls SET answer = NULL, content = NULL WHERE id = ?", (call,))
         cursor.execute(
             f"DELETE FROM calls WHERE owner = ? AND {_ENDED} AND id NOT IN "
             "(SELECT id FROM calls WHERE owner = ? ORDER BY started DESC, rowid DESC LIMIT ?)",
             (owner, owner, _MAX_CALLS),
+        )
+
+    def _expire_old_answers(self, cursor: Cursor) -> None:
+        cursor.execute(
+            "UPDATE calls SET answer = NULL, content = NULL WHERE answer IS NOT NULL AND "
+            f"finished < {self._database.now} - ?",
+            (MAX_AGE,),
         )
 
     async def get(self, call: str, scope: Scope) -> KeptCall | None:
@@ -172,8 +164,8 @@ class CallLedger:
             cursor.execute("SELECT owner FROM calls WHERE id = ?", (call,))
             for (owner,) in cursor.fetchall():
                 self._expire_answers(cursor, str(owner))
-            cursor.execute(f"SELECT {_COLUMNS} FROM calls WHERE id = ?", (call,))
-            found = [_call(*cells) for cells in cursor.fetchall()]
+            cursor.execute(f"SELECT {COLUMNS} FROM calls WHERE id = ?", (call,))
+            found = [KeptCall.of_row(*cells) for cells in cursor.fetchall()]
             return found[0] if found and scope.covers(found[0].record.scope) else None
 
         return await self._run(work)
@@ -184,11 +176,11 @@ class CallLedger:
         def work(cursor: Cursor) -> list[CallRecord]:
             self._note_lost(cursor)
             cursor.execute(
-                f"SELECT {_COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
+                f"SELECT {COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
                 "AND (? IS NULL OR session = ?) ORDER BY started DESC, rowid DESC LIMIT ?",
                 (*(value for name in ("tenant", "user", "session") for value in [getattr(scope, name)] * 2), limit),
             )
-            return [_call(*cells).record for cells in cursor.fetchall()][::-1]
+            return [KeptCall.of_row(*cells).record for cells in cursor.fetchall()][::-1]
 
         return await self._run(work)
 
@@ -264,6 +256,7 @@ class CallLedger:
         for statement in _SCHEMA:
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {_VERSION}")
+        self._expire_old_answers(cursor)
 
 
 def _owner(scope: Scope) -> str:
@@ -272,26 +265,3 @@ def _owner(scope: Scope) -> str:
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
-
-
-def _call(*cells: Value) -> KeptCall:
-    """The call that the cells of :data:`_COLUMNS` make."""
-    call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
-    files, answer, content = rest
-    made = cast("dict[str, Any]", decoded_object(files))
-    record = CallRecord(
-        id=str(call),
-        session=str(session),
-        app=str(app),
-        capability=str(capability),
-        transport=str(transport),
-        scope=Scope(tenant=cast("str | None", tenant), user=cast("str | None", user), session=str(session)),
-        started=cast(float, started),
-        status=CallStatus(str(status)),
-        duration_ms=cast("float | None", duration),
-        artifacts=tuple(made.get("artifacts", ())),
-        evidence=made.get("evidence", {}),
-        error=(str(code), str(error)) if code is not None else None,
-        detached=True,
-    )
-    return KeptCall(record, *(None if text is None else str(text).encode() for text in (answer, content)))

@@ -18,8 +18,9 @@ from ...session.handles import CallStatus
 from ...tasks import finished
 from .activity import Activity
 from .apps import PendingCall
-from .call_ledger import CallLedger, KeptCall
+from .call_ledger import CallLedger
 from .call_record import CallRecord, question_document, result_document
+from .kept_call import KeptCall
 
 __all__ = ["DetachedCalls", "LiveCall", "MakeContent"]
 
@@ -29,6 +30,8 @@ logger = logging.getLogger("transports")
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
+#: Seconds between two looks at a call that another server of the same state runs.
+_LOOK = 1.0
 #: Calls of earlier servers that a server knows from its beginning.
 _MAX_RESTORED = 200
 
@@ -81,9 +84,11 @@ class DetachedCalls:
         :class:`~transports.errors.LedgerError`; then ``work`` is not begun."""
         try:
             await self.ledger.add(record)
-        except BaseException:
+        except BaseException as error:
             if asyncio.iscoroutine(work):
                 work.close()
+            if isinstance(error, asyncio.CancelledError):  # it is noted all the same
+                await finished(asyncio.ensure_future(self._never_began(record)))
             raise
         live = self._live[record.id] = LiveCall(record, pending)
         if self._activity is not None:
@@ -99,8 +104,7 @@ class DetachedCalls:
         except ABPError as raised:
             error = raised
         except asyncio.CancelledError:
-            error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
-            error.cancelled = True
+            error = _cancelled(capability)
         except Exception as raised:
             logger.exception("the call of %s failed", capability)
             error = ABPError(f"this should not have happened ({type(raised).__name__}); the log has more")
@@ -109,16 +113,26 @@ class DetachedCalls:
         await finished(asyncio.ensure_future(self._keep(live, event, content)))
 
     async def _keep(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
-        record = live.record.ended(event)
+        made = None
         try:
-            made = await content(event) if content is not None else None
-            await self.ledger.finish(record, result_document(event), made)
-        except LedgerError as error:
-            logger.warning("what became of call %s is not kept: %s", record.id, error.message)
+            try:
+                made = await content(event) if content is not None else None
+            except Exception:
+                logger.exception("what call %s answered cannot be shown", event.call)
+            await self._finish(live.record, event, made)
         finally:
-            del self._live[record.id]
+            del self._live[event.call]
             if self._activity is not None:  # the session reports the end too, except where it had closed before
                 self._activity.call_finished(event)
+
+    async def _never_began(self, record: CallRecord) -> None:
+        await self._finish(record, CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability)))
+
+    async def _finish(self, record: CallRecord, event: CallFinished, made: bytes | None = None) -> None:
+        try:
+            await self.ledger.finish(record.ended(event), result_document(event), made)
+        except LedgerError as error:
+            logger.warning("what became of call %s is not kept: %s", record.id, error.message)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
         """The app asks ``question``; ``None`` once it has its answer."""
@@ -139,13 +153,16 @@ class DetachedCalls:
 
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for one that ``scope`` does not cover, and
         one that is known no longer."""
-        live = self.live(call, scope)
+        live, until = self.live(call, scope), time.monotonic() + wait
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
             live = self.live(call, scope)
         if live is not None:
             return KeptCall(live.record)
         kept = await self.ledger.get(call, scope)
+        while kept is not None and not kept.record.status.final and (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK))
+            kept = await self.ledger.get(call, scope)
         if kept is None:
             raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
         return kept
@@ -167,3 +184,9 @@ class DetachedCalls:
         if live is None and not kept.record.status.final:
             raise UsageError("another server runs this call; cancel it there", code="CALL_ELSEWHERE")
         return kept
+
+
+def _cancelled(capability: str) -> CapabilityError:
+    error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
+    error.cancelled = True
+    return error

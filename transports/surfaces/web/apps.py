@@ -7,6 +7,7 @@ from itertools import islice
 
 from aiohttp import web
 
+from ...artifacts import Scope
 from ...protocol.capabilities import unknown_capability
 from ...protocol.plain_text import plain_line
 from ...session.named_apps import is_app_name
@@ -41,17 +42,36 @@ class AppRoutes:
         return json_response({"apps": [_document(one) for one in visible], "names": named})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner."""
-        visitor.require_operator()
+        """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner. With
+        ``reuse`` an app that is connected already will do, and anyone may ask for one of theirs."""
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
+        if body.get("reuse") is not True:
+            visitor.require_operator()
         known = isinstance(url, str) and (url.lower().startswith(_SCHEMES) or is_app_name(url))
         if not known or not isinstance(url, str) or not isinstance(transport, str):
             message = f"url must begin with {', '.join(_SCHEMES)}, or be the name of an app; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
+        if body.get("reuse") is True:
+            if connected := self._find_connected(visitor, owner, url, transport):
+                return json_response(_document(connected))
+            visitor.require_operator()
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
         return json_response(_document(self._activity.apps[app.key]), status=201)
+
+    def _find_connected(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
+        """The app of ``url`` that may be used instead of a new one: any of the visitor's; to the operator one that
+        this server has connected for ``owner``, as the others are not the operator's."""
+        wanted = self._apps.scope.within(owner)
+        for one in self._activity.apps.values():
+            if visitor.operator:
+                own = one.apps is self._apps and (one.scope.tenant, one.scope.user) == (wanted.tenant, wanted.user)
+            else:
+                own = visitor.scope.covers(one.scope)
+            if own and one.app.target == url and transport in ("auto", one.app.session.transport.name):
+                return one
+        return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``DELETE /apps/{session}``. Calls of the app that are under way are cancelled."""
