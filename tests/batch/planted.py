@@ -33,6 +33,7 @@ class Browser:
         self.world = world
         self.alive = True
         self.answers = True
+        self.answers_after = 0.0
         self.opened = self.closed = False
         self.resident = 100
         self.callbacks: list[Callable[[object], None]] = []
@@ -53,7 +54,7 @@ class Browser:
         self.alive, self.closed = False, True
 
     async def responds(self, timeout: float = 3.0) -> bool:
-        return self.alive and self.answers
+        return self.alive and self.answers and self.answers_after <= timeout
 
     async def resident_bytes(self) -> int:
         return self.resident

@@ -76,6 +76,13 @@ async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borro
         assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
 
 
+async def test_a_browser_that_is_busy_for_seconds_is_lent(world: World) -> None:
+    async with world.pool(1, 2) as pool, pool.lend() as first:
+        world.browsers[0].answers_after = 10.0
+        async with pool.lend() as second:
+            assert second is first and not pool.stats().recycled
+
+
 async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> None:
     async with world.pool(1, 1) as pool:
         stack = pool.lend()

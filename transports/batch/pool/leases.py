@@ -24,7 +24,7 @@ from ...session.calls import SESSION_LOST
 from ...session.session import Session
 from ...session.targets import takes_browser
 from ...tasks import cancel_and_wait, spawn
-from .fleet import Fleet
+from .fleet import PATIENCE, Fleet
 from .held import HeldSession, clear_context, open_context
 from .members import Slot
 from .slots import Slots
@@ -105,7 +105,7 @@ class Leases:
                         browser = slot.member.browser
                         assert browser is not None
                         await slot.empty()
-                        if slot.member.serving and await browser.responds():
+                        if slot.member.serving and await browser.responds(PATIENCE):
                             return slot, browser
                     except BaseException:
                         self._fleet.slots.release(slot)
