@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 #: Attempts after which a job whose workers were lost is given up, though it may run again.
 _MAX_LOST = 10
-#: Rows that an export reads at once.
-_PAGE = 1000
+#: Rows that an export reads at once, however large they are.
+_PAGE = 100
 _LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
