@@ -168,5 +168,8 @@ class World:
     def connect(self, target: str, *, browser: Browser | None = None, **options: Any) -> Session:
         return connect("memory:", transport=App(self, target, browser), **options)
 
+    def connect_in_context(self, target: str, *, context: Browser | None = None, **options: Any) -> Session:
+        return self.connect(target, **({"browser": context} if context else {}), **options)
+
     def pool(self, browsers: int | None = 2, sessions: int = 2, **options: Any) -> Pool:
         return Pool(browsers, sessions, **{"connect": self.connect, "store": "none:", **options})

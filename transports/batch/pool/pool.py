@@ -110,7 +110,9 @@ class Pool:
         self._size = sum(source.count * source.sessions for source in sources)
         room = Member(0, Source(started.make, 1, self._size), None)
         self._fleet = Fleet(sources, room, limits, FreeMemory(min_free_memory).suffices)
-        self._leases = Leases(self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout)
+        self._leases = Leases(
+            self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout, headless=headless
+        )
         if timeout is not None:
             self._leases.options["timeout"] = timeout
         self._store = store
