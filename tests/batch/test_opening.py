@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.batch.test_ledger import filled, jobs
+from tests.batch.test_ledger import done, filled, jobs
 from tests.support.postgres_server import run_url
+from transports.batch.jobs import Job
 from transports.batch.ledger import open_ledger
 from transports.batch.ledger.postgres import PostgresDatabase
 from transports.batch.run import open_run
@@ -49,6 +53,31 @@ async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: py
                 assert (await reader.counts()).total == len([row async for row in reader.rows()]) == 2
                 with pytest.raises(LedgerError, match="another process holds it"):
                     await reader.cancel()
+
+
+async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.database.sqlite._WAIT", 0.1)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[list[Job]]:
+        yield jobs(3, first=1)  # two of them are in the run
+        began.set()
+        assert go_on.wait(30)
+        yield jobs(2, first=3)
+
+    async with await filled(str(tmp_path), jobs(3)) as worker, open_ledger(tmp_path) as other:
+        adding = asyncio.create_task(other.add(slow, "two", extend=True))
+        assert await asyncio.to_thread(began.wait, 30)
+        try:
+            (leased,) = await worker.lease(1, 60)
+            assert await worker.settle([done(leased)]) == 1
+            await worker.add(lambda: [jobs(1, first=9)], "three", extend=True)
+        finally:
+            go_on.set()
+        added = await adding
+        assert (added.lines, added.jobs, added.known) == (5, 2, False)
+        assert [row.job.params["n"] async for row in worker.rows()] == [0, 1, 2, 9, 3, 4]
+        assert (await other.add(slow, "two", extend=True)).known
 
 
 @pytest.mark.load
