@@ -198,6 +198,7 @@ async def test_a_password_is_in_no_message(memory_bucket: str, caplog: pytest.Lo
     for address in (
         f"postgresql://u:{secret}@127.0.0.1:1/db?connect_timeout=1&application_name=x",
         f"postgresql://127.0.0.1:1/db?connect_timeout=1&password={secret}",
+        f"postgresql://127.0.0.1:1/db?connect_timeout=1&password={secret}@x",
         f"postgresql://u:a/{secret}?{secret}@127.0.0.1:1/db",
         f"postgresql://u:%{secret}@127.0.0.1:1/db",
         f"postgresql://u:{secret}@127.0.0.1:port/db",

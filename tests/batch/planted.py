@@ -33,6 +33,7 @@ class Browser:
         self.world = world
         self.alive = True
         self.answers = True
+        self.answers_after = 0.0
         self.opened = self.closed = False
         self.resident = 100
         self.callbacks: list[Callable[[object], None]] = []
@@ -53,7 +54,7 @@ class Browser:
         self.alive, self.closed = False, True
 
     async def responds(self, timeout: float = 3.0) -> bool:
-        return self.alive and self.answers
+        return self.alive and self.answers and self.answers_after <= timeout
 
     async def resident_bytes(self) -> int:
         return self.resident
@@ -166,6 +167,9 @@ class World:
 
     def connect(self, target: str, *, browser: Browser | None = None, **options: Any) -> Session:
         return connect("memory:", transport=App(self, target, browser), **options)
+
+    def connect_in_context(self, target: str, *, context: Browser | None = None, **options: Any) -> Session:
+        return self.connect(target, **({"browser": context} if context else {}), **options)
 
     def pool(self, browsers: int | None = 2, sessions: int = 2, **options: Any) -> Pool:
         return Pool(browsers, sessions, **{"connect": self.connect, "store": "none:", **options})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tests.batch.planted import PAGE, World, until
+from tests.batch.planted import PAGE, Browser, World, until
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
+from transports.batch import Job
 from transports.batch.pool import fleet, leases
 from transports.browser.process.lending import BrowserLender
 from transports.errors import BrowserNotFound
@@ -76,6 +78,13 @@ async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borro
         assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
 
 
+async def test_a_browser_that_is_busy_for_seconds_is_lent(world: World) -> None:
+    async with world.pool(1, 2) as pool, pool.lend() as first:
+        world.browsers[0].answers_after = 10.0
+        async with pool.lend() as second:
+            assert second is first and not pool.stats().recycled
+
+
 async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> None:
     async with world.pool(1, 1) as pool:
         stack = pool.lend()
@@ -86,6 +95,61 @@ async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> 
         await waiting
     await stack.__aexit__(None, None, None)
     assert not world.running()
+
+
+APPS = """
+[apps.docs]
+url = "http://app.example/"
+storage_state = "state.json"
+[apps.shown]
+url = "http://app.example/"
+headless = false
+[apps.plain]
+url = "http://app.example/"
+transport = "webmcp"
+[apps.profile]
+url = "http://app.example/"
+profile = "p"
+[apps.plugin]
+url = "http://app.example/"
+transport = "of another distribution"
+[apps.socket]
+url = "ws://app.example/"
+"""
+
+
+@pytest.mark.parametrize(("reuse", "sharing"), [("session", ["docs", "plain"]), ("context", ["plain"])])
+async def test_apps_with_names_share_the_browsers_of_a_pool(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reuse: str, sharing: list[str]
+) -> None:
+    (tmp_path / "team.toml").write_text(APPS)
+    monkeypatch.setenv("ABP_CONFIG", str(tmp_path / "team.toml"))
+    names = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
+    monkeypatch.setattr(leases, "open_context", _no_context)
+    async with world.pool(1, 8, reuse=reuse, headless=True, connect=world.connect_in_context) as pool:
+        outcomes = [await pool.run(Job("work", target=name)) for name in names]
+    found = {name: one.result.data for name, one in zip(names, outcomes, strict=True) if one.result is not None}
+    assert found == {name: {"n": None, "browser": 0 if name in sharing else None} for name in names}
+
+
+async def _no_context(browser: Browser) -> object:
+    return browser
+
+
+async def test_apps_with_names_share_the_browsers_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team.toml").write_text(APPS)
+    given: list[dict[str, object]] = []
+    names = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
+
+    def connect(target: str, **options: object) -> object:
+        given.append(options)
+        return None
+
+    async with pooled(connect, 1, MemoryStore(), config=Path("team.toml"), headless=True) as reach:  # type: ignore[arg-type]
+        for name in names:
+            reach(name)
+    assert [name for name, options in zip(names, given, strict=True) if "browser" in options] == ["docs", "plain"]
 
 
 async def test_only_pages_without_a_browser_of_their_own_share(world: World) -> None:

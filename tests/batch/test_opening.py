@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
+import threading
+from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.batch.test_ledger import filled, jobs
+from tests.batch.test_ledger import done, filled, jobs
 from tests.support.postgres_server import run_url
+from transports.batch.jobs import Job
 from transports.batch.ledger import open_ledger, open_view
 from transports.batch.ledger.postgres import PostgresDatabase
 from transports.batch.run import open_run
+from transports.database import PostgresUrl
 from transports.errors import LedgerError, UsageError
 
 
@@ -50,6 +55,31 @@ async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: py
                     await reader.cancel()
 
 
+async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.database.sqlite._WAIT", 0.1)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[list[Job]]:
+        yield jobs(3, first=1)  # two of them are in the run
+        began.set()
+        assert go_on.wait(30)
+        yield jobs(2, first=3)
+
+    async with await filled(str(tmp_path), jobs(3)) as worker, open_ledger(tmp_path) as other:
+        adding = asyncio.create_task(other.add(slow, "two", extend=True))
+        assert await asyncio.to_thread(began.wait, 30)
+        try:
+            (leased,) = await worker.lease(1, 60)
+            assert await worker.settle([done(leased)]) == 1
+            await worker.add(lambda: [jobs(1, first=9)], "three", extend=True)
+        finally:
+            go_on.set()
+        added = await adding
+        assert (added.lines, added.jobs, added.known) == (5, 2, False)
+        assert [row.job.params["n"] async for row in worker.rows()] == [0, 1, 2, 9, 3, 4]
+        assert (await other.add(slow, "two", extend=True)).known
+
+
 @pytest.mark.load
 async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making an index that is there takes a lock that waits for whatever changes rows."""
@@ -71,7 +101,8 @@ def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatc
 
     monkeypatch.setattr(psycopg, "connect", connect)
     with pytest.raises(LedgerError, match="nobody is there"):
-        PostgresDatabase("postgresql://host/db").connect()
+        PostgresDatabase("postgresql://host/db?options=-c%20lock_timeout%3D5s").connect()
+    assert " -c lock_timeout=5s " in str(asked["options"]) and "synchronous_commit=on" in str(asked["options"])
     assert [asked.get(f"keepalives_{name}") for name in ("idle", "interval", "count")] == [10, 5, 2]
 
 
@@ -99,3 +130,35 @@ async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) ->
     with pytest.raises(LedgerError, match="cannot be used") as refused:
         await open_ledger("postgresql://user:secret@127.0.0.1:1/db?connect_timeout=1").__aenter__()
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("u@h:5/db?sslmode=require", "u@h:5/db?sslmode=require"),
+        ("u:hunter2@h/db?sslmode=require&sslpassword=hunter2", "u@h/db?sslmode=require"),
+        ("h/db?user=u&password=hunter2@x", "h/db?user=u"),
+        ("u:hunter2@h/db?application_name=a@b&password=hunter2@x", "u@h/db?application_name=a@b"),
+        ("h?password=hunter2@x", "h"),
+        ("u:hunter2?x@h/db", "u@h/db"),
+        ("u:hunter2/x@h/db", "u@h/db"),
+        ("u:a/hunter2?hunter2@h/db", "u@h/db"),
+        ("u:p@hunter2@h/db", "u@h/db"),
+        ("u:p@hunter2/a@h/db?password=hunter2@x", "u@h/db"),
+        ("u:p/hunter2?x=y@h/db", "u@h/db"),
+        ("u:hunter2#x@h/db?p%61ssword=hunter2", "u@h/db"),
+        ("u:hunter2[x@h/db", "u@h/db"),
+        ("u:hunter2@[::1]:5,b.test:6/db?target_session_attrs=any", "u@[::1]:5,b.test:6/db?target_session_attrs=any"),
+        ("/db?host=/run/a+b&PASSWORD=a&hunter2", "/db?host=/run/a+b"),
+        ("u:p@h:port/db?password=a@hunter2", "u@…"),
+        ("u:hunter2@h:port/db?password=hunter2", "u@h:port/db"),
+    ],
+)
+def test_no_reading_of_an_address_shows_its_password(address: str, shown: str) -> None:
+    parts = PostgresUrl.read(f"postgresql://{address}")
+    assert parts.without_password == f"postgresql://{shown}"
+    assert parts.secrets is None or all("hunter2" in secret for secret in parts.secrets)
+    more = "&" if "?" in shown or "password" in address.lower().replace("%61", "a") else "?"
+    if "…" not in shown:
+        again, run = PostgresUrl.read(f"postgresql://{address}{more}run=a%20b").take("run")
+        assert (again, run) == (f"postgresql://{address}", "a b")

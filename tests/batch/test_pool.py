@@ -123,7 +123,7 @@ async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert len(taken) == 10 and len(read) <= 10 + 3 * pool.size
-        await outcomes.aclose()  # type: ignore[attr-defined]
+        await outcomes.aclose()
         await until(lambda: pool.stats().leased == 0)
 
 
@@ -145,7 +145,9 @@ async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
         assert (await anext(outcomes)).state is State.SUCCEEDED
         await until(lambda: world.waiting == 3)
-        await outcomes.aclose()  # type: ignore[attr-defined]
+        workers = [task for task in asyncio.all_tasks() if "run_all" in str(task.get_coro())]
+        await outcomes.aclose()
+        assert len(workers) >= 3 and all(task.done() for task in workers)
         await until(lambda: pool.stats().leased == 0)
         assert data(await pool.run(next(jobs(1))))["n"] == 0
 

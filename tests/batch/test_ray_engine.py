@@ -17,6 +17,7 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.pool import PoolStats
+from transports.batch.run.limits import Rate
 from transports.errors import Disconnected, LedgerError, UsageError
 
 
@@ -210,3 +211,13 @@ async def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
     async with open_ledger(tmp_path) as ledger:
         with pytest.raises(UsageError, match=r"pip install 'abp-transports\[ray\]'"):
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
+
+
+@pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])
+async def test_actors_begin_with_no_more_than_a_second_of_the_rate(
+    bench: Bench, rate: float | None, actors: int
+) -> None:
+    shares = bench.engine(None, RunOptions(concurrency=8, rate=rate))._shares(4)
+    assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
+    assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)
+    assert rate is None or sum(Rate(one.rate).room(100) for one in shares) <= max(2, rate)

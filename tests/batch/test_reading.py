@@ -55,6 +55,7 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
         ("a.jsonl", '{"capability": "do", "timeout": -1}', "line 1: timeout must be a number of seconds above 0"),
         ("a.jsonl", '{"capability": "do", "timeout": true}', "line 1: timeout must be"),
+        ("a.jsonl", f'{{"capability": "do", "timeout": {"9" * 400}}}', "line 1: timeout must be"),
         ("a.jsonl", '{"capability": "do", "idempotent": "maybe"}', "line 1: idempotent must be true or false"),
         ("a.jsonl", '{"capability": "do", "files": {"a": 3}}', "line 1: files.a must be text"),
         ("a.jsonl", '{"capability": "do", "files": {"a": "gone"}}', r"line 1: files\.a: .*gone cannot be read"),
@@ -114,3 +115,15 @@ def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert count == 6_000 and peak < 2 << 20
+
+
+@pytest.mark.parametrize("name", ["jobs.jsonl", "jobs.csv"])
+def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("transports.batch.run.reading._BATCH_BYTES", 10_000)
+    sizes = [6000, 6000, 10, 10, 20_000, 10]
+    if name == "jobs.csv":
+        lines = ["capability,params.text", *(f"do,{'x' * size}" for size in sizes)]
+    else:
+        lines = [f'{{"capability": "do", "params": {{"text": "{"x" * size}"}}}}' for size in sizes]
+    (tmp_path / name).write_text("\n".join(lines))
+    assert [len(batch) for batch in read_jobs(tmp_path / name, "memory:")] == [2, 3, 1]

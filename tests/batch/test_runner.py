@@ -227,6 +227,22 @@ def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:
     assert Retries(5).delay(Outcome.of_error(Job("do"), CapabilityError("no")), 1) is None
 
 
+def test_refusals_of_a_job_cost_a_fifth_of_its_other_retries() -> None:
+    lost = Outcome.of_error(Job("do", idempotent=True), CallTimeout("late"))
+    busy = CapabilityError("busy", code="RATE_LIMITED", retryable=True, retry_after=0.0)
+    refused = Outcome.of_error(Job("do", idempotent=True), busy)
+    for refusals, losses in ((0, 3), (4, 3), (5, 2), (14, 1), (15, 0)):
+        retries = Retries(3)
+        assert all(retries.delay(refused, attempt) is not None for attempt in range(1, refusals + 1))
+        delays = [retries.delay(lost, refusals + loss) for loss in range(1, losses + 2)]
+        assert [delay is None for delay in delays] == [False] * losses + [True], refusals
+        assert not retries._refusals
+    retries = Retries(1)
+    for n in range(10_100):
+        retries.delay(Outcome(Job("do", {"n": n}), State.FAILED, retryable=True, retry_after=0.0), 1)
+    assert len(retries._refusals) <= 10_000
+
+
 async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     carried: list[dict[str, Any]] = [

@@ -85,9 +85,11 @@ async def test_jobs_are_found_by_state_code_and_text_in_pages(place: str) -> Non
         assert len(await ids(view, *FINAL, text="wrong! 100%")) == 4
         row = await view.job(large.key)
         assert row is not None and row.job == large and await view.job("none") is None
-        for after in ("x", "[1]", '["h",1,2]', '["text",1]'):
+        for after in ("x", "[1]", '["h",1,2]', '["text",1]', f"[1,{2**63}]", f"[1,{-(2**63) - 1}]", f"[{10**400},1]"):
             with pytest.raises(UsageError, match="another page"):
                 await view.jobs(JobQuery(FINAL, after=after))
+        with pytest.raises(UsageError, match="another page"):
+            await view.jobs(JobQuery((S.QUEUED,), after=f'["host",{10**24}]'))
         await view.aclose()
 
 

@@ -263,3 +263,14 @@ async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path)
     open_to_all.mkdir(mode=0o755)
     async with CallLedger(open_to_all):
         assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o700
+
+
+async def test_ledgers_in_memory_leave_no_file_and_do_not_see_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with CallLedger() as one, CallLedger() as two:
+        await one.add(record("a"))
+        assert await one.get("a", ANN) is not None and await two.calls(Scope(), 10) == []
+        assert not [*tmp_path.iterdir()]
+    assert not [*tmp_path.iterdir()]

@@ -100,7 +100,7 @@ def _seconds(value: object) -> float | None:
         return None
     try:
         seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise UsageError("timeout must be a number of seconds above 0")

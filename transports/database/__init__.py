@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .postgres import PostgresConnection, without_password
+from .postgres import PostgresConnection
+from .postgres_url import PostgresUrl, without_password
 from .sqlite import SqliteConnection
 from .transactions import Connection, Cursor, Transactions, Value, without_nul
 
@@ -10,6 +11,7 @@ __all__ = [
     "Connection",
     "Cursor",
     "PostgresConnection",
+    "PostgresUrl",
     "SqliteConnection",
     "Transactions",
     "Value",

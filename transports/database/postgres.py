@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
-from urllib.parse import parse_qsl, unquote, urlencode
 
 from ..errors import ABPError, UsageError, first_line
+from .postgres_url import PostgresUrl
 from .transactions import Cursor, Value
 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresConnection", "without_password"]
+__all__ = ["PostgresConnection"]
 
 T = TypeVar("T")
 
@@ -61,10 +62,10 @@ class PostgresConnection:
     def __init__(self, url: str, name: str, error: type[ABPError], *, read_only: bool = False) -> None:
         self.name = name
         self.error = error
-        self._shown = without_password(url)
         self._url = url
         self._read_only = "on" if read_only else "off"
-        self._secrets = _secrets(url)
+        parts = PostgresUrl.read(url)
+        self._shown, self._secrets = parts.without_password, parts.secrets
         try:
             import psycopg
         except ImportError as missing:
@@ -80,6 +81,7 @@ class PostgresConnection:
             return
         self.close()
         try:
+            given = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options") or os.environ.get("PGOPTIONS", "")
             self._db = cast(
                 "psycopg.Connection[tuple[Value, ...]]",
                 self._psycopg.connect(
@@ -90,7 +92,7 @@ class PostgresConnection:
                     keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
                     keepalives_interval=5,
                     keepalives_count=2,
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on "
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {given} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
                 ),
@@ -133,23 +135,3 @@ class PostgresConnection:
         return self.error(
             f"{self.name} {self._shown} cannot be used: {told}; check the server and the address", retryable=retryable
         )
-
-
-def without_password(url: str) -> str:
-    """Return an address that leads to the same database where the password comes from ``PGPASSWORD`` or a password
-    file."""
-    scheme, mark, rest = url.partition("://")
-    userinfo, at, rest = rest.rpartition("@")
-    rest, question, query = rest.partition("?")
-    given = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if "pass" not in name]
-    return f"{scheme}{mark}{userinfo.partition(':')[0]}{at}{rest}{question * bool(given)}{urlencode(given, safe='/')}"
-
-
-def _secrets(url: str) -> set[str] | None:
-    """Return what no message may quote of a URL; ``None`` where that cannot be told, as with a ``/`` in a password:
-    libpq quotes what it then takes for the port."""
-    userinfo, _, rest = url.partition("://")[2].rpartition("@")
-    if any(mark in userinfo for mark in "/?#"):
-        return None
-    given = [value for name, value in parse_qsl(rest.partition("?")[2]) if "pass" in name]
-    return {secret for one in (userinfo.partition(":")[2], *given) if one for secret in (one, unquote(one))}

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
-from .config_file import ConfigFile
+from .config_file import ConfigFile, read_config
 from .secrets import Secrets
+from .targets import takes_browser
 
 if TYPE_CHECKING:
     from .app_tables import AppEntry, AppTables
 
-__all__ = ["NamedApp", "app_entries", "find_app", "is_app_name", "secrets_for"]
+__all__ = ["NamedApp", "app_entries", "find_app", "is_app_name", "secrets_for", "shares_browser"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -50,6 +51,25 @@ class NamedApp:
 def is_app_name(target: str) -> bool:
     """Whether a target can only be the name of an app: one word, and no folder of an extension."""
     return _NAME.fullmatch(target) is not None and extension_folder(target) is None
+
+
+def shares_browser(
+    target: str, config: Path | None = None, *, headless: bool | None = None, new_context: bool = True
+) -> bool:
+    """Return whether sessions with ``target``, an address or the name of an app, can share a running browser.
+
+    An app does so whose page has no browser of its own and no other ``headless``; without a ``new_context`` none that
+    brings its state. ``config`` is the settings file; of one that makes no sense, connecting tells."""
+    if not is_app_name(target):
+        return takes_browser(target)
+    try:
+        entry = app_entries(read_config(config)).get(target)
+    except UsageError:
+        return False
+    if entry is None or not takes_browser(entry.url, entry.transport):
+        return False
+    own = entry.profile or entry.cdp_url or entry.browser or (entry.storage_state and not new_context)
+    return not own and entry.headless in (None, headless)
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:

@@ -109,9 +109,10 @@ async def _discover(target: str, settings: Settings) -> Discovery:
     return await discover(target, allow_private=settings.allow_private_addresses)
 
 
-def takes_browser(target: str) -> bool:
-    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page."""
-    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE
+def takes_browser(target: str, transport: str = "auto") -> bool:
+    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page, and
+    ``transport`` one of this kit. For an app with a name, :func:`.named_apps.shares_browser` tells."""
+    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE and transport in ("auto", *_PAGE)
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:

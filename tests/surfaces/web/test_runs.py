@@ -117,7 +117,7 @@ async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
                 await user.served.apps.connect("memory:", {})  # the operator's, too
                 web.served.activity._log_entry("mark", {}, Scope(user="u"))
                 assert (await events.next())[1] == "mark"
-            for wrong in ("state=odd", "limit=0", "limit=201", "limit=x", "after=x"):
+            for wrong in ("state=odd", "limit=0", "limit=201", "limit=x", "limit=0000000099999", "after=x"):
                 assert (await web.get(f"{path}/jobs?{wrong}")).status == 400, wrong
             for gone in ("/runs/none", "/runs/..%2Frun", f"{path}/jobs/none"):
                 assert (await web.get(gone)).status == 404, gone

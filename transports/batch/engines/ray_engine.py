@@ -112,9 +112,13 @@ class RayEngine:
 
     def _shares(self, count: int) -> list[RunOptions]:
         """What each of ``count`` actors may do, so that all together keep the limits."""
-        count = min(count, self._options.concurrency)
+        rate = self._options.rate
+        most_actors = self._options.concurrency
+        if rate is not None:  # each may begin with two jobs at once: together with a second's worth at most
+            most_actors = min(most_actors, max(1, int(rate / 2)))
+        count = min(count, most_actors)
         most, more = divmod(self._options.concurrency, count)
-        rate = None if self._options.rate is None else self._options.rate / count
+        rate = None if rate is None else rate / count
         return [replace(self._options, concurrency=most + (at < more), rate=rate) for at in range(count)]
 
     async def _scale(self, shares: list[RunOptions], backlog: int, end: float | None) -> None:

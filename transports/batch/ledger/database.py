@@ -16,6 +16,8 @@ class Database(Connection, Protocol):
 
     #: Whether it can tell that another worker has ended.
     sees_workers: bool
+    #: Whether a transaction that writes keeps all others from writing: an input is read before it begins.
+    one_writer: bool
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return those of ``workers`` that are certain to have ended."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
 
 from ...database import Cursor, Transactions, Value, without_nul
-from ...errors import LedgerError, UsageError
+from ...errors import LedgerError
 from ..jobs import Job, State
-from .columns import COLUMNS, new_row, row_from
+from .adding import Addition
+from .columns import COLUMNS, row_from
 from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 #: Attempts after which a job whose workers were lost is given up, though it may run again.
 _MAX_LOST = 10
-#: Rows that an export reads at once.
-_PAGE = 1000
+#: Rows that an export reads at once, however large they are.
+_PAGE = 100
 _LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
@@ -88,36 +88,20 @@ class Ledger:
         not read again, and another one is refused unless ``extend``. ``source`` is called in the ledger's thread; more
         than once only if a connection was lost. Raises :class:`~transports.errors.UsageError`.
         """
-        cancelled = threading.Event()
+        adding = Addition(self._database, self._run, source, fingerprint, extend)
+        staged = self._database.one_writer
+        if staged:
+            if (known := await self._transactions.run(adding.look, write=False)) is not None:
+                return known
+            await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
 
         def work(cursor: Cursor) -> Added:
             self._database.lock(cursor, f"{self._run} input")  # not the run's own: jobs go on while an input is read
-            known = values_of(self._database, cursor, self._run)
-            if INPUT + fingerprint in known:
-                return Added(int(known[INPUT + fingerprint]), 0, known=True)
-            if not extend and any(name.startswith(INPUT) for name in known):
-                raise UsageError(
-                    "this run has another input; add this one to it with --extend, or name another folder with --out"
-                )
-            cursor.execute("SELECT coalesce(max(position), 0), count(*) FROM abp_jobs WHERE run = ?", (self._run,))
-            last, before = (cast(int, value) for value in cursor.fetchall()[0])
-            lines = 0
-            for batch in source():
-                if cancelled.is_set():
-                    raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-                rows = [(self._run, *new_row(job, last + lines + at)) for at, job in enumerate(batch, 1)]
-                cursor.executemany(
-                    "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    rows,
-                )
-                lines += len(batch)
-            put_value(cursor, self._run, INPUT + fingerprint, str(lines))
+            added = adding.add(cursor, staged=staged)
             self._keep_cancelled(cursor)
-            cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
-            return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
+            return added
 
-        return await self._transactions.run(work, cancelled.set)
+        return await self._transactions.run(work, adding.cancelled.set)
 
     async def lease(
         self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()

@@ -19,6 +19,8 @@ __all__ = ["JobPage", "JobQuery", "list_jobs"]
 _Position: TypeAlias = "tuple[float | str, int]"
 #: Jobs that are looked through for one page.
 _WINDOW = 2000
+#: What a database takes for a place in the input.
+_POSITIONS = range(-(2**63), 2**63)
 #: Characters of a job and of its files' references that a page reads; of a longer one it has neither.
 _MAX_JOB, _MAX_FILES = 256 << 10, 64 << 10
 _SHORT_COLUMNS = COLUMNS.replace(
@@ -103,10 +105,10 @@ def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
         return ()
     try:
         match decode_json(after):
-            case [float() | int() as place, int(position)] if ended:
+            case [float() | int() as place, int(position)] if ended and position in _POSITIONS:
                 return float(place), position
-            case [str(place), int(position)] if not ended:
+            case [str(place), int(position)] if not ended and position in _POSITIONS:
                 return place, position
-    except ABPError:
+    except (ABPError, OverflowError):
         pass
     raise UsageError("after is the `next` of another page; begin without one")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from ...database import PostgresUrl
 from ...errors import UsageError
 from ...protocol.urls import redact_url
 from .database import Database
@@ -41,8 +41,5 @@ def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]
         return SqliteDatabase(Path(where), read_only=read_only), ""
     if scheme not in ("postgresql", "postgres"):
         raise UsageError(f"{redact_url(where)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
-    parts = urlsplit(where)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    run = next((value for name, value in reversed(query) if name == "run"), "") or "default"
-    rest = urlencode([(name, value) for name, value in query if name != "run"])
-    return PostgresDatabase(urlunsplit(parts._replace(query=rest)), read_only=read_only), run
+    address, run = PostgresUrl.read(where).take("run")
+    return PostgresDatabase(address, read_only=read_only), run or "default"

@@ -14,6 +14,7 @@ class PostgresDatabase(PostgresConnection):
     """The tables of all runs in one database."""
 
     sees_workers = False  # a machine that cannot be reached may still be at work
+    one_writer = False
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(url, "the ledger", LedgerError, read_only=read_only)

@@ -22,6 +22,7 @@ class SqliteDatabase(SqliteConnection):
     is in memory, and nobody else sees it."""
 
     sees_workers = True
+    one_writer = True
 
     def __init__(
         self, folder: Path | None, file: str = "jobs.sqlite", *, read_only: bool = False, option: str = "--out"

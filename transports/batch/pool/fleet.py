@@ -17,14 +17,14 @@ from .endpoints import Source
 from .members import Member
 from .slots import Slots
 
-__all__ = ["Fleet", "Limits"]
+__all__ = ["PATIENCE", "Fleet", "Limits"]
 
 logger = logging.getLogger("transports.batch")
 
 #: Seconds between two looks at the memory, and at each browser.
 _TICK, _LOOK_EVERY = 0.5, 5.0
 #: Seconds after which a browser that answers nothing is taken for dead: that ends all its sessions.
-_PATIENCE = 15.0
+PATIENCE = 15.0
 #: Seconds until another successor is tried after one did not start.
 _RETRY = 30.0
 #: Seconds that calls wait for memory when no call runs that could give some back.
@@ -231,7 +231,7 @@ class Fleet:
 
     async def _look_at(self, member: Member) -> None:
         assert member.browser is not None
-        if not await member.browser.responds(_PATIENCE):
+        if not await member.browser.responds(PATIENCE):
             self.retire(member, "unresponsive")
             return
         member.resident = await member.browser.resident_bytes()

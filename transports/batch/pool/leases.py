@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 from ...browser.process.launch import Browser
@@ -21,10 +22,10 @@ from ...errors import (
 )
 from ...routing import Result
 from ...session.calls import SESSION_LOST
+from ...session.named_apps import shares_browser
 from ...session.session import Session
-from ...session.targets import takes_browser
 from ...tasks import cancel_and_wait, spawn
-from .fleet import Fleet
+from .fleet import PATIENCE, Fleet
 from .held import HeldSession, clear_context, open_context
 from .members import Slot
 from .slots import Slots
@@ -42,21 +43,29 @@ Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
 _GRACE = 15.0
 #: Browsers in which a session is opened before its call fails, if they end meanwhile.
 _MAX_OPENINGS = 3
+#: Targets of which is kept whether they share a browser: for a name, the settings file is read.
+_MAX_TARGETS = 1000
 
 
 class Leases:
     """Sessions in the slots of ``fleet``.
 
-    ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds.
+    ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds. The browsers
+    show their windows unless they are ``headless``.
     """
 
-    def __init__(self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float) -> None:
+    def __init__(
+        self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float, headless: bool = True
+    ) -> None:
         self.options: dict[str, object] = {}
         #: Calls that were begun.
         self.calls = 0
         self._fleet = fleet
         self._connect = connect
         self._reuse = reuse
+        self._shares_browser = lru_cache(_MAX_TARGETS)(
+            partial(shares_browser, headless=headless, new_context=reuse != "context")
+        )
         self._open_timeout = open_timeout
         self._closed = False
         self._clearing: set[asyncio.Task[None]] = set()
@@ -105,7 +114,7 @@ class Leases:
                         browser = slot.member.browser
                         assert browser is not None
                         await slot.empty()
-                        if slot.member.serving and await browser.responds():
+                        if slot.member.serving and await browser.responds(PATIENCE):
                             return slot, browser
                     except BaseException:
                         self._fleet.slots.release(slot)
@@ -177,7 +186,7 @@ class Leases:
 
         A browser that ends meanwhile costs another attempt: nothing was sent yet. Raises what opening a session raises.
         """
-        slots = self._fleet.slots if takes_browser(target) else self._fleet.others
+        slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
         for attempt in range(1, _MAX_OPENINGS + 1):
             slot = await slots.acquire(target)
             try:

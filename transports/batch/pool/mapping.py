@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 
 from ...tasks import cancel_and_wait
 from ..jobs import Job
@@ -14,7 +14,7 @@ __all__ = ["run_all"]
 
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome]:
     """Run jobs, ``count`` of them at once, and yield the outcome of each as it ends.
 
     Raises what ``jobs`` and ``run`` raise, after the outcomes of those before."""

@@ -6,7 +6,16 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -101,7 +110,9 @@ class Pool:
         self._size = sum(source.count * source.sessions for source in sources)
         room = Member(0, Source(started.make, 1, self._size), None)
         self._fleet = Fleet(sources, room, limits, FreeMemory(min_free_memory).suffices)
-        self._leases = Leases(self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout)
+        self._leases = Leases(
+            self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout, headless=headless
+        )
         if timeout is not None:
             self._leases.options["timeout"] = timeout
         self._store = store
@@ -204,19 +215,21 @@ class Pool:
 
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
-    ) -> AsyncIterator[Outcome]:
+    ) -> AsyncGenerator[Outcome]:
         """Run jobs and yield the outcome of each as it ends, in any order.
 
         ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of
         these is free, and not before outcomes are taken: any number of jobs needs little memory. A call that the app
         refused, or an idempotent one whose error may pass, is sent again as by :meth:`Session.call
-        <transports.Session.call>`. A loop that is left early cancels the jobs that run. Raises what ``jobs`` raise,
-        after the outcomes of those before.
+        <transports.Session.call>`. A loop that is left early cancels the jobs that run; they have ended when
+        ``aclose()`` of what this returns does. Raises what ``jobs`` raise, after the outcomes of those before.
         """
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= is at least 1")
-        async for outcome in run_all(jobs, partial(self._run, once=False), concurrency or self.size):
-            yield outcome
+        running = run_all(jobs, partial(self._run, once=False), concurrency or self.size)
+        async with contextlib.aclosing(running) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Browser]:

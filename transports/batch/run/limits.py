@@ -18,6 +18,8 @@ _MAX_RETRY_AFTER = 3600.0
 _FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
 #: Refusals that say when to come back and count as one retry.
 _REFUSALS_PER_RETRY = 5
+#: Jobs whose refusals are remembered; of others that are lost later, refusals count as other retries.
+_MAX_REFUSED = 10_000
 
 
 class Rate:
@@ -85,6 +87,8 @@ class Retries:
         self._limit = limit
         self._spent = 0
         self._ended = 0
+        #: Refusals of jobs that are sent again, by key, as far as this worker has seen them.
+        self._refusals: dict[str, int] = {}
 
     @property
     def _budget(self) -> float:
@@ -92,12 +96,26 @@ class Retries:
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
         """Return the seconds until the job is sent again, ``None`` if this outcome is its last."""
-        wait = outcome.retry_after
-        if outcome.retryable and wait is not None:
-            if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
-                return max(wait, backoff_delay(1))  # no later than its host is open: older jobs go first
-        elif outcome.retryable and attempts <= self._limit and self._spent < self._budget:
-            self._spent += 1
-            return backoff_delay(attempts)
+        if outcome.retryable:
+            key, wait = outcome.job.key, outcome.retry_after
+            refused = self._refusals.pop(key, 0)
+            if wait is not None:
+                if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
+                    self._remember(key, refused + 1)
+                    return max(wait, backoff_delay(1))  # no later than its host is open: older jobs go first
+            else:
+                spent = attempts - refused + refused // _REFUSALS_PER_RETRY
+                if spent <= self._limit and self._spent < self._budget:
+                    self._spent += 1
+                    self._remember(key, refused)
+                    return backoff_delay(spent)
+        elif self._refusals:
+            self._refusals.pop(outcome.job.key, None)
         self._ended += 1
         return None
+
+    def _remember(self, key: str, refused: int) -> None:
+        if refused:
+            self._refusals[key] = refused
+            if len(self._refusals) > _MAX_REFUSED:  # those that other workers were given, say
+                del self._refusals[next(iter(self._refusals))]

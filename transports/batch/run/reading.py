@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 from ...errors import ABPError, LedgerError, UsageError
 from ...protocol.strict_json import decode_given, encode_json
@@ -19,8 +19,8 @@ from ..jobs import Job
 
 __all__ = ["fingerprint", "read_jobs", "spool_jobs", "spool_stream"]
 
-#: Jobs of one batch.
-_BATCH = 500
+#: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
+_BATCH, _BATCH_BYTES = 500, 16 << 20
 #: Longest line in bytes.
 _MAX_LINE = 64 << 20
 
@@ -78,8 +78,9 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
     any.
     """
     batch: list[Job] = []
+    held = 0
     empty = True
-    for where, document in _documents(path):
+    for where, size, document in _documents(path):
         try:
             job = parse_job(document, target=target)
             if job.target is None:
@@ -89,9 +90,10 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
             raise UsageError(f"{path}, {where}: {error.message}") from error
         batch.append(job)
         empty = False
-        if len(batch) >= _BATCH:
+        held += size
+        if len(batch) >= _BATCH or held >= _BATCH_BYTES:
             yield batch
-            batch = []
+            batch, held = [], 0
     if empty:
         raise UsageError(f"{path} has no jobs; each line is one, such as {_EXAMPLE}")
     if batch:
@@ -101,7 +103,11 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
 _EXAMPLE = '{"capability": "export.pdf", "params": {}}'
 
 
-def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+#: Where in the input an object stands, about how many bytes it has there, and what it is.
+_Found: TypeAlias = tuple[str, int, Mapping[str, object]]
+
+
+def _documents(path: Path) -> Iterator[_Found]:
     suffix = path.suffix.lower()
     _require_file(path)
     try:
@@ -115,7 +121,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _lines(path: Path) -> Iterator[_Found]:
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_MAX_LINE + 1):
@@ -129,10 +135,10 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
             document = decode_given(line, f"{path}, line {number}")
             if not isinstance(document, dict):
                 raise UsageError(f"{path}, line {number} is no JSON object such as {_EXAMPLE}")
-            yield f"line {number}", document
+            yield f"line {number}", len(line), document
 
 
-def _table(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _table(path: Path, delimiter: str) -> Iterator[_Found]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
@@ -140,14 +146,14 @@ def _table(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, objec
                 where = f"line {reader.line_num}"
                 if None in row:
                     raise UsageError(f"{path}, {where} has more cells than the first line has names")
-                yield where, row
+                yield where, sum(len(cell or "") for cell in row.values()), row
         except csv.Error as error:
             raise UsageError(f"{path}, line {reader.reader.line_num} cannot be read ({error}); correct it") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _parquet(path: Path) -> Iterator[_Found]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -161,7 +167,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
             for batch in file.iter_batches(batch_size=_BATCH):
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"row {number}", _plain_row(row)
+                    yield f"row {number}", batch.nbytes // batch.num_rows, _plain_row(row)
     except pyarrow.ArrowException as error:
         raise UsageError(f"{path} cannot be read behind row {number} ({error})") from error
 

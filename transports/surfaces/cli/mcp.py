@@ -92,7 +92,7 @@ def mcp(
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(CallLedger(state))
-            pool = pooled(routed, options.browsers, store, headless=options.headless)
+            pool = pooled(routed, options.browsers, store, config=config, headless=options.headless)
             reach = await stack.enter_async_context(pool)
             shown = _gallery(store, users, reach, ledger, named) if gallery else None
             served = await stack.enter_async_context(shown) if shown else None

@@ -63,7 +63,7 @@ def serve(
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            pooled(reaching, options.browsers, store) as reach,
+            pooled(reaching, options.browsers, store, config=config) as reach,
             CallLedger(state) as ledger,
             serve_web(
                 store,

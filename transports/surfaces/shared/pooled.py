@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from ...artifacts import ArtifactStore
 from ...errors import UsageError
+from ...session.named_apps import shares_browser
 from ...session.session import Session
 from ...session.settings import Settings
-from ...session.targets import takes_browser
 from .apps import Connect
 
 __all__ = ["pooled"]
@@ -20,10 +21,15 @@ _SESSIONS = 32
 
 @asynccontextmanager
 async def pooled(
-    connect: Connect, browsers: int | None, store: ArtifactStore, *, headless: bool | None = None
+    connect: Connect,
+    browsers: int | None,
+    store: ArtifactStore,
+    *,
+    config: Path | None = None,
+    headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
     """Give a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own;
-    without a number, ``connect`` itself.
+    without a number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
 
     All windows are shown or none, as ``headless`` says: a session that asks for the other, or names a browser, raises
     :class:`~transports.errors.UsageError`."""
@@ -36,7 +42,7 @@ async def pooled(
     async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
 
         def connect_pooled(target: str, **options: object) -> Session:
-            if not takes_browser(target):
+            if not shares_browser(target, config, headless=headless):
                 return connect(target, **options)
             if "browser" in options or options.get("headless", headless) not in (None, headless):
                 raise UsageError("the browsers are shared here: leave browser and headless out")

@@ -65,7 +65,7 @@ class RunRoutes:
         except ValueError:
             raise RequestRefused(400, "INVALID_PARAMS", f"state is one of {', '.join(State)}") from None
         limit = query.get("limit", str(_PAGE))
-        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:9]) <= _MAX_PAGE):
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 0 < int(limit) <= _MAX_PAGE):
             raise RequestRefused(400, "INVALID_PARAMS", f"limit is a whole number up to {_MAX_PAGE}")
         text, code = query.get("q", "").strip()[:_NAME], query.get("code")
         page = await run.view.jobs(JobQuery(states, code, text or None, query.get("after"), int(limit)))
