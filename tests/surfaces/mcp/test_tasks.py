@@ -75,13 +75,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 0.05)
 
 
-@pytest.mark.usefixtures("soon")
-async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(serve: Serve, gate: Gate, era: str) -> None:
+async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
+    serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     polling = Polling()
     async with serve(extensions=[polling]) as client:
         await called(client, "abp_connect", url=URL)
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
         assert polling.seen == []  # it was over at once
+        monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 0.05)
         long = asyncio.ensure_future(client.call_tool("abp_gate_wait", {}))
         if era == "legacy":  # there is no such extension
             await eventually(lambda: gate.calls == 1)
