@@ -14,7 +14,7 @@ __all__ = ["run_all"]
 
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
-) -> AsyncGenerator[Outcome]:
+) -> AsyncGenerator[Outcome, None]:
     """Run jobs, ``count`` of them at once, and yield the outcome of each as it ends.
 
     Raises what ``jobs`` and ``run`` raise, after the outcomes of those before."""

@@ -215,7 +215,7 @@ class Pool:
 
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
-    ) -> AsyncGenerator[Outcome]:
+    ) -> AsyncGenerator[Outcome, None]:
         """Run jobs and yield the outcome of each as it ends, in any order.
 
         ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of

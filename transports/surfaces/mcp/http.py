@@ -25,6 +25,7 @@ from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
 from .bridge import Bridge
 from .metrics_route import metrics_route
+from .options import is_address
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .scopes import ScopeChallenge
 from .tokens import BearerVerifier, JwtVerifier
@@ -56,7 +57,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
     scopes = bridge.scopes()
     auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
-    if options.jwt_issuer:
+    if options.jwt_issuer and is_address(options.jwt_issuer):  # other names of an issuer describe no server of tokens
         auth = (
             AuthSettings.model_validate(  # of texts: an AnyHttpUrl adds a slash, and issuers are compared as they are
                 {
