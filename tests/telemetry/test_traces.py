@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
+from transports.protocol.secrets import KNOWN_SECRETS
 from transports.surfaces.cli.output import _PlainFormatter
 
 SECRET = "canary-4711"
@@ -148,4 +149,31 @@ async def test_parameters_stand_in_a_trace_only_where_asked_and_without_secrets(
     assert "gen_ai.tool.call.arguments" not in without
     text = str(with_params["gen_ai.tool.call.arguments"])
     assert '"title":"t"' in text.replace(" ", "") and "<redacted>" in text and "Y29udGVudA" not in text
+    assert SECRET not in collector.everything()
+
+
+async def test_a_named_secret_stands_in_a_trace_as_its_name(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class AtAddress(MemoryTransport):
+        url = "http://app.test/"
+
+    async def refuse(params: Mapping[str, object], _: Call) -> object:
+        heard.append(params["key"])
+        raise CapabilityError(f"no {params['key']}", code="NOT_ALLOWED")
+
+    heard: list[object] = []
+    monkeypatch.setenv("CANARY", SECRET)
+    monkeypatch.setenv("ABP_TRACE_PARAMS", "1")
+    config = tmp_path / "team.toml"
+    config.write_text('[secrets.KEY]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
+    try:
+        app = AtAddress({"refuse": refuse})
+        async with connect("memory:", transport=app, config=config, store="none:") as session:
+            with pytest.raises(CapabilityError):
+                await session.call("refuse", {"key": "${SECRET:KEY}", "title": "t"})
+    finally:
+        KNOWN_SECRETS.forget()
+    assert heard == [SECRET]
+    assert "${SECRET:KEY}" in str(collector.attributes("execute_tool refuse")["gen_ai.tool.call.arguments"])
     assert SECRET not in collector.everything()
