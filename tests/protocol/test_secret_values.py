@@ -100,3 +100,11 @@ def test_a_long_text_is_looked_at_in_pieces_and_loses_nothing_but_its_secrets() 
     line = "https://app.example/?said=1&token=abcdefgh then words\n"
     for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
         assert secrets.text(text) == text.replace("abcdefgh", REDACTED)
+
+
+def test_a_value_in_a_key_is_removed_and_names_of_a_format_stay() -> None:
+    secrets = SecretValues()
+    secrets.learn({"password": "snapshot"})
+    tree = {"as snapshot of": 1, "snapshot": [{"url-snapshot": 2}]}
+    assert secrets.tree(tree) == {"as <redacted> of": 1, "<redacted>": [{"url-<redacted>": 2}]}
+    assert secrets.tree(tree, lambda _: False) == {"as <redacted> of": 1, "snapshot": [{"url-<redacted>": 2}]}

@@ -122,8 +122,9 @@ class SecretValues:
         and its value, without a URL around them."""
         return self._redactor.text(_PAIR.sub(self._pair, self.by_value(text)))
 
-    def tree(self, node: object, keep: Callable[[str], bool] = lambda _: False) -> object:
-        """Return JSON values without secrets. The values of keys that ``keep`` names stay as they are."""
+    def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
+        """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;
+        with ``keep`` a key that is a known value, and no more, is taken for a name of the format."""
         return self._redactor.tree(self._tree(node, keep))
 
     def by_value(self, text: str) -> str:
@@ -144,17 +145,22 @@ class SecretValues:
         cores = (*self._cores, *_all_cores(KNOWN_SECRETS.values))
         return KNOWN_SECRETS.are_in(data) or any(text.encode(errors="replace") in data for text in (*spelled, *cores))
 
-    def _tree(self, node: object, keep: Callable[[str], bool]) -> object:
+    def _tree(self, node: object, keep: Callable[[str], bool] | None) -> object:
         match node:
             case str():
                 return self.by_value(node)
             case dict():
-                return {key: value if isinstance(key, str) and keep(key) else self._tree(value, keep)
-                        for key, value in node.items()}  # fmt: skip
+                return {
+                    self._key(key, keep): value if keep is not None and keep(key) else self._tree(value, keep)
+                    for key, value in node.items()
+                }
             case list() | tuple():
                 return [self._tree(item, keep) for item in node]
             case _:
                 return node
+
+    def _key(self, key: str, keep: Callable[[str], bool] | None) -> str:
+        return key if keep is not None and (keep(key) or key in self._values) else self.by_value(key)
 
     def _pair(self, found: re.Match[str]) -> str:
         if not self._redactor.is_secret(found[1]):
