@@ -101,6 +101,7 @@ def mcp(
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
+            public = f"{options.public_url}/mcp" if options.public_url else None
             bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
             if http is None:
                 await serve_stdio(bridge)
@@ -110,7 +111,7 @@ def mcp(
                     host,
                     port,
                     users,
-                    lambda url: print_note(f"serving at {options.public_url or url}", always=True),
+                    lambda url: print_note(f"serving at {public or url}", always=True),
                     connections=connections,
                 )
         return 0
