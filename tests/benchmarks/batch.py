@@ -16,7 +16,7 @@ from tests.benchmarks.report import Row, Table
 from transports import Browser, Session, connect
 from transports.batch import Job, Pool, State
 
-__all__ = ["pooled_calls", "session_memory"]
+__all__ = ["beside_others", "pooled_calls", "session_memory"]
 
 #: Sessions in one browser, on both sides.
 _SESSIONS = 4
@@ -63,20 +63,33 @@ async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
     each = (time.perf_counter() - started) / alone
 
     ours, theirs = min(times["pool"]), min(times["by hand"])
-    measured = f"{1 / ours:,.0f} calls a second in one browser, {_SESSIONS} sessions"
+    return beside_others(
+        "small calls over a pool (`pool.map`)",
+        (ours, theirs, each),
+        baseline="asyncio workers written by hand over one Browser, the same jobs and sessions",
+        measured=f"{1 / ours:,.0f} calls a second in one browser, {_SESSIONS} sessions",
+        reason="each job is leased a session, watched and given an outcome",
+    ), []
+
+
+def beside_others(
+    work: str, times: tuple[float, float, float], *, baseline: str, measured: str, reason: str
+) -> list[Row]:
+    """The rows of one work: ``times`` are the seconds of a job by us, by hand, and with a browser of its own."""
+    ours, theirs, each = times
     return [
         Row(
-            work="small calls over a pool (`pool.map`)",
-            baseline="asyncio workers written by hand over one Browser, the same jobs and sessions",
+            work=work,
+            baseline=baseline,
             figure=theirs / ours,
             unit="×",
             at_least=0.8,
             want=0.9,
             measured=f"{measured}, against {1 / theirs:,.0f}",
-            reason="each job is leased a session, watched and given an outcome",
+            reason=reason,
         ),
         Row(
-            work="small calls over a pool (`pool.map`), beside a browser for each job",
+            work=f"{work}, beside a browser for each job",
             baseline="a script that connects anew for each job",
             figure=each / ours,
             unit="×",
@@ -84,7 +97,7 @@ async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
             want=3,
             measured=f"{measured}, against {1 / each:.1f}",
         ),
-    ], []
+    ]
 
 
 async def session_memory(bench: Bench) -> tuple[list[Row], list[Table]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
+from tests.benchmarks.batch import beside_others
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
@@ -46,28 +47,13 @@ async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
     times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 5, warm=False)
     (each,) = await loop(few, 0)
     ours, theirs, each = min(times["batch"]) / many, min(times["loop"]) / many, each / alone
-    measured = f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser"
-    return [
-        Row(
-            work="`abp batch run`, the whole process",
-            baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
-            figure=theirs / ours,
-            unit="×",
-            at_least=0.8,
-            want=0.9,
-            measured=f"{measured}, against {1 / theirs:,.0f}",
-            reason="each job is written to the ledger three times, and to the manifest",
-        ),
-        Row(
-            work="`abp batch run`, the whole process, beside a browser for each job",
-            baseline="a script that connects anew for each job",
-            figure=each / ours,
-            unit="×",
-            at_least=3,
-            want=3,
-            measured=f"{measured}, against {1 / each:.1f}",
-        ),
-    ], []
+    return beside_others(
+        "`abp batch run`, the whole process",
+        (ours, theirs, each),
+        baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
+        measured=f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser",
+        reason="each job is written to the ledger three times, and to the manifest",
+    ), []
 
 
 async def long_input(bench: Bench) -> tuple[list[Row], list[Table]]:

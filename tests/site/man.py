@@ -9,7 +9,7 @@ from tests.site.commands import Command, commands
 __all__ = ["PAGE", "manual"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "abp.1"
-_SEE = "The documentation, with a tutorial: https://pypi.org/project/abp-transports/"
+_SEE = "The folder docs/ of the source distribution, with a tutorial; `make docs` makes a site of it."
 
 
 def manual() -> str:

@@ -12,14 +12,16 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from transports.surfaces.cli import main
 from webapp_fixture import Fixture, serve
+
+T = TypeVar("T")
 
 #: Seconds that a test waits for what a program prints.
 PATIENCE = 60.0
@@ -54,14 +56,14 @@ def default_signals() -> Iterator[None]:
 
 
 @contextmanager
-def serving() -> Iterator[Fixture]:
-    """Serve the reference app in a thread: the command has the event loop of this one."""
+def in_thread(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Hold ``server`` open in a thread: the command has the event loop of this one."""
     ready, stop = threading.Event(), threading.Event()
-    served: list[Fixture] = []
+    served: list[T] = []
 
     async def work() -> None:
-        async with serve() as fixture:
-            served.append(fixture)
+        async with server as opened:
+            served.append(opened)
             ready.set()
             await asyncio.to_thread(stop.wait)
 
@@ -73,6 +75,11 @@ def serving() -> Iterator[Fixture]:
     finally:
         stop.set()
         thread.join()
+
+
+def serving() -> AbstractContextManager[Fixture]:
+    """Serve the reference app in a thread."""
+    return in_thread(serve())
 
 
 class CommandLine:

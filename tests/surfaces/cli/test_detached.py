@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import PATIENCE, CommandLine
+from tests.support.command_line import CommandLine, in_thread
 from tests.support.web_client import TOKEN, running
 from transports import BinaryData, CapabilityError
 from transports.adapters.memory import Call
@@ -43,24 +43,10 @@ async def ask(params: Mapping[str, object], call: Call) -> object:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     app = {"text.shout": shout, "job.hold": hold, "job.refuse": refuse, "job.ask": ask}
-    ready, stop = threading.Event(), threading.Event()
-    urls: list[str] = []
-
-    async def work() -> None:
-        ledger = CallLedger(tmp_path / "kept")
-        async with running(LocalStore(tmp_path / "served"), app, question_timeout=0.3, ledger=ledger) as web:
-            urls.append(web.served.url)
-            ready.set()
-            await asyncio.to_thread(stop.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(work(),))
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE)
-        yield urls[0]
-    finally:
-        stop.set()
-        thread.join()
+    ledger = CallLedger(tmp_path / "kept")
+    serving = running(LocalStore(tmp_path / "served"), app, question_timeout=0.3, ledger=ledger)
+    with in_thread(serving) as web:
+        yield web.served.url
 
 
 def test_a_call_is_started_listed_waited_for_and_cancelled(
