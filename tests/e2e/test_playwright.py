@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -368,7 +369,8 @@ async def test_a_page_without_abp_says_which_script_failed(
     context = await browser.playwright.new_context()
     files = {
         "": "<script src='app.js?token=s3cret'></script><script src='lib.js'></script>"
-        "<script>console.log('ready at https://me:s3cret@app.test'); Promise.reject(new Error('no data'))</script>",
+        "<script>console.log('ready at https://me:s3cret@app.test'); Promise.reject(new Error('no data'));"
+        "try { null.foo } catch (error) { console.error('a handler failed:', error) }</script>",
         "app.js": "window.abp = {\n  call: (;\n};",
     }
 
@@ -393,7 +395,9 @@ async def test_a_page_without_abp_says_which_script_failed(
     assert "SyntaxError" in message and "no data" in message and "lib.js: " in message
     assert channel == "playwright" or "app.js?…:2:" in message
     assert "404" in value(details, "failed_requests", 0)
-    assert value(details, "console", -1).startswith("console.log: ready at ")
+    logged = "\n".join(cast("list[str]", details["console"]))
+    assert "console.log: ready at " in logged
+    assert re.search(r"console\.error: a handler failed:.* \(http://app\.test/:1:\d+\)$", logged, re.MULTILINE), logged
     assert "s3cret" not in str(caught.value.as_dict())
 
 

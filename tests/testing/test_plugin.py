@@ -178,7 +178,9 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     result.stdout.fnmatch_lines_random(
         [
             f"*there is no golden file */new.txt; look at the result, {new}, then --abp-update-golden",
-            f"*of */different.txt; the result is {different}; --abp-update-golden accepts it",
+            "*the result differs from */different.txt:",
+            "*+result",
+            f"*The result is {different}; --abp-update-golden accepts it",
             "*notes.txt (artifact://*) has no file here; use a store in a folder, as abp_artifacts is*",
             "*gone.txt cannot be compared: No such file or directory*",
         ]

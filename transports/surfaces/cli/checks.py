@@ -37,6 +37,7 @@ _EXTRAS = {
     "cloud": "obstore",
     "images": "pillow",
     "mcp": "mcp",
+    "otel": "opentelemetry-sdk",
     "parquet": "pyarrow",
     "pdf": "pypdfium2",
     "postgres": "psycopg",

@@ -59,7 +59,7 @@ function plot({ began, step_seconds: step, succeeded, others }) {
   return h('figure', { class: 'plot' },
     h('span', { class: 'muted' }, rate),
     svg('svg', { viewBox: '0 0 100 100', preserveAspectRatio: 'none', role: 'img', 'aria-label': label }, ...bars),
-    h('figcaption', { class: 'muted' }, h('span', {}, moment(began)), h('span', {}, `${duration(step * 1000)} a bar`), h('span', {}, `+ ${spent}`)));
+    h('figcaption', { class: 'muted' }, h('span', {}, moment(began)), h('span', {}, `each bar: ${duration(step * 1000)}`), h('span', {}, `+ ${spent}`)));
 }
 
 /** A bar of all states, and their counts as buttons that filter the jobs. */
@@ -107,8 +107,8 @@ function report({ recycled, milliseconds, written }) {
   const replaced = why.length ? `${plural(why.reduce((sum, [, count]) => sum + count, 0), 'browser')}: ${why.map(([name, count]) => `${name} ${number(count)}`).join(', ')}` : 'none';
   return h('section', { class: 'card-like stack tight', 'aria-labelledby': 'report' }, h('h2', { id: 'report' }, 'Browsers and times'),
     h('dl', { class: 'facts-list' },
-      recycled && [h('dt', {}, 'Replaced'), h('dd', {}, replaced)],
-      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, name), h('dd', {}, duration(ms))])),
+      recycled && [h('dt', {}, 'Browsers replaced'), h('dd', {}, replaced)],
+      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, `${name.replace('p', '')} % of the calls within`), h('dd', {}, duration(ms))])),
     h('p', { class: 'hint' }, `As of the report of ${moment(written)}`));
 }
 
