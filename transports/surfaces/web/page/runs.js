@@ -108,7 +108,7 @@ function report({ recycled, milliseconds, written }) {
   return h('section', { class: 'card-like stack tight', 'aria-labelledby': 'report' }, h('h2', { id: 'report' }, 'Browsers and times'),
     h('dl', { class: 'facts-list' },
       recycled && [h('dt', {}, 'Browsers replaced'), h('dd', {}, replaced)],
-      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, `${name.replace('p', '')} % of the calls within`), h('dd', {}, duration(ms))])),
+      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, `${name.replace('p', '')} % of the jobs within`), h('dd', {}, duration(ms))])),
     h('p', { class: 'hint' }, `As of the report of ${moment(written)}`));
 }
 
@@ -168,8 +168,8 @@ function row(job) {
   const node = h('details', { class: 'job', 'data-status': MARKS[job.state] ?? job.state },
     h('summary', {},
       h('span', { class: 'what' }, h('span', { class: 'mark', role: 'img', 'aria-label': word }, sign), h('span', {}, h('strong', {}, job.id ?? job.key.slice(0, 12)), h('span', { class: 'muted' }, job.capability))),
-      h('span', { class: 'told' }, job.error ?? job.target),
-      h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : ''), h('span', { class: 'told' }, outcome)));
+      h('span', { class: 'told' }, `${outcome} · ${job.error ?? job.target}`),
+      h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : '')));
   node.addEventListener('toggle', () => node.append(panel(job)), { once: true });
   return h('div', { role: 'listitem' }, node);
 }
