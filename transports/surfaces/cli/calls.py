@@ -51,7 +51,11 @@ def call(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
+        typer.Option(
+            "-p",
+            metavar="KEY=VALUE",
+            help="One parameter; JSON if it is valid JSON, else text; @FILE reads it from a file.",
+        ),
     ] = None,
     file: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None,
     each: Annotated[
