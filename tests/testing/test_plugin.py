@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from transports.testing.failure_report import FailureReport
 from transports.testing.run_folder import new_run_name, remove_older_runs
 
 pytest_plugins = ("pytester",)
@@ -185,3 +186,11 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
             "*gone.txt cannot be compared: No such file or directory*",
         ]
     )
+
+
+def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a test"
+    folder.mkdir()
+    (folder / "trace.zip").write_bytes(b"PK")
+    said = FailureReport(folder, artifacts=tmp_path / "none", recordings=tmp_path / "none").write()
+    assert said.endswith(f": trace.zip (see it with: playwright show-trace '{folder}/trace.zip')")
