@@ -347,7 +347,9 @@ async def test_a_path_is_only_read_below_a_root(serve: Serve, tmp_path: Path) ->
             answer = await client.call_tool("abp_file_digest", {"files": [{"param": "file", "path": str(path)}]})
             assert answer.is_error
             said.add(words(answer))
-        assert len(said) == 1  # nobody learns from it what there is
+        assert len(said) == 1 and "Next: correct the argument files and call again" in words(
+            answer
+        )  # nobody learns from it what there is
 
 
 async def test_no_path_is_read_unless_the_operator_allows_it(serve: Serve, tmp_path: Path) -> None:

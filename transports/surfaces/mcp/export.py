@@ -19,6 +19,8 @@ from .beneath import folder_beneath
 __all__ = ["export_artifact"]
 
 _PIECE = 1 << 20
+#: The details of every refusal: which argument to correct.
+_ARGUMENT = {"argument": "path"}
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
@@ -28,7 +30,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     is left as it is. No symlink leads out of ``roots``, also not one that is made meanwhile. Raises
     :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
     refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
-                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead")  # fmt: skip
+                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=dict(_ARGUMENT))  # fmt: skip
     target = Path(path)
     if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
         raise refused
@@ -37,10 +39,11 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
             await _write(store, ref, fd, target.name)
             return folder / target.name
     except FileExistsError:
-        raise UsageError(f"path: {target.name} is there already with other content; choose another name") from None
+        message = f"path: {target.name} is there already with other content; choose another name"
+        raise UsageError(message, details=dict(_ARGUMENT)) from None
     except (OSError, StoreError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
-        raise UsageError(f"path: cannot write there: {reason}") from error
+        raise UsageError(f"path: cannot write there: {reason}", details=dict(_ARGUMENT)) from error
 
 
 async def _write(store: ArtifactStore, ref: ArtifactRef, folder: int, name: str) -> None:
