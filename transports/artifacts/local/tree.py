@@ -126,7 +126,7 @@ class OpenFolders:
         if root is None:
             return None
         try:
-            top = os.stat(self._tree.root, follow_symlinks=False)
+            top = os.lstat(self._tree.root)
             inner = os.stat(".abp", dir_fd=root, follow_symlinks=False)  # with the time of the last change of its names
         except OSError:
             return None
