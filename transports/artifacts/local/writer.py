@@ -47,7 +47,14 @@ class Writer:
             lane = self._lanes[loop] = _Lane(self._tree)
         done: asyncio.Future[T] = loop.create_future()
         lane.add(loop, (work, done))
-        return await finished(done)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            after: asyncio.Future[None] = loop.create_future()
+            lane.add(loop, (lambda folders: None, after))  # the thread takes it when ``work`` has ended
+            with suppress(StoreUnavailable):
+                await finished(after)
+            raise
 
     def close(self) -> None:
         """Let the threads end when their work is done. The next :meth:`run` starts another one."""
@@ -77,8 +84,9 @@ class _Lane:
             self._executor.submit(self._visit, loop)
             self._visited = True
         except RuntimeError as error:  # no thread can be started: too many, or the interpreter ends
+            refused = StoreUnavailable(f"nothing can be stored now: {error}")
             while job := _next(self._waiting):
-                job[1].set_exception(StoreUnavailable(f"nothing can be stored now: {error}"))
+                _deliver([(job[1], None, refused)])
 
     def end(self) -> None:
         """End the visit that is under way when its work is done."""
@@ -121,6 +129,8 @@ def _outcome(job: _Job, folders: OpenFolders) -> _Outcome:
 
 def _deliver(outcomes: list[_Outcome]) -> None:
     for done, result, error in outcomes:
+        if done.done():  # cancelled
+            continue
         if error is None:
             done.set_result(result)
         else:
