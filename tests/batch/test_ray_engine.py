@@ -209,7 +209,7 @@ async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
     monkeypatch.setattr(Cluster, "fates", ["no room"])
     async with open_ledger(bench.folder) as ledger:
         await ledger.add(lambda: [jobs(2)], "one")
-        with pytest.raises(ConnectFailed, match="no actor found a free CPU on Ray within .* add machines"):
+        with pytest.raises(ConnectFailed, match=r"no actor found a free CPU on Ray within .* add machines"):
             await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
         monkeypatch.setattr(Cluster, "fates", ["starts", "no room"])
         work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=2).run())

@@ -15,6 +15,8 @@ import psutil
 
 from tests.support.processes import processes
 
+from .machines import Machines
+
 __all__ = ["Crew", "left_behind"]
 
 #: Seconds for one start of a command, at most.
@@ -28,7 +30,14 @@ _ENDED = (0, 3)
 class Crew:
     """Commands that are started again as often as they are killed, until each has ended by itself."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], env: Mapping[str, str], log: Path, seed: int) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        env: Mapping[str, str],
+        log: Path,
+        seed: int,
+        machines: Machines | None = None,
+    ) -> None:
         self.starts = 0
         self.killed: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -39,6 +48,7 @@ class Crew:
         self.has_jobs = asyncio.Event()
         self._commands, self._env, self._log = commands, env, log
         self._chance = random.Random(seed)
+        self._machines = machines
         self._running: dict[int, asyncio.subprocess.Process] = {}
 
     async def work(self) -> None:
@@ -73,13 +83,21 @@ class Crew:
             self.problems.append(f"{' '.join(self._commands[number])} ended with {status}: {said}")
 
     def kill(self, kind: str) -> bool:
-        """Kill a ``worker`` by chance, or a ``browser``, ``driver`` or ``actor`` below one; whether there was any."""
+        """Kill a ``worker`` by chance, or a ``browser``, ``driver`` or ``actor`` below one, or lose a ``machine`` of
+        the cluster; whether there was any."""
         mains = [psutil.Process(process.pid) for process in self._running.values() if process.returncode is None]
-        found = mains if kind == "worker" else [one for main in mains for one in _below(main, kind)]
+        starts = self._machines.starts() if self._machines else mains
+        found = {"worker": mains, "machine": starts}.get(kind)
+        if found is None:
+            found = [one for start in starts for one in _below(start, kind)]
         if not found:
             return False
         with suppress(psutil.Error):
-            self._chance.choice(found).kill()
+            chosen = self._chance.choice(found)
+            if kind == "machine" and self._machines:
+                self._machines.lose(chosen)
+            else:
+                chosen.kill()
             self.killed[kind] += 1
             return True
         return False
@@ -88,7 +106,7 @@ class Crew:
 def _below(main: psutil.Process, kind: str) -> list[psutil.Process]:
     with suppress(psutil.Error):
         found = processes("" if kind == "actor" else kind, main)
-        return [one for one in found if kind != "actor" or "ray::" in "".join(one.cmdline()[:1])]
+        return [one for one in found if kind != "actor" or "ray::RayWorker" in "".join(one.cmdline()[:1])]
     return []
 
 
