@@ -25,6 +25,8 @@ _PATIENCE = 3600.0
 _EARLY = 15.0
 #: Exit statuses of a worker whose run has ended.
 _ENDED = (0, 3)
+#: How the commands of Ray's processes begin: of an actor, and of what makes a machine a part of the cluster.
+_OF_RAY = {"actor": "ray::RayWorker", "machine": "raylet/raylet"}
 
 
 class Crew:
@@ -83,21 +85,15 @@ class Crew:
             self.problems.append(f"{' '.join(self._commands[number])} ended with {status}: {said}")
 
     def kill(self, kind: str) -> bool:
-        """Kill a ``worker`` by chance, or a ``browser``, ``driver`` or ``actor`` below one, or lose a ``machine`` of
-        the cluster; whether there was any."""
+        """Kill a ``worker`` by chance, or a ``browser``, ``driver`` or ``actor`` below one, or what
+        makes a ``machine`` a part of the cluster; whether there was any."""
         mains = [psutil.Process(process.pid) for process in self._running.values() if process.returncode is None]
         starts = self._machines.starts() if self._machines else mains
-        found = {"worker": mains, "machine": starts}.get(kind)
-        if found is None:
-            found = [one for start in starts for one in _below(start, kind)]
+        found = mains if kind == "worker" else [one for start in starts for one in _below(start, kind)]
         if not found:
             return False
         with suppress(psutil.Error):
-            chosen = self._chance.choice(found)
-            if kind == "machine" and self._machines:
-                self._machines.lose(chosen)
-            else:
-                chosen.kill()
+            self._chance.choice(found).kill()
             self.killed[kind] += 1
             return True
         return False
@@ -105,8 +101,9 @@ class Crew:
 
 def _below(main: psutil.Process, kind: str) -> list[psutil.Process]:
     with suppress(psutil.Error):
-        found = processes("" if kind == "actor" else kind, main)
-        return [one for one in found if kind != "actor" or "ray::RayWorker" in "".join(one.cmdline()[:1])]
+        if kind not in _OF_RAY:
+            return processes(kind, main)
+        return [one for one in processes("", main) if _OF_RAY[kind] in "".join(one.cmdline()[:1])]
     return []
 
 

@@ -14,6 +14,8 @@ from typing import Self
 
 import psutil
 
+from transports.tasks import cancel_and_wait
+
 __all__ = ["MACHINES", "Machines", "ray_cluster"]
 
 #: Machines beside the head, each with one CPU.
@@ -35,20 +37,17 @@ class Machines:
         self._folder, self._temporary = folder, temporary
         self._head: asyncio.subprocess.Process | None = None
         self._machines: list[asyncio.subprocess.Process] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._up = asyncio.Semaphore(0)
 
     async def open(self) -> Self:
         """Start the head and the machines."""
         head = ("--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0", "--include-dashboard=false")
         self._head = await self._start(*head, "--disable-usage-stats", f"--temp-dir={self._folder}")
-        await asyncio.gather(*(self._add() for _ in range(MACHINES)))
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(MACHINES)]
+        for _ in range(MACHINES):
+            await self._up.acquire()
         return self
-
-    async def _add(self) -> None:
-        while True:
-            with suppress(EOFError):  # two that start at once may want the same port
-                self._machines.append(await self._start(f"--address={self.address}", "--num-cpus=1"))
-                return
 
     async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
         common = ("--node-ip-address=127.0.0.1", "--include-log-monitor=false", _STORE, "--block")
@@ -65,47 +64,46 @@ class Machines:
             start_new_session=True,
         )
         assert process.stdout is not None
-        while _STARTED not in (line := await process.stdout.readline()):
-            if not line:
-                await process.wait()
-                raise EOFError
+        try:
+            while _STARTED not in (line := await process.stdout.readline()):
+                if not line:
+                    await process.wait()
+                    raise EOFError
+        except asyncio.CancelledError:
+            _kill(process)
+            raise
         return process
 
     def starts(self) -> list[psutil.Process]:
         """The ``ray start`` of each machine."""
         return [psutil.Process(one.pid) for one in self._machines if one.returncode is None]
 
-    def lose(self, start: psutil.Process) -> None:
-        """Kill Ray on one of the machines, and add another one."""
-        (lost,) = [one for one in self._machines if one.pid == start.pid]
-        self._machines.remove(lost)
-        _kill(lost, "raylet")
-        task = asyncio.create_task(self._replace(lost))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _replace(self, lost: asyncio.subprocess.Process) -> None:
-        await lost.wait()
-        await self._add()
+    async def _keep(self) -> None:
+        """Have a machine, and another one whenever Ray has ended on it."""
+        while True:
+            with suppress(EOFError):  # two that start at once may want the same port
+                machine = await self._start(f"--address={self.address}", "--num-cpus=1")
+                self._machines.append(machine)
+                self._up.release()
+                await machine.wait()
+                self._machines.remove(machine)
 
     async def aclose(self) -> None:
         """End all of it."""
-        for task in self._tasks:
-            task.cancel()
+        await cancel_and_wait(self._tasks)
         for one in (*self._machines, self._head):
             if one is not None and one.returncode is None:
                 _kill(one)
                 await one.wait()
 
 
-def _kill(start: asyncio.subprocess.Process, name: str = "") -> None:
-    """Kill a ``ray start`` and what is below it, or what is called ``name`` there."""
+def _kill(start: asyncio.subprocess.Process) -> None:
+    """Kill a ``ray start`` and what is below it."""
     with suppress(psutil.Error):
         main = psutil.Process(start.pid)
         for one in (*main.children(recursive=True), main):
             with suppress(psutil.Error):
-                if name in one.name():
-                    one.kill()
+                one.kill()
 
 
 @asynccontextmanager

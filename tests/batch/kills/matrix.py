@@ -48,7 +48,7 @@ class Plan:
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is killed, in turn."""
-        engine = {"ray": ("actor",), "cluster": ("actor", "machine")}.get(self.engine, ())
+        engine = () if self.engine == "local" else ("actor", "machine")
         return ("worker", *engine, *(("browser", "driver") if self.app == "pages" else ()))
 
 

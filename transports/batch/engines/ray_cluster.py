@@ -30,6 +30,8 @@ _ANSWER, _START = 30.0, 90.0
 _OBJECT_STORE = 80 << 20
 #: Bytes of the path of a folder below which Ray puts its sockets.
 _LONGEST_FOLDER = 43
+#: What clusters of our own ask for. Ray keeps the first one that it finds, as long as the process lives.
+_TOKEN = secrets.token_hex(32)
 #: What a cluster of our own runs with. The first has the raylet end what an actor leaves behind when it is killed: a
 #: Chromium, which is in a process group of its own, and its driver. Nothing is sent to Ray's makers.
 _ENVIRONMENT = {
@@ -102,7 +104,7 @@ class RayCluster:
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
         # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead of
         # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
-        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
+        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
             self._start(folder, **common)
         except Exception:  # noqa: BLE001 - Ray waits 30 seconds for its own processes, which a busy machine may exceed
