@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from tests.batch.planted import until
 from transports.batch import Pool, RunOptions
 from transports.batch.engines import RayEngine
+from transports.batch.engines.ray_cluster import RayCluster
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, open_ledger
 from transports.batch.outcome import Outcome
@@ -260,6 +263,21 @@ async def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
     async with open_ledger(tmp_path) as ledger:
         with pytest.raises(UsageError, match=r"pip install 'abp-transports\[ray\]'"):
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
+
+
+async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    async with RayCluster(None, 1) as cluster:
+        await cluster.reopen()
+    async with RayCluster(None, 1):
+        pass
+    assert len(tokens) == 3 and len({*tokens}) == 1 and len(tokens[0]) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 @pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])
