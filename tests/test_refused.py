@@ -29,7 +29,7 @@ REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
 )
 def test_a_refusal_is_told_from_other_failures(error: OSError, expected: bool) -> None:
     assert is_refused(error) is expected
-    key = aiohttp.client_reqrep.ConnectionKey("app", 1, False, None, None, None, None)
+    key = aiohttp.client_reqrep.ConnectionKey("app", 1, False, True, None, None, None)
     said = [connection_failure(error), failure_reason(aiohttp.ClientConnectorError(key, error))]
     if not isinstance(error, TimeoutError):
         said.append(open_error("ws://app/", error, timeout=1).message)

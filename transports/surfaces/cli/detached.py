@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
 from ...protocol.plain_text import plain_line
 from .options import Json
 from .output import print_json, print_note, print_text, run_async
-from .params import read_params
+from .params import ParamOptions
 
 __all__ = ["Detach", "ServerUrl", "app", "start_detached"]
 
@@ -47,9 +48,7 @@ def start_detached(
     target: str,
     capability: str,
     *,
-    params: str | None,
-    pairs: Sequence[str],
-    files: Sequence[str],
+    params: ParamOptions,
     transport: str,
     timeout: float | None,
     server: str | None,
@@ -62,7 +61,7 @@ def start_detached(
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
-    values, given = read_params(params, pairs, ()), _flat(read_params(None, (), files))
+    values, given = replace(params, files=None).read(), _flat(ParamOptions(files=params.files).read())
 
     async def work() -> int:
         from .server import open_server

@@ -213,7 +213,7 @@ def _usage(error: Exception) -> str:
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         return f"{text}; the form is `{form}`, {hint}"
     extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
-    if extra and any(param.name == "param" for param in context.command.params):
+    if extra and any("-p" in param.opts for param in context.command.params):
         # the words are joined by spaces: where one ends that has spaces itself, nobody knows
         pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
         return f"{text}; write -p {pair}, {hint}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol.plain_text import plain_line
-from .options import Headers, Json, Output, Timeout, Token, connection
-from .output import print_json, print_text, run_async
+from .options import Connection, Headers, Json, Output, Timeout, Token, headers_of
+from .output import print_event, print_json, print_text, run_async
 
 if TYPE_CHECKING:
     from ...session.session import Session
@@ -39,7 +39,7 @@ def resources(
     With --watch and --json, each reading is a line of JSON."""
 
     async def work() -> int:
-        reach = connection(token=token, headers=header)
+        reach = Connection(headers=headers_of(token, header or ()))
         async with reach.open(target, store=output if read or watch else "none:") as app:
             if read:
                 results = [await app.resources.read(uri, timeout=timeout) for uri in read]
@@ -64,7 +64,7 @@ async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_js
     async def show(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
         if as_json:
-            print_json({"success": True, "uri": uri, "result": result.as_dict()})
+            print_event({"success": True, "uri": uri, "result": result.as_dict()})
         else:
             print_text(f"{uri}\n{result.summary(max_chars=100_000)}")
 
