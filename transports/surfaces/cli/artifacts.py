@@ -11,9 +11,10 @@ import typer
 
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
-from .artifact_query import App, Capability, Larger, Since, Smaller, Type, Until, query_of
+from .artifact_query import QueryOptions
 from .artifact_store import Folder, Json, store_at
 from .artifact_upkeep import fsck, gc, reindex
+from .option_groups import spread_groups
 from .output import print_error, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
@@ -23,17 +24,13 @@ app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_marku
 
 
 @app.command("list")
+@spread_groups
 def list_(
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
     ] = None,
-    capability: Capability = None,
-    from_app: App = None,
-    mime_type: Type = None,
-    since: Since = None,
-    until: Until = None,
-    min_bytes: Larger = None,
-    max_bytes: Smaller = None,
+    *,
+    wanted: QueryOptions,
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
@@ -41,14 +38,14 @@ def list_(
 
     Each with its id, bytes, type, the time when it was stored first, and its name. An object store with an index looks
     there."""
-    query = query_of(capability, from_app, mime_type, since, until, min_bytes, max_bytes, limit=limit)
+    query = wanted.query(limit)
 
     async def work() -> int:
         from ...artifacts import find as find_page
 
         async with store_at(folder) as store:
             page = await find_page(store, query)
-            such = "" if query == query_of(limit=limit) else "such "
+            such = "" if wanted == QueryOptions() else "such "
             print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
             if page.next:
                 print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
