@@ -1,4 +1,4 @@
-"""A look whether anything listens at an app's address, before a browser is started for it."""
+"""A check whether anything listens at an app's address, before a browser is started for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..protocol.urls import is_loopback, redact_url
 
 __all__ = ["require_listener"]
 
-#: Seconds that the look may take; then the browser finds out.
+#: Seconds that the check may take; then the browser finds out.
 _PATIENCE = 2.0
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sign_in"]
 
-#: Seconds between two looks at what the browser holds: a window that is closed takes its state along.
+#: Seconds between two reads of what the browser holds: a window that is closed takes its state along.
 _LOOK_EVERY = 1.0
 _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 

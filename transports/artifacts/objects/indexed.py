@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("transports.artifacts")
 
-#: Seconds between two looks at what the index lacks, and after which a change that was announced is looked at.
+#: Seconds between two checks of what the index lacks, and after which a change that was announced is looked at.
 _INTERVAL = 60.0
 #: Seconds after which the writer of a change that was announced is certain to have ended.
 _GIVEN_UP = 900.0

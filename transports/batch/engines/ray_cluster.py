@@ -100,8 +100,8 @@ class RayCluster:
             self._ray.init(address=self._address, **common)
             return
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
-        # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead of
-        # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
+        # Anyone who reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead
+        # of one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
         try:
             self._start(folder, **common)

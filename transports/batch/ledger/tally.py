@@ -1,4 +1,4 @@
-"""How a run stands, added up from what is new since the last look: a refresh does not read all jobs again."""
+"""How a run stands, added up from what is new since the last read: a refresh does not read all jobs again."""
 
 from __future__ import annotations
 

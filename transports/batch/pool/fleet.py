@@ -21,7 +21,7 @@ __all__ = ["PATIENCE", "Fleet", "Limits"]
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two looks at the memory, and at each browser.
+#: Seconds between two checks of the memory, and of each browser.
 _TICK, _LOOK_EVERY = 0.5, 5.0
 #: Seconds after which a browser that answers nothing is taken for dead: that ends all its sessions.
 PATIENCE = 15.0
@@ -114,7 +114,7 @@ class Fleet:
                 source = min(filter(self._room, self._sources), key=self._order)
                 if (pause := self._order(source)[0]) > 0:
                     if self.slots.members:
-                        return  # they serve; the next look tries again
+                        return  # they serve; the next check tries again
                     await asyncio.sleep(pause)
                 async with self._launching:
                     try:

@@ -89,8 +89,8 @@ def run_(
                 print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
             if retry_failed:
                 print_note(f"{await opened.retry_failed()} jobs are run again")
-            status, told = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
-            print_report(await export_run(opened, out, told), out, as_json=as_json)
+            status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+            print_report(await export_run(opened, out, browsers), out, as_json=as_json)
         return status
 
     return run_async(work)

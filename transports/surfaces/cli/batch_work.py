@@ -58,7 +58,7 @@ async def work_off(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
     """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and what the engine tells of its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
+    and the report of the engine on its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -73,8 +73,8 @@ async def work_off(
         async with _metrics_at(metrics):
             report = await engine.run()
         stopped = signalled()
-    told: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
-    return (stopped.status if stopped else exit_status(await ledger.counts())), told
+    browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
+    return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
 
 
 @asynccontextmanager

@@ -120,7 +120,7 @@ def _heading(measured: Measurement) -> str:
 
 
 def _figures(measured: Measurement) -> dict[str, str]:
-    """What is told beside the latencies."""
+    """The figures beside the latencies."""
     from ...routing.fields import human_size
 
     rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())

@@ -39,7 +39,7 @@ logger = logging.getLogger("transports.cli")
 _MAX_NOTE = 2000
 #: Exit status that a shell shows for a program that SIGPIPE ended.
 _READER_GONE = 141
-#: Codes of apps for parameters that they do not take: bad usage, whoever finds it.
+#: Codes of apps for parameters that they do not take: bad usage, whether the app finds it or the kit.
 _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 _printed = False
