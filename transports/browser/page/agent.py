@@ -203,16 +203,14 @@ class PageAgent:
             if not self._lost.done():
                 self._lost.set_result(reason)
 
-    async def send(
-        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
-    ) -> dict[str, Any]:
-        """Send one CDP command and return its result. ``timeout`` in seconds; ``action`` names it in error messages.
+    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
+        """Send one CDP command and return its result. ``timeout`` in seconds.
 
         Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
         :class:`~transports.errors.ContextLost`.
         """
         reply: dict[str, Any] = await self.with_deadline(
-            self.cdp.send(method, dict(params or {})), action or method, timeout=timeout
+            self.cdp.send(method, dict(params or {})), method, timeout=timeout
         )
         return reply
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .artifact_store import Folder, Json, store_at
+from .artifact_store import Folder, store_at
+from .options import Json
 from .output import print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:

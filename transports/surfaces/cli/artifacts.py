@@ -12,9 +12,10 @@ import typer
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
 from .artifact_query import QueryOptions
-from .artifact_store import Folder, Json, store_at
+from .artifact_store import Folder, store_at
 from .artifact_upkeep import fsck, gc, reindex
 from .option_groups import spread_groups
+from .options import Json
 from .output import print_error, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:

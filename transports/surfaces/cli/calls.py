@@ -121,14 +121,12 @@ def capabilities(
     connection = options.connection()
 
     async def work() -> int:
-        from ...protocol.capabilities import unknown_capability
+        from ...protocol.capabilities import find_capability
         from ...protocol.urls import redact_url
 
         async with connection.open(target, store="none:") as app:
             known = app.capabilities
-            if name is not None and name not in known:
-                raise unknown_capability(app.info.name, name, known)
-            chosen = known.values() if name is None else [known[name]]
+            chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
             if as_json:
                 listed = [capability.model_dump(by_alias=True) for capability in chosen]
                 print_json(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .calls import print_capabilities
+from .options import Json
 from .output import print_json, print_note, print_text, run_async
 
 _PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
@@ -16,7 +17,7 @@ def discover(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="Address of the app's page, such as http://127.0.0.1:8000/")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Read an app's manifest: what it says it can do, without a browser."""
 

@@ -13,12 +13,13 @@ from typing import Annotated
 import typer
 
 from .checks import CHECKS, Facts
+from .options import Json
 from .output import print_json, print_note, print_text, run_async
 
 
 def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Say what is here and whether it works: versions, plug-ins, store, ports, browser, and a self-test.
 

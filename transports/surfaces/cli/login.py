@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from .options import Json
 from .output import print_json, print_note, print_text, run_async
 
 
@@ -19,7 +20,7 @@ def login(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here).")
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Open an app in a visible browser, and keep what you sign in to for later calls."""
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from .artifact_lookup import Id, find
-from .artifact_store import Folder, Json, store_at
-from .options import AdapterFile, SharedBrowsers
+from .artifact_store import Folder, store_at
+from .options import AdapterFile, Json, SharedBrowsers
 from .output import print_json, print_text, run_async
 from .retention import Limits, State, Ttl, open_limited_store
 

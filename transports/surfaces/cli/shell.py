@@ -122,17 +122,15 @@ class _Shell:
             await self._run_call(name, params)
 
     def _help(self, name: str) -> None:
-        from ...protocol.capabilities import unknown_capability
+        from ...protocol.capabilities import find_capability
         from .calls import print_capabilities
         from .describe import print_capability
 
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
             print_text(_HELP)
-        elif name in self._app.capabilities:
-            print_capability(self._app.capabilities[name])
         else:
-            raise unknown_capability(self._app.info.name, name, self._app.capabilities)
+            print_capability(find_capability(self._app.info.name, name, self._app.capabilities))
 
     async def _run_call(self, name: str, params: Mapping[str, object]) -> None:
         self._bar.set_label(name)
