@@ -14,7 +14,7 @@ from .batch_options import WorkerOptions
 from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
 from .option_groups import spread_groups
 from .options import Json
-from .output import print_json, print_note, print_text, run_async
+from .output import asynchronous, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -108,7 +108,8 @@ def _read_stdin(path: Path) -> None:
 
 @app.command()
 @spread_groups
-def worker(
+@asynchronous
+async def worker(
     run: Annotated[
         str, typer.Argument(metavar="URL", help="The run's ledger: postgresql://HOST/DATABASE?run=NAME, or its folder.")
     ],
@@ -117,60 +118,49 @@ def worker(
     as_json: Events = False,
 ) -> int:
     """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        ledger = open_run(run)
-        if working.store is None and "://" in run:
-            raise UsageError("name the run's store with --store URL, the same for all workers")
-        make_engine = in_this_process(working.for_any_process(Path(run) / "files"))
-        async with ledger as opened:
-            status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
-        return status
-
-    return run_async(work)
+    ledger = open_run(run)
+    if working.store is None and "://" in run:
+        raise UsageError("name the run's store with --store URL, the same for all workers")
+    make_engine = in_this_process(working.for_any_process(Path(run) / "files"))
+    async with ledger as opened:
+        status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+    return status
 
 
 @app.command()
-def status(run: RunPlace, as_json: Json = False) -> int:
+@asynchronous
+async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show how many jobs of a run are in which state."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        async with open_run(run) as ledger:
-            counts = await ledger.counts()
-        if as_json:
-            print_json({"success": True, **counts.as_dict()})
-        else:
-            for name, count in counts.as_dict().items():
-                print_text(f"{name:<9}  {count}")
-        return 0
-
-    return run_async(work)
+    async with open_run(run) as ledger:
+        counts = await ledger.counts()
+    if as_json:
+        print_json({"success": True, **counts.as_dict()})
+    else:
+        for name, count in counts.as_dict().items():
+            print_text(f"{name:<9}  {count}")
 
 
 @app.command()
-def cancel(run: RunPlace, as_json: Json = False) -> int:
+@asynchronous
+async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        async with open_run(run) as ledger:
-            count = await ledger.cancel()
-        if as_json:
-            print_json({"success": True, "cancelled": count})
-        else:
-            print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
-        return 0
-
-    return run_async(work)
+    async with open_run(run) as ledger:
+        count = await ledger.cancel()
+    if as_json:
+        print_json({"success": True, "cancelled": count})
+    else:
+        print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
 
 
 @app.command()
-def export(
+@asynchronous
+async def export(
     run: RunPlace,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: the run's).")
@@ -180,15 +170,11 @@ def export(
     """Write the manifest, the failed jobs and the report of a run as it stands.
 
     Exit status: 0 if all succeeded, else 3."""
+    from ...batch.run import export_run, open_run
 
-    async def work() -> int:
-        from ...batch.run import export_run, open_run
-
-        if out is None and "://" in run:
-            raise UsageError("name a folder for the files with --out DIR")
-        folder = Path(run) if out is None else out
-        async with open_run(run) as ledger:
-            print_report(await export_run(ledger, folder), folder, as_json=as_json)
-            return exit_status(await ledger.counts())
-
-    return run_async(work)
+    if out is None and "://" in run:
+        raise UsageError("name a folder for the files with --out DIR")
+    folder = Path(run) if out is None else out
+    async with open_run(run) as ledger:
+        print_report(await export_run(ledger, folder), folder, as_json=as_json)
+        return exit_status(await ledger.counts())

@@ -10,7 +10,8 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import IO
+from functools import partial, wraps
+from typing import IO, ParamSpec, TypeVar
 
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol.plain_text import plain_line, plain_text
@@ -19,6 +20,7 @@ from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
 
 __all__ = [
+    "asynchronous",
     "evidence_lines",
     "is_dumb_terminal",
     "print_error",
@@ -32,6 +34,9 @@ __all__ = [
     "start_output",
     "version_of",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 logger = logging.getLogger("transports.cli")
 
@@ -127,8 +132,18 @@ def print_line(text: str) -> None:
             sys.stderr.flush()
 
 
-def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
-    """Run the body of a command in an event loop and return its exit status.
+def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
+    """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_async(partial(command, *args, **kwargs))
+
+    return run
+
+
+def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
 
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
@@ -148,7 +163,7 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
         finish()
 
 
-async def _until_stopped(work: Coroutine[object, object, int]) -> int:
+async def _until_stopped(work: Coroutine[object, object, T]) -> T:
     """Cancel the work for a signal, so that everything is closed on the way out."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
