@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..base import WebResource
 from ..errors import UsageError
 from .urls import BadUrl, display_unparsed_url, parse
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["fetch_public"]
 
