@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["sign_in"]
 
 #: Seconds between two reads of what the browser holds: a window that is closed takes its state along.
-_LOOK_EVERY = 1.0
+_POLL_INTERVAL = 1.0
 _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
@@ -72,7 +72,7 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
     try:
         over = False
         while not over:
-            finished, _ = await asyncio.wait(waiting, timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
+            finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
             over = bool(finished) or not context.pages
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):

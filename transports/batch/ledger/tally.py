@@ -129,7 +129,7 @@ class Tally:
         self._until = 0.0
         self._recount_at = 0.0
 
-    def look(self, database: Database, cursor: Cursor) -> Overview:
+    def overview(self, database: Database, cursor: Cursor) -> Overview:
         """Return how the run stands; call it in a transaction."""
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))

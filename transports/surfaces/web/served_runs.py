@@ -55,11 +55,11 @@ class ServedRun:
         self.seen: Overview | None = None
         self.used = time.monotonic()
         self._due = 0.0
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     async def overview(self) -> Overview:
         """Return how the run stands, as of a second ago. Raises :class:`~transports.errors.LedgerError`."""
-        async with self._looking:
+        async with self._reading:
             if self.seen is None or time.monotonic() >= self._due:
                 started = time.monotonic()
                 self.seen = await self.view.overview()
