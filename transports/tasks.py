@@ -19,7 +19,7 @@ T = TypeVar("T")
 MAX_DELAY = 30.0
 #: Time in seconds after the first failed attempt.
 _FIRST_DELAY = 0.1
-#: Seconds between two looks at all deadlines, at least: thousands of different ones must not cost a look each.
+#: Seconds between two checks of all deadlines, at least: thousands of different ones must not cost a check each.
 _TIMER_STEP = 0.005
 #: Time in seconds that a cancelled task gets to end.
 _GRACE = 1.0

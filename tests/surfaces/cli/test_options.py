@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.support.command_line import CommandLine
 from transports import UsageError
 from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import command_for
+from transports.surfaces.cli.options import ConnectionOptions
 from transports.surfaces.cli.signals import Stopped, handle_signals
 from webapp_fixture import Fixture
 
@@ -27,6 +29,18 @@ GATHER = import_module("transports.testing.conformance.gather")
 def test_the_short_form_of_help(abp: CommandLine, command: str) -> None:
     ran = abp(*command.split(), "-h")
     assert ran.status == 0 and ran.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in ran.out
+
+
+def _options_of(command: str) -> set[str]:
+    return {one for param in command_for([command]).commands[command].params for one in param.opts}
+
+
+def test_commands_that_reach_an_app_have_the_same_options() -> None:
+    ways = [f"--{field.name.replace('_', '-')}" for field in fields(ConnectionOptions)]
+    commands = ("call", "capabilities", "shell", "bench")
+    assert {name: [way for way in ways if way not in _options_of(name)] for name in commands} == {
+        name: [] for name in commands
+    }
 
 
 def test_a_command_that_is_named_is_made_alone() -> None:

@@ -58,7 +58,7 @@ _RESPONSE_TIMEOUT = 1.0
 _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
-_LOOK = "a look at the page"
+_LOOK = "inspecting the page"
 
 
 class PageAgent:
@@ -199,20 +199,18 @@ class PageAgent:
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            told = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
+            reason = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
             if not self._lost.done():
-                self._lost.set_result(told)
+                self._lost.set_result(reason)
 
-    async def send(
-        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
-    ) -> dict[str, Any]:
-        """Send one CDP command and return its result. ``timeout`` in seconds; ``action`` names it in error messages.
+    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
+        """Send one CDP command and return its result. ``timeout`` in seconds.
 
         Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
         :class:`~transports.errors.ContextLost`.
         """
         reply: dict[str, Any] = await self.with_deadline(
-            self.cdp.send(method, dict(params or {})), action or method, timeout=timeout
+            self.cdp.send(method, dict(params or {})), method, timeout=timeout
         )
         return reply
 
