@@ -153,7 +153,8 @@ class PageEffects:
 
     def end_call(self, call: CallEffects) -> None:
         """Track a call no longer, and close the windows that it opened."""
-        self._windows.close_windows_of(call)
+        if call.windows or self._tracker.unattributed.windows:
+            self._windows.close_windows_of(call)
         self._tracker.end_call(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
