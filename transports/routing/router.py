@@ -99,9 +99,13 @@ class Router:
             context = TransformContext(capability, call, self._store, self._on_event)
             recognised = await self._layers.recognise(data, context)
         if not (recognised.found or recognised.refs or outputs):
-            return await self._route_json(recognised, capability, origin, warnings, effects, transport, started, schema)
+            return await self._route_json(
+                recognised, capability, call, origin, warnings, effects, transport, started, schema
+            )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
-        captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
+        captured: list[Found] = []
+        if outputs:
+            captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         notes = list(warnings)
         summaries: list[str] = []
         stored = {field_of(place): ref for place, ref in recognised.refs.items()}
@@ -121,9 +125,11 @@ class Router:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
                     continue
-                stored[item.field] = ref
+                field = item.field
+                stored[field] = ref
                 references[item.path] = reference_for(ref, item)
-                notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
+                if warned := _strings(ref.source.get("warnings")):
+                    notes += [f"{field or 'answer'}: {warning}" for warning in warned]
                 if rule := recognised.configured.get(item.path):
                     summaries.append(rule.summary(ref))
                 elif template := self._policy.default_summary_template:
@@ -131,7 +137,7 @@ class Router:
                 if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
-                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
+                steps.append(Step(layer, field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
@@ -175,6 +181,7 @@ class Router:
         self,
         recognised: Recognised,
         capability: str,
+        call: str,
         origin: Mapping[str, object],
         warnings: Sequence[str],
         effects: Sequence[Effect],
@@ -203,16 +210,16 @@ class Router:
         return Result(
             capability,
             routed,
-            nowhere or stored,
+            stored if nowhere is None else nowhere,
             transport,
             0.0 if started is None else (time.perf_counter() - started) * 1000,
             (*warnings, *check_output(schema, routed)) if schema else tuple(warnings),
             tuple(effects),
-            metadata=metadata_of(routed, ()) if stored.keys() - {""} else {},
+            metadata=metadata_of(routed, ()) if stored and stored.keys() != {""} else {},
             steps=tuple(steps),
             previews=previews,
             limits=policy.agent,
-            call=str(origin.get("call", "")),
+            call=call,
             on_clamped=self._on_event,
         )
 

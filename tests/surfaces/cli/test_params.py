@@ -34,6 +34,7 @@ def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytes
     for name, message in {
         "large": "is larger than 4 bytes; give a file with --file",
         "binary": "is not UTF-8 text",
+        "\0": "cannot be read (embedded null",
         "gone": "cannot be read (No such file or directory); correct the file name, or write @@ for a text",
     }.items():
         with pytest.raises(UsageError) as caught:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ...errors import ProtocolError, UsageError
 from .output import print_note
@@ -14,10 +17,32 @@ from .output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-__all__ = ["parse_value", "read_file", "read_params", "read_value", "require_folder", "set_param"]
+__all__ = ["ParamOptions", "parse_value", "read_file", "read_params", "read_value", "require_folder", "set_param"]
 
 #: Bytes of a text that is read as parameters; larger content is a file.
 _MAX_TEXT = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ParamOptions:
+    """The options of a command that hold the parameters of a call."""
+
+    params: Annotated[
+        str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
+    ] = None
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            metavar="KEY=VALUE",
+            help="One parameter; JSON if it is valid JSON, else text; @FILE reads it from a file.",
+        ),
+    ] = None
+    files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
+
+    def read(self) -> dict[str, object]:
+        """Return the parameters, as :func:`read_params` does."""
+        return read_params(self.params, self.pairs or (), self.files or ())
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
@@ -90,8 +115,9 @@ def _read_text(text: str, source: str, fix: str = "correct the file name after @
         raise UsageError(
             f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from error
-    except OSError as error:
-        raise UsageError(f"{source}: cannot be read ({error.strerror}); {fix}") from error
+    except (OSError, ValueError) as error:  # the latter for a name with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{source}: cannot be read ({reason}); {fix}") from error
 
 
 def _kind(value: object) -> str:
