@@ -14,6 +14,8 @@ from transports.testing.run_folder import new_run_name, remove_older_runs
 pytest_plugins = ("pytester",)
 
 ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+#: A line of the kit's in a traceback, which would hide the test's own.
+KIT = "*/transports/*.py:[0-9]*"
 #: A number that no process has.
 NOBODY = 2**31 - 1
 
@@ -90,6 +92,7 @@ def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None
     result = ran(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html"])
+    result.stdout.no_fnmatch_line(KIT)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -126,6 +129,7 @@ def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pyt
     result = ran(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["nothing was kept: *"])
+    result.stdout.no_fnmatch_line(KIT)
     assert not (pytester.path / "abp-results").exists()
 
 
@@ -173,6 +177,7 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     """)
     result = ran(pytester)
     result.assert_outcomes(failed=4)
+    result.stdout.no_fnmatch_line(KIT)
     (run,) = (pytester.path / "abp-results").iterdir()
     (new,), (different,) = run.glob("*test_new/new.result.txt"), run.glob("*test_different/different.result.txt")
     assert new.read_bytes() == different.read_bytes() == b"result"

@@ -114,6 +114,7 @@ class Golden:
 
 
 def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
+    __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual
     if isinstance(actual, Path):
