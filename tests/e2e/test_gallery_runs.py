@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,10 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
         await jobs.get_by_text("Parameters").click()
         await expect(jobs.get_by_role("region", name="Parameters")).to_contain_text('"year": 1991')
         await jobs.get_by_role("link", name="chart.png").click()
-        await expect(page.get_by_role("dialog", name="chart.png").locator("img.picture")).to_be_visible()
+        shown = page.get_by_role("dialog", name="chart.png")
+        await expect(shown.locator("img.picture")).to_be_visible()
+        await expect(shown.get_by_role("button", name="Delete")).to_have_count(0)
+        await expect(shown.get_by_role("link", name="chart.render")).to_have_attribute("href", re.compile("^#run="))
         await page.keyboard.press("Escape")
         await page.get_by_label("Search jobs").fill("")
 

@@ -45,7 +45,7 @@ def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_the_example_of_a_capability_gives_a_text_that_begins_with_at_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    schema = {"properties": {"by": {"type": "string", "examples": ["@ann"]}}, "required": ["by"]}
+    schema: dict[str, object] = {"properties": {"by": {"type": "string", "examples": ["@ann"]}}, "required": ["by"]}
     print_capability(Capability(name="notes.add", input_schema=schema), ["abp", "call", "x"])
     assert capsys.readouterr().out.endswith("notes.add -p 'by=\"@ann\"'\n")
     assert read_params(None, ['by="@ann"'], ()) == {"by": "@ann"}

@@ -44,7 +44,7 @@ function enter() {
   follow();
   get('/runs').then(({ served }) => {
     byId('runs-link').hidden = !served;
-    if (served && !location.hash) location.hash = '#runs';
+    if (served && !location.hash) location.replace('#runs');
   }).catch(() => null);
 }
 
