@@ -23,32 +23,24 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from ...errors import ABPError, StoreError
 from ..content import Description, Meter, measure_file
-from ..metadata import Metadata, Name, candidate_ids, digest_prefix
+from ..metadata import Metadata, Name, OtherCase, candidate_ids, digest_prefix
 from ..ref import Scope
 from ..system import TO_SYNC
 from .catalog import read_metadata
-from .folder import Folder
+from .folder import Folder, OpenFile
 from .index import Index
 from .names import NO_LINKS, add_readable_name, same_file
 from .tree import OpenFolders, Tree, temporary_name, use
 
-__all__ = ["BlobStore", "OpenFile"]
+__all__ = ["BlobStore"]
 
 logger = logging.getLogger("transports.artifacts")
-
-
-class OpenFile(NamedTuple):
-    """A file in the staging folder, and its descriptor, which ``close()`` closes."""
-
-    name: str
-    fd: int
-    close: Callable[[], None]
 
 
 class _Folders(NamedTuple):
@@ -123,6 +115,8 @@ class BlobStore:
         for key in candidate_ids(namespace, digest, scope):
             try:
                 old = read_metadata(at.meta, key)
+            except OtherCase:
+                continue
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
@@ -181,11 +175,11 @@ class BlobStore:
         digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                if not meta.lstat(f"{key}.json"):
-                    return False
-                before = _readable(meta, key)
+                before = read_metadata(meta, key)
         except FileNotFoundError:
             return False
+        except ValueError:  # it cannot be read, and can be removed
+            before = None
         if stored is not None and (before is None or before.stored != stored):
             return False
         with self._locked(digest) as at:

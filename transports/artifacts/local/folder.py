@@ -6,14 +6,22 @@ from __future__ import annotations
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from ..os_errors import write_all
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "OpenFile"]
+
+
+class OpenFile(NamedTuple):
+    """The name of a file, and its descriptor, which ``close()`` closes."""
+
+    name: str
+    fd: int
+    close: Callable[[], None]
 
 
 class Folder(ABC):

@@ -18,8 +18,8 @@ from ..os_errors import OTHER_FOLDER, map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
 from ..system import TO_SYNC
-from .blobs import BlobStore, OpenFile
-from .folder import Folder
+from .blobs import BlobStore
+from .folder import Folder, OpenFile
 from .maintenance import Maintenance
 from .tree import LockBusy, OpenFolders, Tree, temporary_name, use
 from .writer import Writer
