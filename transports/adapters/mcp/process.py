@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -33,6 +32,8 @@ _CHUNK_BYTES = 1 << 20
 _STDERR_BYTES, _STDERR_CHARS = 8192, 500
 #: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
 _GRACE = 1.0
+#: Whether processes have groups, which are signalled together.
+_HAS_GROUPS = hasattr(os, "killpg")
 _POLL_INTERVAL = 0.01
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -177,15 +178,22 @@ def _signal_name(number: int) -> str:
 async def _terminate(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
-    The whole group is killed even if the server has ended, since its children may hold its pipes.
+    The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
+    groups (Windows), it is what the server has started by now.
     """
+    if not _HAS_GROUPS:
+        from ...browser.process.processes import kill, process_tree
+
+        started = process_tree([process.pid])
     if process.stdin is not None:
         process.stdin.close()
     if not await _wait_for_exit(process):
-        _signal_group(process, signal.SIGTERM)
+        _signal_group(process, "SIGTERM")
         await _wait_for_exit(process)
-    if sys.platform != "win32":
-        _signal_group(process, signal.SIGKILL)
+    if _HAS_GROUPS:
+        _signal_group(process, "SIGKILL")
+    else:
+        await kill(started)
     if not await _wait_for_exit(process):
         logger.warning("the process %d is still there after it was killed", process.pid)
     transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
@@ -204,9 +212,9 @@ async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
     return True
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.terminate()
+        if _HAS_GROUPS:
+            os.killpg(process.pid, signal.Signals[name])
         else:
-            os.killpg(process.pid, number)
+            process.terminate()
