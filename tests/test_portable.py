@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import platform
 from pathlib import Path
 
+import psutil
+import pytest
+
 from tests.support.local_store import run_script
+from transports.adapters.mcp import process
+from transports.adapters.mcp.servers import StdioServer
+from transports.browser.process.processes import is_running
+from transports.browser.process.profile import lock_profile
+from transports.browser.process.runfolder import as_tmpdir
+from transports.errors import ProfileInUse
+from transports.surfaces.cli import checks, doctor, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
 _IMPORT = """
@@ -89,3 +103,61 @@ def test_every_module_is_imported_on_a_system_without_posix() -> None:
 
 def test_files_locks_and_keys_are_kept_on_a_system_without_posix(tmp_path: Path) -> None:
     assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
+
+
+async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_HAS_GROUPS", False)
+    started = tmp_path / "pid"
+    server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {started}.new; mv {started}.new {started}; cat"))
+    async with asyncio.timeout(30):
+        async with process.stdio_streams(server, process.Stderr(server), max_bytes=1000, on_exit=print):
+            while not started.exists():
+                await asyncio.sleep(0.01)
+            child = psutil.Process(int(started.read_text()))
+        while is_running(child):
+            await asyncio.sleep(0.01)
+
+
+def test_programs_find_the_run_folder_by_the_name_that_their_system_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {"TMPDIR": None, "TEMP": "t", "TMP": None}
+    for name, value in before.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    with as_tmpdir(tmp_path), as_tmpdir(tmp_path):
+        assert {os.environ[name] for name in before} == {str(tmp_path)}
+    assert {name: os.environ.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("name", ["lockfile", "parent.lock"])
+def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As browsers on Windows lock it."""
+    (tmp_path / name).touch()
+    with lock_profile(tmp_path):
+        pass
+    real = Path.open
+
+    def refused(path: Path, *arguments: str) -> object:
+        if path.name == name:
+            raise PermissionError
+        return real(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ProfileInUse), lock_profile(tmp_path):
+        pass
+
+
+def test_the_doctor_says_what_is_known_of_this_system(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", [checks._system])
+    for name, says in (("Linux", "was run"), ("Darwin", "macOS: written for, not run"), ("Plan 9", "not run")):
+        monkeypatch.setattr(platform, "system", lambda name=name: name)
+        assert main(["doctor"]) == 0 and says in capsys.readouterr().out
+        assert main(["doctor", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["system"]
+        assert found == {"name": name, "tested": name == "Linux", "hard_links": True}
