@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 
 __all__ = [
+    "OPEN_FILES_MOVE",
     "TO_SYNC",
     "belongs_to_us",
     "is_link",
@@ -18,6 +19,9 @@ __all__ = [
     "sync_data",
     "try_lock",
 ]
+
+#: Whether a file can be renamed and removed while somebody has it open, which Windows refuses.
+OPEN_FILES_MOVE = os.name == "posix"
 
 #: Follow no symlink, be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
