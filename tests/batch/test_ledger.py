@@ -133,6 +133,17 @@ async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> 
         assert len(await one.lease(99, 60)) == 7
 
 
+async def test_what_is_settled_makes_room_for_the_next_job_in_the_same_transaction(place: str) -> None:
+    async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
+        first = await one.lease(2, 60, per_host=1)
+        assert await one.settle_and_lease([], 2, 60, per_host=1) == (0, [])
+        held, (second,) = await one.settle_and_lease([done(leased) for leased in first], 2, 60, per_host=1)
+        assert held == 1 and second.job.params["n"] == 1
+        lost, (third,) = await two.settle_and_lease([done(second)], 2, 60)
+        assert lost == 0 and third.job.params["n"] == 2
+        assert numbers(await two.counts()) == {"succeeded": 1, "leased": 2}
+
+
 async def test_an_outcome_is_written_by_the_holder_alone(place: str) -> None:
     async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
         good, bad, later = await one.lease(3, 60)

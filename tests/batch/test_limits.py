@@ -74,6 +74,18 @@ class Queue:
             self.turn += 1
         return leased
 
+    async def settle_and_lease(
+        self,
+        settlements: Sequence[Settlement],
+        count: int,
+        seconds: float,
+        *,
+        per_host: int | None,
+        closed: Collection[str] = (),
+    ) -> tuple[int, list[Leased]]:
+        held = await self.settle(settlements)
+        return held, await self.lease(count, seconds, per_host=per_host, closed=closed)
+
     async def settle(self, settlements: Sequence[Settlement]) -> int:
         for one in settlements:
             job, attempts = self.held.pop(one.key)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
 
-from ...database import Cursor, Transactions, Value, without_nul
+from ...database import Cursor, Transactions, Value
 from ...errors import LedgerError
 from ..jobs import Job, State
 from .adding import Addition
@@ -18,7 +18,7 @@ from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
 from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
-from .texts import encoded
+from .settling import settle_jobs
 
 __all__ = ["Ledger"]
 
@@ -110,16 +110,31 @@ class Ledger:
 
         Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
         """
+        _, jobs = await self.settle_and_lease((), count, seconds, per_host=per_host, closed=closed)
+        return jobs
+
+    async def settle_and_lease(
+        self,
+        settlements: Sequence[Settlement],
+        count: int,
+        seconds: float,
+        *,
+        per_host: int | None = None,
+        closed: Collection[str] = (),
+    ) -> tuple[int, list[Leased]]:
+        """Do what :meth:`settle` does, then what :meth:`lease` does, in one transaction: a worker whose jobs have ended
+        waits for the disk once. Return how many jobs this worker was the holder of, and those it has now."""
         lease, attempts = uuid.uuid4().hex, itertools.count()
 
-        def work(cursor: Cursor) -> tuple[list[Leased], str]:
+        def work(cursor: Cursor) -> tuple[int, list[Leased], str]:
             self._database.begin_work(self.worker)
             again = next(attempts) > 0
+            held = self._settle(cursor, settlements)
             asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after, again)
-            return lease_jobs(self._database, cursor, asked)
+            return held, *lease_jobs(self._database, cursor, asked)
 
-        jobs, self._after = await self._transactions.run(work)
-        return jobs
+        held, jobs, self._after = await self._transactions.run(work)
+        return held, jobs
 
     async def heartbeat(self, seconds: float) -> int:
         """Let all leases of this worker end ``seconds`` from now, and return how many there are."""
@@ -139,38 +154,13 @@ class Ledger:
         A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
         job that another worker holds stays as it is. Another attempt in a run that was cancelled is cancelled.
         """
+        return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
 
-        def work(cursor: Cursor) -> int:
-            held = 0
-            for one in settlements:
-                again = one.again_after
-                outcome = one.outcome
-                cursor.execute(
-                    f"UPDATE abp_jobs SET state = ?, worker = {'worker' if again is None else 'NULL'}, lease = NULL, "
-                    f"lease_until = NULL, not_before = {self._database.now} + ?, "
-                    f"finished = {self._database.now if again is None else 'NULL'}, milliseconds = milliseconds + ?, "
-                    "error_code = ?, error = ?, artifacts = ? "
-                    "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
-                    (
-                        (outcome.state if again is None else State.QUEUED).value,
-                        again or 0.0,
-                        outcome.milliseconds,
-                        without_nul(outcome.error_code),
-                        without_nul(outcome.error),
-                        without_nul(encoded([ref.as_dict() for ref in outcome.artifacts])),
-                        self._run,
-                        one.key,
-                        self.worker,
-                        State.LEASED.value,
-                        State.UNKNOWN.value,
-                    ),
-                )
-                held += cursor.rowcount
-            if any(one.again_after is not None for one in settlements):
-                self._keep_cancelled(cursor)
-            return held
-
-        return await self._transactions.run(work)
+    def _settle(self, cursor: Cursor, settlements: Sequence[Settlement]) -> int:
+        held = settle_jobs(self._database, cursor, self._run, self.worker, settlements)
+        if any(one.again_after is not None for one in settlements):
+            self._keep_cancelled(cursor)
+        return held
 
     async def expire(self) -> tuple[int, int]:
         """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many

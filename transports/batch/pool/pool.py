@@ -84,7 +84,7 @@ class Pool:
         headless: bool | None = None,
         timeout: float | None = None,
         connect: Connect = default_connect,
-        recycle_after: int = 2000,
+        recycle_after: int = 10_000,
         max_age: float = 3600.0,
         max_memory: int = 4 << 30,
         max_slowdown: float = 3.0,

@@ -1,4 +1,4 @@
-"""The loop of one worker: settle what has ended, lease as many jobs as there is room for, run them."""
+"""The loop of one worker: settle what has ended and lease as many jobs as there is room for at once, run them."""
 
 from __future__ import annotations
 
@@ -85,9 +85,8 @@ class Runner:
             while True:
                 if end is not None and time.monotonic() >= end:
                     self._stopped = self._stopped or Ended.DEADLINE
-                await self._settle()
                 await self._keep_leases()
-                leased = 0 if self._stopped else await self._start()
+                leased = await self._turn()
                 if not self._running and not self._ended:
                     if self._stopped:
                         return self._stopped
@@ -96,22 +95,6 @@ class Runner:
                 await self._wait(end)
         finally:
             await self._abandon()
-
-    async def _settle(self) -> None:
-        ended, self._ended = self._ended, []
-        if not ended:
-            return
-        settling = asyncio.ensure_future(self._ledger.settle(ended))
-        try:
-            held = await finished(settling)
-            if held < len(ended):
-                logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
-        finally:
-            if _succeeded(settling):
-                for one in ended:
-                    self._on_settled(one)
-            else:
-                self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
 
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
@@ -127,28 +110,46 @@ class Runner:
                 "a worker was lost: %d of its jobs are queued again, %d may have run and are unknown", again, unknown
             )
 
-    async def _start(self) -> int:
-        """Lease as many jobs as there is room for, start them, and return how many that were."""
-        room = self._rate.room(self._options.concurrency - len(self._running))
-        if room <= 0:
+    async def _turn(self) -> int:
+        """Write what has ended, lease as many jobs as there is room for, start them, and return how many they are."""
+        room = 0 if self._stopped else max(self._rate.room(self._options.concurrency - len(self._running)), 0)
+        ended, self._ended = self._ended, []
+        if not ended and not room:
             return 0
-        leasing = asyncio.ensure_future(
-            self._ledger.lease(
-                room, self._options.lease_seconds, per_host=self._options.per_host, closed=self._pauses.closed()
-            )
-        )
+        asking = asyncio.ensure_future(self._ask(ended, room))
         try:
-            leased = await finished(leasing)
+            try:
+                leased = await finished(asking)
+            finally:
+                if _succeeded(asking):
+                    for settlement in ended:
+                        self._on_settled(settlement)
+                else:
+                    self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
             await self._rate.take(len(leased))
         except asyncio.CancelledError:
-            if _succeeded(leasing):
-                self._ended += [_given_back(one) for one in leasing.result() if one.key not in self._running]
+            if _succeeded(asking):
+                self._ended += [_given_back(one) for one in asking.result() if one.key not in self._running]
             raise
-        self._found_nothing = 0 if leased else self._found_nothing + 1
+        if room:
+            self._found_nothing = 0 if leased else self._found_nothing + 1
         for one in leased:
             if one.key not in self._running:  # else our own lease had ended meanwhile
                 self._running[one.key] = one, asyncio.create_task(self._run_job(one))
         return len(leased)
+
+    async def _ask(self, ended: list[Settlement], room: int) -> list[Leased]:
+        """One transaction of the ledger."""
+        if room:
+            seconds, closed = self._options.lease_seconds, self._pauses.closed()
+            held, leased = await self._ledger.settle_and_lease(
+                ended, room, seconds, per_host=self._options.per_host, closed=closed
+            )
+        else:
+            held, leased = await self._ledger.settle(ended), []
+        if held < len(ended):
+            logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
+        return leased
 
     async def _run_job(self, leased: Leased) -> None:
         started = time.perf_counter()
@@ -203,9 +204,10 @@ class Runner:
             await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
         never_begun = [one for one, task in self._running.values() if task.done()]
         self._ended += [_given_back(one) for one in never_begun]
+        self._stopped = self._stopped or Ended.STOPPED
         if self._ended:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
-                await self._settle()
+                await self._turn()
 
 
 def _succeeded(task: asyncio.Future[Any]) -> bool:
