@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -99,7 +100,7 @@ async def stdio_streams(
 async def _start(server: StdioServer) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            server.command,
+            _executable(server.command),
             *server.args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -112,6 +113,11 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+
+
+def _executable(command: str) -> str:
+    """On Windows ``npx`` is ``npx.cmd``, which a process is not started by."""
+    return (shutil.which(command) if os.name == "nt" else None) or command
 
 
 async def _read(
