@@ -139,12 +139,9 @@ def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
     (tmp_path / name).touch()
     with lock_profile(tmp_path):
         pass
-    real = Path.open
 
-    def refused(path: Path, *arguments: str) -> object:
-        if path.name == name:
-            raise PermissionError
-        return real(path, *arguments)
+    def refused(path: Path, mode: str) -> None:
+        raise PermissionError if path.name == name else FileNotFoundError
 
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(ProfileInUse), lock_profile(tmp_path):

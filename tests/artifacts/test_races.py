@@ -12,8 +12,8 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
-from transports.artifacts.local import tree
 from transports.artifacts.retention import Entry, Incoming, Removal
+from transports.artifacts.system import try_lock
 
 VIEW = Scope(session="s")
 
@@ -80,14 +80,14 @@ async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.scoped(VIEW).put_bytes(PDF)
-    real, first = tree.try_lock, [True]
+    first = [True]
 
-    def try_lock(fd: int) -> bool:
+    def lock(fd: int) -> bool:
         if first.pop() if first else False:
             put_elsewhere(LocalStore(root), PDF)
-        return real(fd)
+        return try_lock(fd)
 
-    monkeypatch.setattr(tree, "try_lock", try_lock)
+    monkeypatch.setattr("transports.artifacts.local.tree.try_lock", lock)
     assert await store.delete(ref.id)  # what was there when it began is gone
     assert await store.get(ref.id) == PDF
     assert await store.delete(ref.id) and not await store.exists(ref.id)
