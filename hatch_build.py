@@ -1,7 +1,7 @@
 """The description of the distribution: the README, for a place where the files beside it are not.
 
 Hatchling runs this when it builds. With ``Source`` among the project's URLs (``[project.urls]``), links and pictures
-lead there. Without it they could lead nowhere: a link becomes its text; pictures and the section *Read on* are left out.
+lead there. Without it they could lead nowhere: a link becomes its text; pictures and *Read on* are left out.
 """
 
 from __future__ import annotations
