@@ -14,9 +14,9 @@ import pytest
 from tests.support.local_store import run_script
 from transports.adapters.mcp import process
 from transports.adapters.mcp.servers import StdioServer
+from transports.browser.process.environment import child_environment
 from transports.browser.process.processes import is_running
 from transports.browser.process.profile import lock_profile
-from transports.browser.process.runfolder import as_tmpdir
 from transports.errors import ProfileInUse
 from transports.surfaces.cli import checks, doctor, main
 
@@ -126,7 +126,7 @@ def test_programs_find_the_run_folder_by_the_name_that_their_system_has(
     before = {"TMPDIR": None, "TEMP": "t", "TMP": None}
     for name, value in before.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
-    with as_tmpdir(tmp_path), as_tmpdir(tmp_path):
+    with child_environment(tmp_path), child_environment(tmp_path):
         assert {os.environ[name] for name in before} == {str(tmp_path)}
     assert {name: os.environ.get(name) for name in before} == before
 

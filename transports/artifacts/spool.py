@@ -21,10 +21,11 @@ from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
 from .system import belongs_to_us, open_file
 
-__all__ = ["BufferedFile", "SpooledFile"]
+__all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
-_INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
+#: Bytes that are hashed faster than a thread is reached.
+HASHED_AT_ONCE = 256 << 10
 
 
 class SpooledFile(StagedFile):
@@ -65,7 +66,7 @@ class SpooledFile(StagedFile):
         self._check()
         self._usable = False  # until the whole chunk is written: half of it must never be committed
         view = as_bytes(chunk)
-        if len(view) <= _INLINE:
+        if len(view) <= HASHED_AT_ONCE:
             self._add(view)
         else:
             await in_thread(self._add, view)

@@ -78,6 +78,7 @@ from .store import (
     StoreUnavailable,
 )
 from .transport import (
+    NOTHING_LISTENS,
     BadRecording,
     BrowserCrashed,
     BrowserNotFound,
@@ -93,10 +94,13 @@ from .transport import (
     ProfileInUse,
     ProtocolError,
     TransportError,
+    connection_failure,
+    is_refused,
     no_answer,
 )
 
 __all__ = [
+    "NOTHING_LISTENS",
     "ABPError",
     "AddressBlocked",
     "ArtifactNotFound",
@@ -136,7 +140,9 @@ __all__ = [
     "UnsupportedBinary",
     "UrlExpired",
     "UsageError",
+    "connection_failure",
     "first_line",
     "format_seconds",
+    "is_refused",
     "no_answer",
 ]

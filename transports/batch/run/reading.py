@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from ...errors import ABPError, LedgerError, UsageError
-from ...protocol.strict_json import decode_given, encode_json
+from ...protocol.strict_json import encode_json, json_lines
 from ..job_format import job_document, parse_job
 from ..jobs import Job
 
@@ -21,8 +21,6 @@ __all__ = ["fingerprint", "read_jobs", "spool_jobs", "spool_stream"]
 
 #: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
 _BATCH, _BATCH_BYTES = 500, 16 << 20
-#: Longest line in bytes.
-_MAX_LINE = 64 << 20
 
 
 def fingerprint(path: Path, target: str | None) -> str:
@@ -116,26 +114,11 @@ def _documents(path: Path) -> Iterator[_Found]:
         elif suffix in (".csv", ".tsv"):
             yield from _table(path, "\t" if suffix == ".tsv" else ",")
         else:
-            yield from _lines(path)
+            with path.open("rb") as file:
+                for number, size, document in json_lines(file, str(path), f"such as {_EXAMPLE}"):
+                    yield f"line {number}", size, document
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
-
-
-def _lines(path: Path) -> Iterator[_Found]:
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_MAX_LINE + 1):
-            number += 1
-            if len(line) > _MAX_LINE:
-                raise UsageError(f"{path}, line {number} is longer than {_MAX_LINE >> 20} MiB; give files as files")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.strip():
-                continue
-            document = decode_given(line, f"{path}, line {number}")
-            if not isinstance(document, dict):
-                raise UsageError(f"{path}, line {number} is no JSON object such as {_EXAMPLE}")
-            yield f"line {number}", len(line), document
 
 
 def _table(path: Path, delimiter: str) -> Iterator[_Found]:

@@ -103,34 +103,3 @@ def _base_folder(longest: int) -> Path:
     """Return where a run folder goes: into the temp folder, or ``/tmp`` if its path is longer than that."""
     own = Path(tempfile.gettempdir())
     return own if len(os.fsencode(own)) <= longest or not os.access(_SHORT, os.W_OK) else _SHORT
-
-
-#: What names the temp folder on some system or other.
-_TMPDIR = ("TMPDIR", "TEMP", "TMP")
-_tmpdir_users = 0
-_saved_tmpdir: dict[str, str | None] = {}
-
-
-@contextlib.contextmanager
-def as_tmpdir(folder: Path) -> Iterator[None]:
-    """Give child processes that are started inside the block ``folder`` as their temp folder.
-
-    Blocks may overlap if all name the same folder; the last one restores the variables.
-    """
-    global _tmpdir_users, _saved_tmpdir
-    with _lock:
-        if _tmpdir_users == 0:
-            _saved_tmpdir = {name: os.environ.get(name) for name in _TMPDIR}
-            os.environ.update(dict.fromkeys(_TMPDIR, str(folder)))
-        _tmpdir_users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _tmpdir_users -= 1
-            if _tmpdir_users == 0:
-                for name, value in _saved_tmpdir.items():
-                    if value is None:
-                        os.environ.pop(name, None)
-                    else:
-                        os.environ[name] = value
