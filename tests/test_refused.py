@@ -9,7 +9,8 @@ import pytest
 
 from transports.adapters.websocket.connection_errors import open_error
 from transports.browser.preflight import require_listener
-from transports.errors import ConnectFailed, connection_failure, is_refused
+from transports.errors import ConnectFailed
+from transports.errors.transport import connection_failure, is_refused
 from transports.http.request import failure_reason
 
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
-from ..errors import NOTHING_LISTENS, ConnectFailed, is_refused
+from ..errors import ConnectFailed
+from ..errors.transport import NOTHING_LISTENS, is_refused
 from ..protocol.urls import is_loopback, redact_url
 
 __all__ = ["require_listener"]

@@ -78,7 +78,6 @@ from .store import (
     StoreUnavailable,
 )
 from .transport import (
-    NOTHING_LISTENS,
     BadRecording,
     BrowserCrashed,
     BrowserNotFound,
@@ -94,13 +93,10 @@ from .transport import (
     ProfileInUse,
     ProtocolError,
     TransportError,
-    connection_failure,
-    is_refused,
     no_answer,
 )
 
 __all__ = [
-    "NOTHING_LISTENS",
     "ABPError",
     "AddressBlocked",
     "ArtifactNotFound",
@@ -140,9 +136,7 @@ __all__ = [
     "UnsupportedBinary",
     "UrlExpired",
     "UsageError",
-    "connection_failure",
     "first_line",
     "format_seconds",
-    "is_refused",
     "no_answer",
 ]

@@ -12,7 +12,8 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..errors import AddressBlocked, DownloadFailed, connection_failure
+from ..errors import AddressBlocked, DownloadFailed
+from ..errors.transport import connection_failure
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from .addresses import AddressGuard
 from .download_request import RetryRequest

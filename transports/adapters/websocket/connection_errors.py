@@ -6,7 +6,8 @@ import ssl
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, connection_failure, format_seconds
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
+from ...errors.transport import connection_failure
 from ...protocol.urls import redact_url
 
 __all__ = ["close_error", "open_error"]

@@ -125,9 +125,7 @@ class OpenFolders:
     def _close(self, depth: int) -> None:
         """Close the folders that lie at least so deep."""
         for parts in [parts for parts in self._opened if len(parts) >= depth]:
-            with suppress(
-                OSError
-            ):  # it is closed whatever a disk says, and the work that comes next has its own errors
+            with suppress(OSError):  # whatever a disk says, it is closed
                 self._opened.pop(parts).close()
 
     def at(self, *parts: str) -> Folder:

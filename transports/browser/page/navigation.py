@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit
 
-from ...errors import NOTHING_LISTENS, first_line
+from ...errors import first_line
+from ...errors.transport import NOTHING_LISTENS
 
 __all__ = ["explain_load_failure", "same_document"]
 
