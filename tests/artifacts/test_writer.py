@@ -18,6 +18,7 @@ import pytest
 from tests.support.local_store import sha
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts.local import writer
+from transports.artifacts.local.tree import Tree
 from transports.artifacts.system import try_lock
 from transports.errors import StoreError
 
@@ -164,3 +165,20 @@ async def test_a_thread_that_cannot_be_started_fails_the_put_and_no_later_one(
             with pytest.raises(StoreError, match="can't start new thread"):
                 await put(store, b"refused")
     assert await store.get((await put(store, b"stored")).id) == b"stored"
+
+
+async def test_work_that_cannot_be_begun_or_ends_oddly_is_answered(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, loop = writer.Writer(Tree(root, own=True)), asyncio.get_running_loop()
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await ours.run(lambda _: next(iter(())))
+    lane = writer._Lane(Tree(root, own=True))
+    lane.end()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(lane._executor, "submit", refuse)
+    done = loop.create_future()
+    lane.add(loop, (lambda _: None, done))  # behind the mark of the end
+    with pytest.raises(StoreError, match="can't start new thread"):
+        await asyncio.wait_for(done, 15)

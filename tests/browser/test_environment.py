@@ -25,7 +25,7 @@ def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_wr
     with child_environment(tmp_path), child_environment(tmp_path):
         assert _variables() == (str(tmp_path), str(cache))
     assert _variables() == before and cache.stat().st_mode & 0o777 == 0o700
-    for folder in (cache, cache.parent):
+    for folder in (cache, cache.parent, tmp_path / "cache"):
         folder.chmod(0o777)
         with child_environment(tmp_path):
             assert _variables() == (str(tmp_path), None)

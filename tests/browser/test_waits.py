@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import warnings
 from typing import Any
 
@@ -22,6 +23,8 @@ class _Page:
         self.context = self
 
     def on(self, event: str, listener: object) -> None: ...
+
+    def remove_listener(self, event: str, listener: object) -> None: ...
 
 
 def _agent() -> PageAgent:
@@ -89,3 +92,21 @@ async def _fails_when_cancelled() -> None:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         raise LookupError from None
+
+
+async def test_a_wait_keeps_its_deadline_when_nobody_listens_to_the_page_any_more() -> None:
+    agent, endless = _agent(), asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(agent.with_deadline(_answered(endless), "waiting", timeout=0.05))
+    await asyncio.sleep(0)
+    agent.stop_listening()
+    with pytest.raises(CallTimeout, match="waiting"):
+        await asyncio.wait_for(waiting, 15)
+
+
+async def test_an_answer_that_comes_in_the_turn_of_its_deadline_counts() -> None:
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(_agent().with_deadline(_answered(answer), "waiting", timeout=0.01))
+    await asyncio.sleep(0)
+    answer.set_result("there")
+    time.sleep(0.05)  # the loop is held up
+    assert await waiting == "there"

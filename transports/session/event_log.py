@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,7 @@ class EventLog:
 
     def add(self, event: Event) -> None:
         """Note one event; an :class:`~.events.EventStreams` calls it."""
-        if line := _line(event):
-            self._lines.add(line)
+        self._lines.add(partial(_line, event))
 
     def wake(self) -> None:
         """Nobody waits for these events."""

@@ -62,6 +62,7 @@ def test_a_command_that_is_named_is_made_alone() -> None:
         ["--timeout", "none"],
         ["--timeout", "0"],
         ["--out", "a\0b"],
+        ["--out", "x" * 300],
         ["--transport"],
         [],
     ],

@@ -85,8 +85,9 @@ class _Lane:
             self._visited = True
         except RuntimeError as error:  # no thread can be started: too many, or the interpreter ends
             refused = StoreUnavailable(f"nothing can be stored now: {error}")
-            while job := _next(self._waiting):
-                _deliver([(job[1], None, refused)])
+            while not self._waiting.empty():
+                if job := _next(self._waiting):  # not the mark of an end
+                    _deliver([(job[1], None, refused)])
 
     def end(self) -> None:
         """End the visit that is under way when its work is done."""
@@ -123,6 +124,8 @@ def _outcome(job: _Job, folders: OpenFolders) -> _Outcome:
     work, done = job
     try:
         return done, work(folders), None
+    except StopIteration as error:  # which no future takes
+        return done, None, RuntimeError(f"work of the store ended with {error!r}")
     except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
         return done, None, error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ...protocol.secret_values import SecretValues
 from ...protocol.timestamps import iso_utc
@@ -21,10 +22,15 @@ class TimedLines:
         self._lines: list[str] = []
         self._left_out = 0
 
-    def add(self, text: str) -> None:
-        """Keep a line, or count it where there are enough."""
+    def add(self, text: str | Callable[[], str]) -> None:
+        """Keep a line, or count it where there are enough. A function makes the line only if it is kept; an empty text
+        is no line."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
+            return
+        if not isinstance(text, str):
+            text = text()
+        if not text:
             return
         cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
         self._lines.append(f"{iso_utc(time.time())} {cut}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,10 @@ def compile_cache() -> Path | None:
         base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
         folder = base / "abp-transports" / "node"
         if not base.is_absolute():
+            return None
+        base.mkdir(0o700, parents=True, exist_ok=True)
+        mode = base.stat().st_mode
+        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace what is in it
             return None
         for one in (folder.parent, folder):
             one.mkdir(0o700, parents=True, exist_ok=True)

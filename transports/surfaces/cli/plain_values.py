@@ -62,5 +62,5 @@ def _plain(value: Any, kind: Any) -> Iterator[object]:
         yield [*value]
     elif wanted is Path and given is str and not (info.exists or info.resolve_path or info.writable or info.allow_dash):
         path = Path(value)
-        if info.file_okay and info.dir_okay and "\0" not in value and (os.access(path, os.R_OK) or not path.exists()):
+        if info.file_okay and info.dir_okay and "\0" not in value and (os.access(path, os.R_OK) or not os.path.exists(path)):
             yield path
