@@ -106,11 +106,16 @@ def run_(
         source = out / "input.jsonl" if jobs == "-" else Path(jobs)
         if jobs == "-":
             _read_stdin(source)
+        else:
+            from ...batch.run import require_input
+
+            require_input(source)  # before the folder is made
         return run(options, source)
 
     async def run(options: RunOptions, source: Path) -> int:
         from ...batch import open_ledger
-        from ...batch.run import add_input, export_run
+        from ...batch.run import add_input, export_run, input_notes
+        from ...tasks import in_thread
 
         make_pool = partial(
             pool_of,
@@ -130,10 +135,11 @@ def run_(
             make_engine = in_this_process(make_pool(options.concurrency, browsers=browsers), options)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
-            if added.lines > added.jobs and not added.known:
-                print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
+            for said in () if added.known else await in_thread(input_notes, added, source, target):
+                print_note(said)
             if retry_failed:
-                print_note(f"{await opened.retry_failed()} jobs are run again")
+                count = await opened.retry_failed()
+                print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
             status, told = await work_off(opened, make_engine, as_json=as_json, metrics=metrics)
             print_report(await export_run(opened, out, told), out, as_json=as_json)
         return status
