@@ -60,6 +60,9 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     shown = abp("batch", "status", tmp_path / "run")
     assert shown.status == 0 and "succeeded  20\n" in shown.out and "total      20\n" in shown.out
     assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 20
+    named = abp("batch", "export", tmp_path / "run", "--files", tmp_path / "named", "--name", "{id}-{team}-x")
+    assert named.status == 0 and f"22 files are in {tmp_path / 'named'}" in named.err
+    assert (tmp_path / "named" / "j7-blue-x.csv").read_text() == "n\n7\n", named
     # another input is refused, unless it extends the run
     other = write_jobs(tmp_path / "other.jsonl", csv_job(99))
     refused = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url)
@@ -166,6 +169,9 @@ def test_a_run_that_cannot_be_done_says_why(
     assert ran.status == status and words in ran.err, ran
     assert "gone.jsonl" not in args or not (tmp_path / "run").exists()
     assert "run" not in args or not (tmp_path / "run" / "manifest.jsonl").exists()
+    if "{bad}" in args[1:2] and "{run}" in args:  # what such a run has left may be used
+        empty = abp("batch", "status", tmp_path / "run")
+        assert empty.status == 1 and "begin it with `abp batch run`, at the same place" in empty.err
 
 
 def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
@@ -176,7 +182,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
 
     def once(terminal: Terminal) -> None:
-        terminal.wait_for("0/6")
+        terminal.wait_for("browsers and apps are starting")
         until_leased(tmp_path / "run")
         interrupt()
         terminal.wait_for("no more jobs are begun")

@@ -265,7 +265,7 @@ class Ledger:
 
             def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
                 page = "position >= ? AND (position > ? OR key > ?)", "ORDER BY position, key LIMIT ?"
-                values = (self._run, after[0], *after, *chosen, _PAGE)
+                values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
                 cursor.execute(
                     f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {wanted} {page[1]}", values
                 )

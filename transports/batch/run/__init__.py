@@ -1,6 +1,7 @@
 """A batch from its input to its manifest: read jobs, run them with limits and retries, write what became of them."""
 
 from .batch import add_input, open_run, run_batch
+from .files import export_files
 from .notes import input_notes
 from .options import RunOptions
 from .outputs import export_run
@@ -12,6 +13,7 @@ __all__ = [
     "RunOptions",
     "Runner",
     "add_input",
+    "export_files",
     "export_run",
     "input_notes",
     "open_run",

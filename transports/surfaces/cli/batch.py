@@ -254,22 +254,35 @@ def cancel(run: RunPlace, as_json: Json = False) -> int:
 def export(
     run: RunPlace,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: the run's).")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the manifest (default: the run's).")
     ] = None,
+    files: Annotated[
+        Path | None, typer.Option("--files", metavar="DIR", help="Put the files of succeeded jobs there, named by job.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Their names: {id}, {key}, {capability}, {field}, {COLUMN}.")
+    ] = "{id}",
+    store: Store = None,
     as_json: Events = False,
 ) -> int:
-    """Write the manifest, the failed jobs and the report of a run as it stands.
+    """Write the manifest, the failed jobs and the report of a run as it stands, and its files where they are wanted.
 
     Exit status: 0 if all succeeded, else 3."""
 
     async def work() -> int:
-        from ...batch.run import export_run, open_run
+        from ...artifacts import open_store
+        from ...batch.run import export_files, export_run, open_run
 
-        if out is None and "://" in run:
-            raise UsageError("name a folder for the files with --out DIR")
+        if "://" in run and (out is None or (files is not None and store is None)):
+            missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
+            raise UsageError(f"name {missing}")
         folder = Path(run) if out is None else out
         async with open_run(run) as ledger:
             print_report(await export_run(ledger, folder), folder, as_json=as_json)
+            if files is not None:
+                async with open_store(store or Path(run) / "files") as opened:
+                    count = await export_files(ledger, opened, files, name)
+                print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
             return exit_status(await ledger.counts())
 
     return run_async(work)
