@@ -66,22 +66,30 @@ async def finished(task: asyncio.Future[T]) -> T:
 class Deadlines:
     """Deadlines of many futures with one timer for all: a timer for each would cost as much as a small call does.
 
-    A future that has no result at its deadline gets the exception that its ``error`` makes, at most
+    A future that has no result at its deadline gets the exception that ``error`` makes of its arguments, at most
     :data:`_TIMER_STEP` later. Use it in one event loop.
     """
 
     def __init__(self) -> None:
-        self._due: dict[asyncio.Future[Any], tuple[float, Callable[[], BaseException]]] = {}
+        self._due: dict[asyncio.Future[Any], tuple[float, Callable[..., BaseException], tuple[Any, ...]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next = math.inf  # when it fires
 
-    def add(self, future: asyncio.Future[Any], seconds: float, error: Callable[[], BaseException]) -> None:
+    def add(
+        self,
+        future: asyncio.Future[Any],
+        seconds: float,
+        error: Callable[P, BaseException],
+        *args: P.args,
+        **_: P.kwargs,
+    ) -> None:
         """Begin to watch ``future``; ``math.inf`` seconds watch nothing. End it with :meth:`discard`."""
         if seconds == math.inf:
             return
         loop = future.get_loop()
         due = loop.time() + seconds
-        self._due[future] = due, error
-        if self._timer is None or due < self._timer.when():
+        self._due[future] = due, error, args
+        if due < self._next:
             self._start(loop, due)
 
     def discard(self, future: asyncio.Future[Any]) -> None:
@@ -93,23 +101,23 @@ class Deadlines:
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._next = None, math.inf
 
     def _start(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(due, self._expire, loop)
+        self._timer, self._next = loop.call_at(due, self._expire, loop), due
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
+        self._timer, self._next = None, math.inf
         now = loop.time()
-        for future, (due, error) in [*self._due.items()]:
+        for future, (due, error, args) in [*self._due.items()]:
             if due <= now:
                 del self._due[future]
                 if not future.done():
-                    future.set_exception(error())
+                    future.set_exception(error(*args))
         if self._due:
-            self._start(loop, max(min(due for due, _ in self._due.values()), now + _TIMER_STEP))
+            self._start(loop, max(min(due for due, *_ in self._due.values()), now + _TIMER_STEP))
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:

@@ -225,6 +225,37 @@ async def test_many_messages_of_one_turn_are_written_in_few_pieces_and_none_afte
     assert not peer.connection.send_at_once(b"late", hold=False)
 
 
+async def test_what_is_sent_has_the_shortest_header_and_masks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 6455 §5.2 and §5.3: each frame gets a mask of its own, from the system's randomness when it is written."""
+    asked: list[int] = []
+
+    def random_bytes(size: int) -> bytes:
+        asked.append(size)
+        return bytes(range(1, size + 1))
+
+    texts = [bytes([65 + number]) * size for number, size in enumerate((0, 1, 125, 126, 65_535, 65_536))]
+    peer = Peer()
+    await peer.feed(peer.response(), iter(lambda: 1000, None))
+    peer.wire.written.clear()
+    monkeypatch.setattr("os.urandom", random_bytes)
+    for text in texts[:4]:
+        assert peer.connection.send_at_once(text, hold=True)
+    assert not asked and not peer.wire.written  # nothing waits masked
+    peer.connection.write_held()
+    for text in texts[4:]:
+        assert peer.connection.send_at_once(text, hold=False)
+    assert asked == [16, 4, 4] and len(peer.wire.written) == 3
+    sent = b"".join(peer.wire.written)
+    masks = [bytes(range(n, n + 4)) for n in (1, 5, 9, 13, 1, 1)]
+    for text, mask, head in zip(texts, masks, (2, 2, 2, 4, 4, 10), strict=True):
+        assert sent[head : head + 4] == mask and len(sent) >= head + 4 + len(text)
+        sent = sent[head + 4 + len(text) :]
+    assert not sent
+    server = ServerProtocol(state=State.OPEN, max_size=None)
+    server.receive_data(b"".join(peer.wire.written))
+    assert [event.data for event in server.events_received()] == texts  # type: ignore[union-attr]
+
+
 async def test_what_waits_to_be_handled_is_bounded_and_pings_are_answered_meanwhile() -> None:
     peer, slow = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
     await peer.feed(peer.response() + slow + frame(Opcode.PING), iter(lambda: 50_000, None))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -13,18 +15,21 @@ import pytest
 from tests.batch.planted import until
 from transports.batch import Pool, RunOptions
 from transports.batch.engines import RayEngine
+from transports.batch.engines.ray_cluster import RayCluster
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.pool import PoolStats
 from transports.batch.run.limits import Rate
-from transports.errors import Disconnected, LedgerError, UsageError
+from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
 
 class Cluster:
     """A cluster whose actors are tasks."""
 
     elsewhere = False
+    #: What becomes of actors that are started, in turn; the last one holds for all others.
+    fates: ClassVar[list[str]] = ["starts"]
     made: ClassVar[list[Cluster]] = []
 
     def __init__(self, address: str | None, actors: int) -> None:
@@ -46,12 +51,28 @@ class Cluster:
     async def cores(self) -> int:
         return 4
 
-    async def start(self, kind: type, method: str, *args: Any) -> tuple[Any, Any]:
+    async def start(self, kind: type, method: str, *args: Any) -> tuple[Any, Any, Any]:
         actor = kind()
+        self.fate = self.fates[min(len(self.options), len(self.fates) - 1)]
         self.options.append(args[-1])
+        if self.fate != "starts":
+            task = self.running[actor] = asyncio.create_task(asyncio.Event().wait())
+            return actor, task, task
         task = self.running[actor] = asyncio.create_task(getattr(actor, method)(*args))
         self.most = max(self.most, len(self.at_work()))
-        return actor, task
+        return actor, asyncio.create_task(actor.started()), task
+
+    async def has_room(self) -> bool:
+        return self.fate != "no room"
+
+    async def is_lost(self) -> bool:
+        return self.fate == "cluster lost"
+
+    async def reopen(self) -> None:
+        self.fate = "starts"
+        for task in self.running.values():
+            task.cancel()
+        await asyncio.wait(self.running.values())
 
     def at_work(self) -> list[Any]:
         return [actor for actor, task in self.running.items() if not task.done()]
@@ -61,6 +82,7 @@ class Cluster:
 
     async def kill(self, actor: Any) -> None:
         self.running[actor].cancel()
+        await asyncio.wait([self.running[actor]])
 
     async def answered(self, answers: list[Any]) -> list[Any]:
         return [answer for answer in answers if answer.done()]
@@ -113,7 +135,8 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr("transports.batch.engines.ray_engine.RayCluster", Cluster)
-    monkeypatch.setattr("transports.batch.engines.ray_engine._LOOK", 0.01)
+    for name, seconds in {"_LOOK": 0.01, "_CHECK": 0.0, "_START": 0.05, "_ROOM": 0.1}.items():
+        monkeypatch.setattr(f"transports.batch.engines.ray_engine.{name}", seconds)
     monkeypatch.setattr("transports.batch.engines.ray_engine.backoff_delay", lambda _: 0.0)
     return Bench(tmp_path)
 
@@ -170,6 +193,35 @@ async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, mo
     assert len(bench.cluster.options) == 5
 
 
+@pytest.mark.parametrize("fate", ["no start", "cluster lost"])
+async def test_what_keeps_an_actor_from_starting_is_replaced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    monkeypatch.setattr(Cluster, "fates", [fate, "starts"])
+    bench.go_on.set()
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        report = await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
+        assert (await ledger.counts())[State.SUCCEEDED] == 3
+    assert report.recycled["ended"] == 1 and len(bench.cluster.options) == 2
+
+
+async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "fates", ["no room"])
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(2)], "one")
+        with pytest.raises(ConnectFailed, match=r"no actor found a free CPU on Ray within .* add machines"):
+            await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
+        monkeypatch.setattr(Cluster, "fates", ["starts", "no room"])
+        work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=2).run())
+        await until(lambda: len(bench.cluster.options) == 2 and len(bench.told) > 20)
+        bench.go_on.set()
+        await asyncio.wait_for(work, 15)
+        assert (await ledger.counts())[State.SUCCEEDED] == 2
+
+
 async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) -> None:
     async with open_ledger(bench.folder) as ledger:
         await ledger.add(lambda: [jobs(6)], "one")
@@ -211,6 +263,21 @@ async def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
     async with open_ledger(tmp_path) as ledger:
         with pytest.raises(UsageError, match=r"pip install 'abp-transports\[ray\]'"):
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
+
+
+async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    async with RayCluster(None, 1) as cluster:
+        await cluster.reopen()
+    async with RayCluster(None, 1):
+        pass
+    assert len(tokens) == 3 and len({*tokens}) == 1 and len(tokens[0]) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 @pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])

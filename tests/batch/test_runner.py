@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -259,6 +263,17 @@ async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -
         {"small": -2, "large": 1, "huge": "1", "mixed": str(2**53 + 1), "both": 0.5, "odd": "1"},
     ]
     assert other.read_bytes() == b"half"
+
+
+async def test_what_a_killed_export_left_is_removed_and_what_another_one_writes_stays(tmp_path: Path) -> None:
+    gone = subprocess.Popen((sys.executable, "-c", ""))
+    gone.wait()
+    left = [tmp_path / f".{name}.{socket.gethostname()}.{gone.pid}" for name in ("manifest.jsonl", "report.json")]
+    others = [tmp_path / f".manifest.jsonl.{host}" for host in (f"{socket.gethostname()}.{os.getppid()}", "else.1")]
+    for path in (*left, *others):
+        path.write_bytes(b"half")
+    await run_batch([Job("do", {}, "memory:")], tmp_path, pool=Recorder())
+    assert sorted(path for path in tmp_path.iterdir() if path.name.startswith(".")) == sorted(others)
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

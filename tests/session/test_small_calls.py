@@ -70,7 +70,7 @@ async def app_behind(wire: str) -> AsyncIterator[Session]:
 
 @pytest.mark.parametrize(
     ("wire", "capability", "at_most"),
-    [("memory", "small", 145), ("websocket", "small", 145), ("websocket", "rows", 145)],
+    [("memory", "small", 130), ("websocket", "small", 116), ("websocket", "rows", 116)],
 )
 async def test_a_small_call_takes_few_calls_of_python_functions(wire: str, capability: str, at_most: int) -> None:
     """Counted, because time depends on the machine: those of the event loop are among them. It was 260, 314 and 221."""

@@ -1,14 +1,11 @@
-"""The manual page of the ``abp`` command, which the wheel installs: ``python -m tests.site.man`` writes it anew."""
+"""The manual page of the ``abp`` command, which the wheel installs."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.site.commands import Command, commands
 
-__all__ = ["PAGE", "manual"]
+__all__ = ["manual"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "abp.1"
 _SEE = "The folder docs/ of the source distribution, with a tutorial; `make docs` makes a site of it."
 
 
@@ -36,7 +33,3 @@ def _text(text: str) -> str:
     """Escape what roff would read as its own: a backslash, a hyphen, and a dot or a quote at the start of a line."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
-
-
-if __name__ == "__main__":
-    PAGE.write_text(manual(), encoding="utf-8")

@@ -1,12 +1,10 @@
-"""The JSON Schema of ``abp.toml``, made from the models that read it. ``python -m tests.site.schema`` writes it."""
+"""The JSON Schema of ``abp.toml``, made from the models that read it."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -17,9 +15,8 @@ from transports.session.config_file import TABLES
 from transports.session.retention_fields import RetentionFields
 from transports.surfaces.mcp import Options
 
-__all__ = ["FILE", "schema"]
+__all__ = ["schema"]
 
-FILE = Path(__file__).parents[2] / "transports" / "surfaces" / "cli" / "new_config" / "abp.schema.json"
 #: A comment of a field, `#:`, which may go on in the next lines, and the field's name.
 _COMMENTED = re.compile(r"((?:^    #: .*\n)+)    (\w+):", re.MULTILINE)
 
@@ -81,7 +78,3 @@ def _describe(found: dict[str, Any], model: type[BaseModel]) -> None:
         if name in found["properties"]:
             text = " ".join(line.strip().removeprefix("#: ") for line in comment.strip().splitlines())
             found["properties"][name]["description"] = text.replace("``", "`")
-
-
-if __name__ == "__main__":
-    FILE.write_text(json.dumps(schema(), indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pages of the site, put together in one folder: those of ``docs/``, those made from the code, and the changelog.
+"""The pages of the site, put together in one folder: those of ``docs/``, and those beside it.
 
 On the site there is nothing beside the pages, so a link to a file of the project becomes its text.
 """
@@ -9,8 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.site.commands import commands_page
-from tests.site.error_codes import errors_page
+from tests.site.error_codes import classes_in_full
 
 __all__ = ["ROOT", "stage"]
 
@@ -37,8 +36,8 @@ def stage(folder: Path) -> list[Path]:
         for other, its_name in _BESIDE.items():
             text = text.replace(f"]({other})", f"]({its_name})")
         (folder / page).write_text(text, encoding="utf-8")
-    (folder / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
-    (folder / "reference" / "errors.md").write_text(errors_page(), encoding="utf-8")
+    with (folder / "reference" / "errors.md").open("a", encoding="utf-8") as errors:
+        errors.write(classes_in_full())
     pages = sorted(folder.rglob("*.md"))
     for path in pages:
         path.write_text(_OUTWARD.sub(_inward, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -125,7 +125,7 @@ def tutorial(binaries: Path, folder: Path) -> str:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             page = page.replace(port[0] or port[1], str(free.getsockname()[1]))
-    script = ["set -e", "trap 'kill $(jobs -p); wait' EXIT"]
+    script = ["set -e", "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
     for name, language, text in _BLOCK.findall(page):
         if name:
             (folder / name).write_text(text, encoding="utf-8")

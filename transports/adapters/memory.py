@@ -163,7 +163,7 @@ class MemoryTransport(Transport):
         task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], call))
         self._running[call_id] = task
         task.add_done_callback(partial(self._ended, call_id, done))
-        self._deadlines.add(done, timeout, lambda: no_answer("", timeout))
+        self._deadlines.add(done, timeout, no_answer, "", timeout)
         try:
             answer = await done
         finally:

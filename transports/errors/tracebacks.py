@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sysconfig
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -25,8 +25,9 @@ _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
 
 
-def short_traceback(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a public coroutine function: an :class:`ABPError` that leaves it has the :func:`shortened` traceback.
+def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return a public function, which returns an awaitable, as a coroutine function: an :class:`ABPError` that leaves
+    it has the :func:`shortened` traceback.
 
     The whole one is logged at the level DEBUG of the logger ``transports``. Other exceptions, which are faults of this
     library or of a callback, keep theirs. Pytest does not show the frame of the decorator either.

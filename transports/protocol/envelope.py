@@ -29,6 +29,8 @@ _COUNTED = 128 * 1024
 #: Levels of a whole message: those of an answer, and as many for what is around and beside it. Most code that looks at
 #: a message calls itself for each level.
 _MAX_LEVELS = 2 * MAX_DEPTH
+#: Types of ids and of timestamps.
+_IDS, _TIMES = (str, int), (int, float)
 
 
 def encode_envelope(message: Message) -> bytes:
@@ -87,8 +89,8 @@ def decode_envelope(data: bytes) -> Message:
     return Message(
         kind,
         envelope.get("payload"),
-        id=str(identity) if isinstance(identity, str | int) else None,
-        timestamp=int(timestamp) if isinstance(timestamp, int | float) else 0,
+        id=str(identity) if isinstance(identity, _IDS) else None,
+        timestamp=int(timestamp) if isinstance(timestamp, _TIMES) else 0,
     )
 
 

@@ -47,7 +47,7 @@ class Message:
     type: str
     payload: object = None
     id: str | None = None
-    timestamp: int = field(default_factory=lambda: int(time.time() * 1000))
+    timestamp: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     content: Sequence[Found] = ()
     outputs: Sequence[BinaryData] = ()
     effects: Sequence[Effect] = ()

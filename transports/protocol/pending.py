@@ -72,7 +72,7 @@ class PendingReplies:
         try:
             sending = send(message)
             if sending is None:
-                self._deadlines.add(future, timeout, lambda: no_answer(message.type, timeout))
+                self._deadlines.add(future, timeout, no_answer, message.type, timeout)
                 return await future
             try:
                 async with asyncio.timeout(timeout):

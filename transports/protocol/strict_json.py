@@ -42,7 +42,7 @@ def decode_json(text: str | bytes) -> object:
     64 KiB is parsed: none of the new values is garbage, and looking for some takes three quarters of the time.
     """
     try:
-        return _decode(text)
+        return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
 
@@ -51,14 +51,12 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
     """Parse strict JSON that the user gave, as :func:`decode_json` does. Raises
     :class:`~transports.errors.UsageError`, which names ``where`` it stands, the reason and the ``fix``."""
     try:
-        return _decode(text)
+        return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
 
 
-def _decode(text: str | bytes) -> object:
-    if len(text) <= _PAUSE_ABOVE:
-        return _DECODE(text)
+def _decode_long(text: str | bytes) -> object:
     with without_collection():
         return _DECODE(text)
 

@@ -59,7 +59,7 @@ class Layers:
         """Return what the answer ``data`` of a call holds, if :meth:`plain` does not say it. Raises what the policy's
         transformer raises."""
         apart = is_larger(data, _MANY)
-        if apart and (short := await self._apart(self._short, data)):
+        if apart and (short := await self._apart(partial(self.plain, at_most=None), data)):
             return short
         if made := await self._transformed(data, context):
             return made
@@ -74,12 +74,9 @@ class Layers:
             await self._release(find_values(data), ())
             raise
 
-    def plain(self, data: object) -> Recognised | None:
+    def plain(self, data: object, *, at_most: int | None = _MANY) -> Recognised | None:
         """Return what ``data`` holds, the short way that most answers take: no transformer, no rules, no content
-        blocks, and not large. Else return ``None``."""
-        return self._short(data, at_most=_MANY)
-
-    def _short(self, data: object, *, at_most: int | None = None) -> Recognised | None:
+        blocks, and not larger than ``at_most`` values. Else return ``None``."""
         if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
             return None
         if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):

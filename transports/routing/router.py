@@ -99,7 +99,9 @@ class Router:
             context = TransformContext(capability, call, self._store, self._on_event)
             recognised = await self._layers.recognise(data, context)
         if not (recognised.found or recognised.refs or outputs):
-            return await self._route_json(recognised, capability, origin, warnings, effects, transport, started, schema)
+            return await self._route_json(
+                recognised, capability, call, origin, warnings, effects, transport, started, schema
+            )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         notes = list(warnings)
@@ -175,6 +177,7 @@ class Router:
         self,
         recognised: Recognised,
         capability: str,
+        call: str,
         origin: Mapping[str, object],
         warnings: Sequence[str],
         effects: Sequence[Effect],
@@ -203,16 +206,16 @@ class Router:
         return Result(
             capability,
             routed,
-            nowhere or stored,
+            stored if nowhere is None else nowhere,
             transport,
             0.0 if started is None else (time.perf_counter() - started) * 1000,
             (*warnings, *check_output(schema, routed)) if schema else tuple(warnings),
             tuple(effects),
-            metadata=metadata_of(routed, ()) if stored.keys() - {""} else {},
+            metadata=metadata_of(routed, ()) if stored and stored.keys() != {""} else {},
             steps=tuple(steps),
             previews=previews,
             limits=policy.agent,
-            call=str(origin.get("call", "")),
+            call=call,
             on_clamped=self._on_event,
         )
 

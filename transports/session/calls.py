@@ -9,9 +9,8 @@ import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from itertools import count
-from typing import Self
+from typing import Literal, TypeAlias
 
 from ..base import PageTools, Transport
 from ..binary.detect import Found
@@ -59,20 +58,8 @@ SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 NOT_RUN = SESSION_LOST | {"RATE_LIMITED"}
 
 
-class Repeats(Enum):
-    """Which calls are sent again."""
-
-    #: None that was sent.
-    NEVER = "never"
-    #: Those that cannot have run.
-    NOT_RUN = "not run"
-    #: Those that may have run, too.
-    IDEMPOTENT = "idempotent"
-
-    @classmethod
-    def of(cls, idempotent: bool, once: bool) -> Self:
-        """Return what these parameters of a call mean."""
-        return cls("never" if once else "idempotent" if idempotent else "not run")
+#: Which calls are sent again: none that was sent, those that cannot have run, those that may have run, too.
+Repeats: TypeAlias = Literal["never", "not run", "idempotent"]
 
 
 class Calls:
@@ -201,12 +188,12 @@ class Calls:
 
     def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
         """Return the seconds until the call may be sent again; ``None`` if it must not be."""
-        idempotent = repeats is Repeats.IDEMPOTENT
+        idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             unsent = error.details.get("sent") is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
         if (
-            repeats is Repeats.NEVER
+            repeats == "never"
             or not error.retryable
             or attempt >= _MAX_ATTEMPTS
             or not (idempotent or error.code in NOT_RUN)

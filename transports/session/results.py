@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,14 +75,14 @@ class Results:
             durability=self._settings.durability,
         )
 
-    async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
+    def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
-        result = await self._router_of(call).route(
+        routing = self._router_of(call).route(
             data, capability=capability, source=self.source(call), transport=self._transport.name, started=started
         )
-        return await self.with_evictions(result) if self.store.retention and len(result.artifacts) > 1 else result
+        return self._with_evictions_of(routing) if self.store.retention else routing
 
-    async def from_answer(
+    def from_answer(
         self,
         reply: Message,
         data: object,
@@ -93,13 +93,13 @@ class Results:
         warnings: Sequence[str],
         started: float,
         on_download: OnDownload,
-    ) -> Result:
+    ) -> Awaitable[Result]:
         """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
         told how far each file behind a ``downloadUrl`` is.
 
         Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
         """
-        result = await self._router_of(call).route(
+        routing = self._router_of(call).route(
             data,
             capability=capability,
             outputs=reply.outputs,
@@ -111,7 +111,11 @@ class Results:
             started=started,
             on_download=on_download,
         )
-        return await self.with_evictions(result) if self.store.retention and len(result.artifacts) > 1 else result
+        return self._with_evictions_of(routing) if self.store.retention else routing
+
+    async def _with_evictions_of(self, routing: Awaitable[Result]) -> Result:
+        result = await routing
+        return await self.with_evictions(result) if len(result.artifacts) > 1 else result
 
     def _router_of(self, call: str) -> Router:
         """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
@@ -135,4 +139,4 @@ class Results:
 
     def source(self, call: str) -> dict[str, object]:
         """Return where a file of a call comes from: the ``source`` of its artifact."""
-        return {"app": self._app_id(), **({"call": call} if call else {})}
+        return {"app": self._app_id(), "call": call} if call else {"app": self._app_id()}

@@ -170,7 +170,7 @@ class Session:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     @short_traceback
-    async def call(
+    def call(
         self,
         capability: str,
         params: Mapping[str, object] | None = None,
@@ -180,7 +180,7 @@ class Session:
         idempotent: bool = False,
         once: bool = False,
         call_id: str | None = None,
-    ) -> Result:
+    ) -> Awaitable[Result]:
         """Call a capability and store what it answers.
 
         ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may stand
@@ -206,12 +206,12 @@ class Session:
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
-        seconds, again = self._timeout_or_default(timeout), Repeats.of(idempotent, once)
-        call = call_id or new_id()
+        call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
+        again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
         work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
         if self._evidence is not None:
             work = self._evidence.around(call, capability, params, work)
-        return await self._calls.with_events(call, capability, work, on_progress)
+        return self._calls.with_events(call, capability, work, on_progress)
 
     @short_traceback
     async def start(

@@ -70,8 +70,8 @@ class SocketApp(Counting):
                         with contextlib.suppress(ConnectionClosed):
                             await socket.send(encode_envelope(reply).decode())
 
-                with contextlib.suppress(ConnectionClosed):
-                    async with asyncio.TaskGroup() as tasks:
+                async with asyncio.TaskGroup() as tasks:
+                    with contextlib.suppress(ConnectionClosed):
                         async for text in socket:
                             tasks.create_task(answer(text))
 

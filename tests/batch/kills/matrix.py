@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from transports.batch.ledger import open_ledger
 
 from .apps import Counting, PageApp, SocketApp
 from .crew import Crew, left_behind
+from .machines import MACHINES, ray_cluster
 
 __all__ = ["CONCURRENCY", "Killed", "Plan", "kill_and_resume"]
 
@@ -33,7 +34,8 @@ _APPS: Mapping[str, type[Counting]] = {"pages": PageApp, "sockets": SocketApp}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many jobs, and what is killed how often. ``workers`` are processes of one run; the database crashes once."""
+    """How many jobs, and what is killed how often. ``workers`` are processes of one run; the database crashes once.
+    With the engine ``cluster`` the command joins a cluster on Ray, with ``ray`` it starts one."""
 
     jobs: int
     kills: int
@@ -46,7 +48,7 @@ class Plan:
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is killed, in turn."""
-        engine = ("actor",) if self.engine == "ray" else ()
+        engine = () if self.engine == "local" else ("actor", "machine")
         return ("worker", *engine, *(("browser", "driver") if self.app == "pages" else ()))
 
 
@@ -71,11 +73,15 @@ async def kill_and_resume(folder: Path, plan: Plan) -> Killed:
     temporary = folder / "t"
     temporary.mkdir()
     env = {key: value for key, value in os.environ.items() if not key.startswith("ABP_")} | {"TMPDIR": str(temporary)}
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         server = stack.enter_context(running_server(str(folder))) if plan.ledger == "postgres" else None
+        machines = None
+        if plan.engine == "cluster":
+            machines = await stack.enter_async_context(ray_cluster(folder / "ray", temporary))
+            env |= machines.env
         async with app.served() as url:
             ledger = str(folder / "run") if server is None else run_url(server.url)
-            crew = Crew(_commands(folder, plan, url, ledger), env, folder / "log", plan.seed)
+            crew = Crew(_commands(folder, plan, url, ledger), env, folder / "log", plan.seed, machines)
             killing = asyncio.create_task(_kill(plan, app, crew, folder / "run", server))
             try:
                 await crew.work()
@@ -94,7 +100,7 @@ async def kill_and_resume(folder: Path, plan: Plan) -> Killed:
 def _commands(folder: Path, plan: Plan, url: str, ledger: str) -> list[list[str]]:
     common = ["--concurrency", str(CONCURRENCY), "--store", str(folder / "run" / "files")]
     out = ["--out", str(folder / "run"), "--target", url, "--ledger", ledger]
-    engine = ["--engine", plan.engine] if plan.engine != "local" else []
+    engine = [] if plan.engine == "local" else ["--engine", "ray", "--browsers", str(MACHINES)]
     run = [*_ABP, "run", str(folder / "jobs.jsonl"), *out, *common, *engine]
     return [run, *([*_ABP, "worker", ledger, *common] for _ in range(plan.workers - 1))]
 
@@ -170,6 +176,8 @@ async def _differences(
     expect(len(found) <= len(_HALF) * lost, f"{len(found)} contents are half written after {kills} kills")
     states = Counter(row.state.value for row in rows)
     expect(states["unknown"] <= lost, f"{states['unknown']} jobs are unknown after {kills} kills")
+    half = [path.name for path in out.iterdir() if path.name.startswith(".")]
+    expect(not half, f"half-written files are left: {half}")
     if (out / "workers").is_dir():
         expect(not list((out / "workers").iterdir()), "lock files are left behind")
     return problems, dict(states)

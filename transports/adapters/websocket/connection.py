@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from websockets.asyncio.client import ClientConnection
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode, Opcode
 from websockets.protocol import State
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a build of the library without its compiled part
+    from websockets.utils import apply_mask
 
 __all__ = ["Connection", "OnMessage"]
 
@@ -31,8 +37,10 @@ _OVERHEAD = 128
 _HEAD_END = b"\r\n\r\n"
 _FIN, _TEXT, _BINARY, _CONTINUED = 0x80, int(Opcode.TEXT), int(Opcode.BINARY), int(Opcode.CONT)
 _WHOLE_TEXT = _FIN | _TEXT
+#: First two bytes of a text frame of ours, which has a mask; the length is missing.
+_HEAD = _WHOLE_TEXT << 8 | 0x80
 #: First bytes of control frames, and the most bytes that one may hold (RFC 6455 §5.5).
-_CONTROL, _MAX_CONTROL = (_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG), 125
+_CONTROL, _MAX_CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG}, 125
 
 
 #: Takes a message and whether it is text, in the event loop, and returns false if that would take long: then it goes to
@@ -248,22 +256,19 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """
         if self.slow or not self._open:
             return False
-        frame = Frame(Opcode.TEXT, text).serialize(mask=True)
-        if not hold and not self._held:
-            self.transport.write(frame)
-            return True
-        if not self._held:
+        held = self._held
+        if not held and hold:
             self.loop.call_soon(self.write_held)
-        self._held.append(frame)
-        self._held_size += len(frame)
-        if self._held_size > _MAX_HELD:
+        held.append(text)
+        self._held_size += len(text)
+        if (not hold and len(held) == 1) or self._held_size > _MAX_HELD:
             self.write_held()
         return True
 
     def write_held(self) -> None:
         """Write what is held back."""
         if self._held:
-            data, self._held_size = b"".join(self._held), 0
+            data, self._held_size = _text_frames(self._held), 0
             self._held.clear()
             if self._open:
                 self.transport.write(data)
@@ -277,3 +282,18 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """Send at once again (:class:`asyncio.BaseProtocol`)."""
         self.slow = False
         super().resume_writing()
+
+
+def _text_frames(texts: Sequence[bytes]) -> bytes:
+    """Return each text as a frame, under a mask of its own (RFC 6455 §5.2 and §5.3)."""
+    masks, parts = os.urandom(4 * len(texts)), list[bytes]()
+    for at, text in enumerate(texts):
+        mask, length = masks[4 * at : 4 * at + 4], len(text)
+        if length < 126:
+            head = (_HEAD | length).to_bytes(2)
+        elif length < 1 << 16:
+            head = ((_HEAD | 126) << 16 | length).to_bytes(4)
+        else:
+            head = ((_HEAD | 127) << 64 | length).to_bytes(10)
+        parts += head, mask, apply_mask(text, mask)
+    return b"".join(parts)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl as ssl_module
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
@@ -245,12 +245,12 @@ class WebSocketTransport(Transport):
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
         """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
 
         Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
         """
-        return await self._pending.request(message, self._send, timeout=timeout)
+        return self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""

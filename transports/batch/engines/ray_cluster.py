@@ -30,6 +30,8 @@ _ANSWER, _START = 30.0, 90.0
 _OBJECT_STORE = 80 << 20
 #: Bytes of the path of a folder below which Ray puts its sockets.
 _LONGEST_FOLDER = 43
+#: What clusters of our own ask for. Ray keeps the first one that it finds, as long as the process lives.
+_TOKEN = secrets.token_hex(32)
 #: What a cluster of our own runs with. The first has the raylet end what an actor leaves behind when it is killed: a
 #: Chromium, which is in a process group of its own, and its driver. Nothing is sent to Ray's makers.
 _ENVIRONMENT = {
@@ -102,7 +104,7 @@ class RayCluster:
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
         # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead of
         # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
-        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
+        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
             self._start(folder, **common)
         except Exception:  # noqa: BLE001 - Ray waits 30 seconds for its own processes, which a busy machine may exceed
@@ -138,14 +140,35 @@ class RayCluster:
         """Return the number of CPUs of the cluster as it is now, one at least."""
         return max(int((await self._do(self._ray.cluster_resources, _ANSWER)).get("CPU", 0)), 1)
 
-    async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any]:
-        """Start an actor of a class, which Ray never starts again by itself, and call a method of it. Return the actor
-        and the answer to come. Where there is no room for the actor, a cluster that can grow does."""
+    async def has_room(self) -> bool:
+        """Whether a CPU of the cluster is free."""
+        return float((await self._do(self._ray.available_resources, _ANSWER)).get("CPU", 0)) >= 1
 
-        def start() -> tuple[Any, Any]:
+    async def is_lost(self) -> bool:
+        """Whether the part of the cluster has ended that this process is connected to: no actor starts any more, and
+        Ray does not say so."""
+
+        def look() -> bool:
+            here = self._ray.get_runtime_context().get_node_id()
+            return not any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == here)
+
+        return await self._do(look, _ANSWER)
+
+    async def reopen(self) -> None:
+        """Connect anew, to a new cluster if it is our own. Its actors are gone with the old connection."""
+        await self._do(self._close, _ANSWER)
+        await self._do(self._connect, _START)
+        _take_signals_back()
+
+    async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
+        """Start an actor of a class, which Ray never starts again by itself, and call a method of it. Return the actor,
+        the answer of its method ``started``, and the answer to come. Where there is no room for the actor, a cluster
+        that can grow does."""
+
+        def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
             actor = remote.remote()
-            return actor, getattr(actor, method).remote(*args)
+            return actor, actor.started.remote(), getattr(actor, method).remote(*args)
 
         return await self._do(start, _ANSWER)
 

@@ -9,10 +9,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import ABPError, ConnectFailed, UsageError
+from ...errors import ABPError, ConnectFailed, Disconnected, UsageError
 from ...tasks import backoff_delay
 from ..ledger import Counts, Ledger
 from ..run import RunOptions
@@ -30,12 +30,19 @@ _LOOK = 0.5
 _MAX_FAILURES = 5
 #: Seconds for the actors to settle their jobs once they are told to stop.
 _STOP = 15.0
+#: Seconds for an actor to start where a CPU is free, and where it waits for one while no other actor works.
+_START, _ROOM = 90.0, 600.0
+#: Seconds between two looks at the cluster while an actor has not started.
+_CHECK = 5.0
 
 
 @dataclass(slots=True)
 class _Actor:
     handle: Any
+    started: Any
     answer: Any
+    begun: float = field(default_factory=time.monotonic)
+    works: bool = False
     drained: bool = False
 
 
@@ -47,7 +54,8 @@ class RayEngine:
     cluster. The limits of ``options`` hold for all of them together: ``concurrency`` and ``rate`` are shared out.
     ``shared`` says that other machines reach the ledger and the store. ``on_counts`` is told how the run stands.
 
-    An actor that is lost is replaced; its jobs are queued again or ``unknown``, as those of any worker that is lost.
+    An actor that is lost, or does not start, is replaced, and so is a local cluster that has ended; the jobs of lost
+    actors are queued again or ``unknown``, as those of any worker that is lost.
     Raises :class:`~transports.errors.UsageError` without Ray.
     """
 
@@ -77,6 +85,7 @@ class RayEngine:
         self._calls = 0
         self._recycled: Counter[str] = Counter()
         self._failures, self._not_before, self._open = 0, 0.0, 0
+        self._checked = 0.0
 
     def drain(self) -> None:
         """Begin no more jobs."""
@@ -101,6 +110,9 @@ class RayEngine:
                     counts = await self._ledger.counts()
                     self._on_counts(counts)
                     await self._collect(counts)
+                    waiting = await self._waiting()
+                    if waiting and counts.open and not self._stopped:
+                        await self._check_starts(waiting)
                     if not self._actors and (self._stopped or not counts.open):
                         return WorkReport(self._calls, dict(self._recycled))
                     await self._scale(shares, 0 if self._stopped else counts.open, end)
@@ -130,9 +142,13 @@ class RayEngine:
                 options = replace(share, deadline=left)
                 started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
                 self._actors[at] = _Actor(*started)
-            elif backlog <= 0 and actor is not None and not actor.drained:
-                actor.drained = True
-                await self._cluster.tell(actor.handle, "drain")
+            elif backlog <= 0 and actor is not None:
+                if not actor.drained:
+                    actor.drained = True
+                    await self._cluster.tell(actor.handle, "drain")
+                elif not actor.works:  # it was told before it started, if it ever does: it has no job
+                    del self._actors[at]
+                    await self._cluster.kill(actor.handle)
             backlog -= share.concurrency
 
     async def _collect(self, counts: Counts) -> None:
@@ -152,6 +168,36 @@ class RayEngine:
             elif isinstance(told, ABPError):
                 self._lost(told)
 
+    async def _check_starts(self, waiting: dict[int, _Actor]) -> None:
+        """Replace what keeps actors from starting: the connection to a cluster that has ended, or an actor itself."""
+        now = time.monotonic()
+        if now < self._checked + _CHECK:
+            return
+        self._checked = now
+        if await self._cluster.is_lost():
+            self._actors.clear()
+            await self._cluster.reopen()
+            self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
+            return
+        late = [at for at, actor in waiting.items() if now >= actor.begun + _START]
+        if late and await self._cluster.has_room():
+            for at in late:
+                await self._cluster.kill(self._actors.pop(at).handle)
+                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s; look at `ray status`"))
+        elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + _ROOM:
+            raise ConnectFailed(
+                f"no actor found a free CPU on Ray within {_ROOM:g} s; end other work there, or add machines (`ray "
+                "status` shows both), then run the same command again"
+            )
+
+    async def _waiting(self) -> dict[int, _Actor]:
+        """The actors that have not started yet."""
+        waiting = {at: actor for at, actor in self._actors.items() if not actor.works}
+        ready = await self._cluster.answered([actor.started for actor in waiting.values()])
+        for actor in waiting.values():
+            actor.works = actor.started in ready
+        return {at: actor for at, actor in waiting.items() if not actor.works}
+
     def _lost(self, error: ABPError) -> None:
         self._recycled["ended"] += 1
         self._failures += 1
@@ -166,7 +212,8 @@ class RayEngine:
             for actor in self._actors.values():
                 await self._cluster.tell(actor.handle, "stop")
             until = time.monotonic() + _STOP
-            answers = [actor.answer for actor in self._actors.values()]
+            waiting = await self._waiting()
+            answers = [actor.answer for at, actor in self._actors.items() if at not in waiting]
             while len(await self._cluster.answered(answers)) < len(answers) and time.monotonic() < until:
                 await asyncio.sleep(0.1)
             for actor in self._actors.values():

@@ -25,6 +25,9 @@ class RayWorker:
         self._task: asyncio.Task[WorkReport] | None = None
         self._drained = False
 
+    async def started(self) -> None:
+        """Return as soon as the actor is there."""
+
     async def work(self, place: str, make_pool: MakePool, options: RunOptions) -> WorkReport | ABPError:
         """Work until the run has ended, :meth:`drain` is called or :meth:`stop`. An error of ours is returned: one that
         is raised would come wrapped."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +17,7 @@ from ..jobs import State
 from ..ledger import Ledger, Row
 from .notes import CarriedParameters
 from .parquet import write_parquet
+from .replacing import replacing
 
 __all__ = ["export_run"]
 
@@ -61,16 +61,11 @@ async def export_run(
 @asynccontextmanager
 async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
     """A new file that takes the place of ``path`` at the end of the block."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with new.open("wb") as file:
+        with replacing(path) as new, new.open("wb") as file:
             yield file
-        new.replace(path)
     except OSError as error:
         raise LedgerError(f"{path} cannot be written ({error.strerror}); `abp batch export` writes it again") from error
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
 
 
 def manifest_line(row: Row) -> dict[str, JSONValue]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ...errors import LedgerError
 from ...protocol.strict_json import decode_json, encode_json
+from .replacing import replacing
 
 __all__ = ["write_parquet"]
 
@@ -54,16 +54,11 @@ def _write(manifest: Path, path: Path) -> None:
 
     types = _types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
-            while lines := [*islice(file, _ROWS)]:
-                rows = [_document(line) for line in lines]
-                cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
-                writer.write_table(pyarrow.Table.from_pylist(cells, schema))
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
+        while lines := [*islice(file, _ROWS)]:
+            rows = [_document(line) for line in lines]
+            cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
+            writer.write_table(pyarrow.Table.from_pylist(cells, schema))
 
 
 def _types(manifest: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from types import NoneType
-from typing import cast
 
 from ...errors import ABPError, ProtocolError
 from ..data import BinaryData
@@ -65,7 +64,7 @@ def is_plain(data: object, min_chars: int, *, at_most: int) -> bool:
                     return False
                 values = node.values()
             else:
-                values = cast(list[object], node)
+                values = node  # type: ignore[assignment]
             at_most -= len(values)
             if at_most < 0:
                 return False
