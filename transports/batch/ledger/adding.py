@@ -11,9 +11,9 @@ from ...database import Cursor, Value
 from ...errors import LedgerError, UsageError
 from ..jobs import Job
 from .columns import new_row
+from .corrections import replace_failed
 from .database import Database
 from .entries import Added
-from .replacing import replace_failed
 from .schema import INPUT, put_value, values_of
 
 __all__ = ["Addition"]
