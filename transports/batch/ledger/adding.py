@@ -65,40 +65,41 @@ class Addition:
         if not staged:
             self.stage(cursor)
         last = max(_number(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run) for table in _LINES)
-        cursor.execute(
-            "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
-            "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input WHERE true "
-            "ORDER BY line ON CONFLICT DO NOTHING",
-            (self.run, last),
-        )
-        jobs = cursor.rowcount
         lines = _number(cursor, "SELECT count(*) FROM abp_input")
-        before = self._add_copies(cursor, last) if jobs < lines else 0
+        jobs = before = 0
+        for first in range(0, lines, _CHUNK):
+            cursor.execute(
+                "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
+                "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
+                "WHERE line > ? AND line <= ? ORDER BY line ON CONFLICT DO NOTHING",
+                (self.run, last, first, first + _CHUNK),
+            )
+            jobs += cursor.rowcount
+            if cursor.rowcount < min(_CHUNK, lines - first):
+                before += self._add_copies(cursor, last, first)
         cursor.execute("DROP TABLE abp_input")
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
         replaced = replace_failed(self.database, cursor, self.run, last) if last else 0
         return Added(lines, jobs, lines - jobs - before, replaced)
 
-    def _add_copies(self, cursor: Cursor, last: int) -> int:
-        """Add the lines whose job is there already, and return how many of these jobs other inputs brought. A line of
-        an earlier input with the same job and the same id is not added again."""
+    def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
+        """Add those lines behind ``first`` whose job is there already, and return how many of these jobs other inputs
+        brought. A line of an earlier input with the same job and the same id is not added again."""
+        lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
+        chosen = (self.run, first, first + _CHUNK)
         same = "position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
         cursor.execute(
             "INSERT INTO abp_copies (run, position, key, id, job) "
-            "SELECT j.run, i.line + ?, i.key, i.id, i.job FROM abp_input i JOIN abp_jobs j ON j.key = i.key "
-            "WHERE j.run = ? AND j.position <> i.line + ? "
+            f"SELECT j.run, i.line + ?, i.key, i.id, i.job FROM {lines} AND j.position <> i.line + ? "
             f"AND NOT EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? AND key = i.key AND {same}) "
             f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
-            (last, self.run, last, self.run, last, self.run, last),
+            (last, *chosen, last, self.run, last, self.run, last),
         )
-        return _number(
-            cursor,
-            "SELECT count(*) FROM abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND j.position <= ?",
-            self.run,
-            last,
-        )
+        return _number(cursor, f"SELECT count(*) FROM {lines} AND j.position <= ?", *chosen, last)
 
 
+#: Lines that one statement adds: each ends long before the database's time for one.
+_CHUNK = 20_000
 #: The tables whose rows are lines of inputs.
 _LINES = ("abp_jobs", "abp_copies")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..ledger import Added, Row
-from .reading import read_jobs
+from .reading import first_jobs
 
 __all__ = ["CarriedParameters", "input_notes"]
 
@@ -17,7 +17,7 @@ _MOST = 10
 _MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
 
 
-def input_notes(added: Added, path: Path, target: str | None) -> list[str]:
+def input_notes(added: Added, path: Path) -> list[str]:
     """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or a
     table has no parameters at all, columns that may be meant as such."""
     before = added.lines - added.jobs - added.copies
@@ -33,7 +33,7 @@ def input_notes(added: Added, path: Path, target: str | None) -> list[str]:
         said.append(f"{was} replaced by one of the same id")
     is_table = path.suffix.lower() in (".csv", ".tsv", ".parquet")
     if not added.known and (is_table or added.copies * 2 > added.lines):
-        first = next(read_jobs(path, target))
+        first = first_jobs(path)
         if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
             said += _hints(name for job in first for name in job.carried)
     return said

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -18,7 +19,7 @@ from ..job_format import job_document, parse_job
 from ..jobs import Job
 from .refusals import EXAMPLE, Refused, require_columns
 
-__all__ = ["fingerprint", "read_jobs", "require_input", "spool_jobs", "spool_stream"]
+__all__ = ["fingerprint", "first_jobs", "read_jobs", "require_input", "spool_jobs", "spool_stream"]
 
 #: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
 _BATCH, _BATCH_BYTES = 500, 16 << 20
@@ -107,6 +108,11 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
         raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
     if batch:
         yield batch
+
+
+def first_jobs(path: Path) -> list[Job]:
+    """Return the first jobs of an input that can be read, without looking at their files."""
+    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), _BATCH)]
 
 
 #: Where in the input an object stands, about how many bytes it has there, and what it is.

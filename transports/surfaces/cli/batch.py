@@ -135,7 +135,7 @@ def run_(
             make_engine = in_this_process(make_pool(options.concurrency, browsers=browsers), options)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
-            for said in () if added.known else await in_thread(input_notes, added, source, target):
+            for said in () if added.known else await in_thread(input_notes, added, source):
                 print_note(said)
             if retry_failed:
                 count = await opened.retry_failed()
