@@ -117,6 +117,23 @@ def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     assert not modules & (HEAVY | {"transports.session.session", "transports.browser"})
 
 
+def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -> None:
+    program = f"""if True:
+        import sys
+        from transports.surfaces.cli import calls, main
+
+        def run(work):
+            assert "pydantic" not in sys.modules
+            return 0
+
+        calls.run_async = run
+        for more in ([], ["--file", "a=b", "--browser", "chrome", "--headed", "-vv", "--profile", {str(tmp_path)!r}]):
+            given = ["call", "http://127.0.0.1:8000/", "name", "-p", "a=1", "-p", "b=x", "--json", "--out", "f"]
+            assert main([*given, *more]) == 0
+    """
+    assert "transports.surfaces.cli.calls" in loaded_by(program)
+
+
 def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
     modules = loaded_by(
         "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))"

@@ -13,6 +13,7 @@ import pytest
 
 from transports.artifacts import LocalStore, Scope, metadata
 from transports.artifacts.local import catalog
+from transports.artifacts.local.index import Index
 from transports.artifacts.metadata import Metadata
 
 
@@ -158,3 +159,28 @@ def test_plain_metadata_is_decoded_as_all_other(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(quick[0], Metadata) and metadata._decode_plain(quick[0].encode(), "a_0123456789ab") == quick[0]
     monkeypatch.setattr(metadata, "_decode_plain", lambda *_: None)
     assert quick == decode()
+
+
+async def test_a_long_list_of_an_unchanged_store_asks_the_index_once(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [await store.put_bytes(b"%d" % number) for number in range(4)]
+    folder = Folder(root, monkeypatch)
+    monkeypatch.setattr(catalog, "_FEW", 2)
+    folder.settle()
+    assert await store.list() == refs
+    asked: list[Scope] = []
+    rows = Index.rows
+
+    def counted(index: Index, scope: Scope, *folder: str) -> object:
+        asked.append(scope)
+        return rows(index, scope, *folder)
+
+    monkeypatch.setattr(Index, "rows", counted)
+    assert await store.list() == refs
+    assert asked == [Scope()]
+    await store.delete(refs.pop(1).id)
+    (root / ".abp/meta" / f"{refs[1].id}.json").write_bytes(b"damaged")  # in its place: the same file
+    assert await store.list() == refs
+    (root / ".abp/meta" / f"{refs[1].id}.json").unlink()
+    assert await store.list() == [refs[0], refs[2]]

@@ -6,16 +6,19 @@ import asyncio
 import errno
 import fcntl
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.local_store import sha
 from transports.artifacts import ArtifactRef, LocalStore
+from transports.artifacts.local import writer
 from transports.errors import StoreError
 
 
@@ -41,6 +44,39 @@ async def test_answers_stored_at_once_share_their_folders(
     assert [await store.get(ref.id) for ref in refs] == [b"%d" % number for number in range(64)]
     assert {ref.id for ref in await store.list()} == {first.id, *(ref.id for ref in refs)}
     assert (await store.fsck()).problems == ()
+
+
+async def test_answers_stored_in_a_row_share_their_folders_while_these_are_in_their_places(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_STAY", 15.0)
+    first = await put(store, b"first")
+    before = psutil.Process().num_fds()
+    opened: list[object] = []
+    real = os.open
+
+    def counted(path: Any, *arguments: Any, **options: Any) -> int:
+        opened.append(path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", counted)
+    for number in range(40):
+        await put(store, b"%d" % number)
+    assert opened.count("meta") <= 1 and await store.exists(first.id)
+    assert psutil.Process().num_fds() < before + 20  # not a folder for each content
+    places = (root, root / ".abp", root / ".abp/meta", root / ".abp/staging")
+    for number, place in enumerate(places):
+        place.rename(root.with_name(f"away{number}"))
+        ref = await put(store, b"moved %d" % number)
+        assert ref.path and ref.path.read_bytes() == await store.get(ref.id) == b"moved %d" % number
+    for number, place in enumerate(places):
+        shutil.rmtree(place)
+        ref = await put(store, b"removed %d" % number)
+        assert ref.path and ref.path.read_bytes() == await store.get(ref.id) == b"removed %d" % number
+    (root / ".abp/meta").rename(root / ".abp/away")
+    (root / ".abp/meta").symlink_to(root / ".abp/away")
+    with pytest.raises(StoreError, match="symlink"):
+        await put(store, b"followed")
 
 
 async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalStore, root: Path) -> None:

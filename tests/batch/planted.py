@@ -148,7 +148,7 @@ class World:
         patch.setattr("transports.batch.pool.memory.free_memory", lambda: self.free)
         patch.setattr("transports.batch.pool.memory._MEASURED_FOR", -1.0)
         patch.setattr(fleet, "_TICK", 0.01)
-        patch.setattr(fleet, "_LOOK_EVERY", 0.01)
+        patch.setattr(fleet, "_CHECK_INTERVAL", 0.01)
 
     def running(self) -> list[Browser]:
         return [browser for browser in self.browsers if not browser.closed and browser.alive]

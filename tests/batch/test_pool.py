@@ -232,7 +232,7 @@ async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(wor
 
 
 async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
+    monkeypatch.setattr(fleet, "_CHECK_INTERVAL", 1000)
     async with world.pool(1, 1) as pool:
         await pool.call(PAGE, "work")
         await world.browsers[0].die()
@@ -284,7 +284,7 @@ async def test_a_browser_is_replaced(
         for _ in range(2 if reason == "calls" else 0):
             await pool.call(PAGE, "work")
         await until(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
-        monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
+        monkeypatch.setattr(fleet, "_CHECK_INTERVAL", 1000)
         assert data(await pool.run(next(jobs(1))))["browser"] >= 1
         assert Counter(one["reason"] for one in measured.labels("abp.browser.restarts")) == pool.stats().recycled
 

@@ -163,7 +163,10 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
             baseline=baseline,
             figure=best["files"] / best["all"],
             unit="×",
-            measured=f"{1000 * best['all']:.0f} ms, most of it for making {count:,} references",
+            at_least=0.9,
+            want=1,
+            measured=f"{1000 * best['all']:.0f} ms for {count:,} references",
+            reason="reading the rows and making the references take half of it each",
             wrong=wrong,
         ),
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from transports.protocol.capabilities import Capabilities, deprecation_warnings, unknown_capability
+from transports import CapabilityError
+from transports.protocol.capabilities import Capabilities, deprecation_warnings, find_capability
 from transports.protocol.declarations import Capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
@@ -36,11 +37,16 @@ def test_an_entry_whose_name_is_no_text_is_left_out() -> None:
 
 def test_the_error_for_an_unknown_name_has_those_that_are_alike() -> None:
     known = Capabilities().merge(["export.pdf", "save"])
-    error = unknown_capability("Editor", "export.pfd", known)
+    assert find_capability("Editor", "save", known) is known["save"]
+    with pytest.raises(CapabilityError) as raised:
+        find_capability("Editor", "export.pfd", known)
+    error = raised.value
     assert (error.code, error.alternatives) == ("UNKNOWN_CAPABILITY", ("export.pdf",))
     assert error.message == error.args[0] == "Editor has no 'export.pfd'; did you mean export.pdf?"
-    assert unknown_capability("Editor", "x", known).message == "Editor has no 'x'; the app has export.pdf, save"
-    assert unknown_capability("Editor", "x", {}).message == "Editor has no 'x'; the app has none"
+    for others, named in ((known, "export.pdf, save"), ({}, "none")):
+        with pytest.raises(CapabilityError) as raised:
+            find_capability("Editor", "x", others)
+        assert raised.value.message == f"Editor has no 'x'; the app has {named}"
 
 
 def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:

@@ -191,3 +191,21 @@ async def test_evidence_that_the_browser_cannot_give_is_refused_at_opening(tmp_p
         async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
             pass
     assert page.stopped.count("stop_har") == page.stopped.count("har")
+
+
+async def test_a_console_says_how_many_lines_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def chatter(params: Mapping[str, object], call: Call) -> object:
+        for number in range(5):
+            await call.notify("log", {"text": f"{number}" * 20})
+        return {}
+
+    monkeypatch.setattr("transports.browser.evidence.timed_lines._MAX_LINES", 2)
+    for module in ("browser.evidence.timed_lines", "session.event_log"):
+        monkeypatch.setattr(f"transports.{module}.MAX_CHARS", 20)
+    store = open_store("memory:")
+    app_transport = MemoryTransport({"chatter": chatter})
+    async with connect("memory:", transport=app_transport, store=store, evidence=Evidence(console=True)) as app:
+        result = await app.call("chatter")
+        first, second, rest = (await store.get(result.evidence["console"].id)).decode().splitlines()
+    assert first.endswith('log: {"text": "00000…') and second.endswith('log: {"text": "11111…')
+    assert rest == "… and 3 more lines, which were not kept"

@@ -140,7 +140,7 @@ async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(
 
 
 async def test_a_call_of_another_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached, "_LOOK", 0.01)
+    monkeypatch.setattr(detached, "_POLL_INTERVAL", 0.01)
     first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
     await first.add(record("a"))
     waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))

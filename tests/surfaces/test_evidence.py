@@ -18,7 +18,7 @@ from transports import Evidence, MemoryTransport, UsageError
 from transports.session.evidence import evidence_for, keeping
 from transports.session.guarded import Guard, guarded
 from transports.session.secrets import Secrets
-from transports.surfaces.cli.options import connection
+from transports.surfaces.cli.options import ConnectionOptions
 from transports.surfaces.mcp import Options
 from transports.surfaces.web import Options as WebOptions
 from transports.testing.failure_report import FailureReport
@@ -41,7 +41,7 @@ def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest
     assert connecting("http://127.0.0.1:1/", own="har") == Evidence(har="on")
     assert connecting("wss://app.test/", own="har,console=on-failure") == Evidence(console="on-failure")
     assert connect("wss://app.test/", evidence=Evidence(video=True), own="console") == Evidence(video=True)
-    assert connection(evidence="").evidence is None
+    assert ConnectionOptions().connection().evidence is None
     with pytest.raises(UsageError, match="'tracing' is not understood"):
         keeping(connect, "tracing")
     for variable, model in (("ABP_MCP_EVIDENCE", Options), ("ABP_SERVE_EVIDENCE", WebOptions)):

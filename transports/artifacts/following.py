@@ -13,7 +13,7 @@ from .content import Meter, read_more
 
 __all__ = ["Follower"]
 
-#: Seconds between two looks at the file: the first while it grows, the last while nothing happens.
+#: Seconds between two checks of the file: the first while it grows, the last while nothing happens.
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
 #: Bytes after which they are written to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
+from typing import Unpack
 
 from ..binary.media import is_binary_mime
 from ..errors import ArtifactNotFound
+from ..telemetry import ARTIFACT_BYTES, record, span
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
-from .content import Description, Meter, describe
+from .content import Description, Meter, PutOptions, as_bytes, describe
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
-from .spool import SpooledFile
+from .spool import HASHED_AT_ONCE, SpooledFile
 from .staged import StagedFile
 
 __all__ = ["NoneStore"]
@@ -49,14 +51,25 @@ class NoneStore(ArtifactStore):
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
 
     def describe(
-        self, data: bytes, *, mime_type: str, namespace: str, meta: Mapping[str, object], now: float
+        self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]
     ) -> ArtifactRef:
-        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds, for content
-        within :attr:`max_bytes`. Nothing is logged."""
-        meter = Meter(self.max_bytes)
-        meter.add(memoryview(data))
-        description = describe(meter, now=now, mime_type=mime_type, namespace=namespace, meta=meta)
+        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds, and raise what
+        it would have raised. Nothing is logged."""
+        with span("abp.verify", {}):
+            meter = Meter(self.max_bytes)
+            meter.add(as_bytes(data))
+            description = describe(meter, now=now, **options)
         return _reference(meter, description, self.scope)
+
+    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """As :meth:`.ArtifactStore.put_bytes`. Small content is described without a staged file in between."""
+        if self.audit or memoryview(data).nbytes > HASHED_AT_ONCE:
+            return await super().put_bytes(data, **options)
+        ref = self.describe(data, **options)
+        with span("abp.commit", {"abp.artifact.size": ref.size_bytes}):
+            self.warn_once()
+        record(ARTIFACT_BYTES, ref.size_bytes)
+        return ref
 
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)

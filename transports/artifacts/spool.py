@@ -20,10 +20,11 @@ from .content import Meter, as_bytes, measure_file, nothing_written
 from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
 
-__all__ = ["BufferedFile", "SpooledFile"]
+__all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
-_INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
+#: Bytes that are hashed faster than a thread is reached.
+HASHED_AT_ONCE = 256 << 10
 
 
 class SpooledFile(StagedFile):
@@ -64,7 +65,7 @@ class SpooledFile(StagedFile):
         self._check()
         self._usable = False  # until the whole chunk is written: half of it must never be committed
         view = as_bytes(chunk)
-        if len(view) <= _INLINE:
+        if len(view) <= HASHED_AT_ONCE:
             self._add(view)
         else:
             await in_thread(self._add, view)

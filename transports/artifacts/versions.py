@@ -9,7 +9,7 @@ __all__ = ["is_named", "versions"]
 
 
 def is_named(ref: ArtifactRef, name: str) -> bool:
-    """Whether an artifact was stored under this file name, by whoever suggested it or as it is called now."""
+    """Whether an artifact was stored under this file name, as it was suggested or as it is called now."""
     requested = ref.source.get("requested_names")
     return name == ref.filename or (isinstance(requested, list) and name in requested)
 

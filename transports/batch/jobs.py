@@ -44,7 +44,7 @@ class Job:
     """One call to make.
 
     ``params`` are JSON values. ``files`` maps places in the parameters (``image``, ``pages.cover``) to the files that
-    go there. ``target`` is the app as :func:`transports.connect` takes it; ``None`` leaves it to whoever runs the job.
+    go there. ``target`` is the app as :func:`transports.connect` takes it; ``None`` leaves it to the run.
     ``timeout`` in seconds is for the app's answer, ``None`` for the default of the session. A job that is
     ``idempotent`` may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input) come
     back beside the outcome and mean nothing to the kit.

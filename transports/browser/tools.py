@@ -14,7 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from ..base import Fetch, PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line, format_seconds
-from ..protocol.urls import redact_url
+from ..protocol.urls import is_page, redact_url
 from .fetching import FetchedRequests
 from .page.navigation import explain_load_failure
 from .source import Tab, close_quietly
@@ -89,7 +89,7 @@ class _Picture:
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
         self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
         self.url: str | None = self._given.pop("url", None)
-        if self.url is not None and not str(self.url).lower().startswith(("http://", "https://")):
+        if self.url is not None and not is_page(str(self.url)):
             raise UsageError("screenshot: url must begin with http:// or https://")
         self._width, self._height = (self._size(name, limit) for name, limit in _MAX_VIEW.items())
         self._timeout = timeout

@@ -202,15 +202,16 @@ class PageTransport(Transport):
 
     async def _call(self, message: Message, timeout: float) -> Message:
         payload: Any = message.payload
-        call_id = payload["options"]["callId"]
-        deadline = asyncio.get_running_loop().time() + timeout
-        with self._effects.track_call(call_id) as call:
+        effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
+        call = effects.begin_call(payload["options"]["callId"])
+        try:
             async with self._uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
                 answer = await self._invoke_agent("call", text, *elements, timeout=timeout)
             reply = parse_reply(message, answer)
-            left = max(deadline - asyncio.get_running_loop().time(), 1.0)
-            await self._effects.settle(call, reply, timeout=left)
+            await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
+        finally:
+            effects.end_call(call)
 
     async def _invoke_agent(self, method: str, *args: object, timeout: float) -> str | bytes:
         """Call a method of the agent and return its JSON; a very long text is fetched as content is."""

@@ -129,9 +129,9 @@ class PostgresConnection:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def _failed(self, error: Exception, *, retryable: bool = False) -> ABPError:
-        told = type(error).__name__ if self._secrets is None else first_line(error)
+        reason = type(error).__name__ if self._secrets is None else first_line(error)
         for secret in self._secrets or ():
-            told = told.replace(secret, "…")
+            reason = reason.replace(secret, "…")
         return self.error(
-            f"{self.name} {self._shown} cannot be used: {told}; check the server and the address", retryable=retryable
+            f"{self.name} {self._shown} cannot be used: {reason}; check the server and the address", retryable=retryable
         )

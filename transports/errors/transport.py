@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import re
+
 from .base import ABPError, format_seconds
 
 __all__ = [
+    "NOTHING_LISTENS",
     "BadRecording",
     "BrowserCrashed",
     "BrowserNotFound",
@@ -20,8 +24,13 @@ __all__ = [
     "ProfileInUse",
     "ProtocolError",
     "TransportError",
+    "connection_failure",
+    "is_refused",
     "no_answer",
 ]
+
+#: Why no connection was made where it was refused.
+NOTHING_LISTENS = "nothing listens there"
 
 
 class TransportError(ABPError):
@@ -157,3 +166,17 @@ _LONGER = {
     "initialize": _OPENING,
     "capabilities/list": _OPENING,
 }
+
+
+def is_refused(error: OSError) -> bool:
+    """Return whether nothing listens at an address: no address of the host that can be tried takes a connection. Of
+    several, asyncio and aiohttp make one error that has only a text."""
+    if error.errno is not None:
+        return error.errno == errno.ECONNREFUSED
+    codes = {int(code) for code in re.findall(r"\[Errno (\d+)\]", str(error))}
+    return errno.ECONNREFUSED in codes <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+
+
+def connection_failure(error: OSError) -> str:
+    """Return why no connection was made, for a message."""
+    return NOTHING_LISTENS if is_refused(error) else error.strerror or str(error) or type(error).__name__

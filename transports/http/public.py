@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..base import WebResource
 from ..errors import UsageError
 from .urls import BadUrl, display_unparsed_url, parse
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractResolver
 
 __all__ = ["fetch_public"]
 
@@ -24,7 +19,6 @@ async def fetch_public(
     timeout: float,
     max_bytes: int,
     allow_private: bool = False,
-    resolver: AbstractResolver | None = None,
 ) -> WebResource:
     """Return what is at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address,
     judged by the address that is connected to, unless ``allow_private``. No cookies and no credentials are sent.
@@ -44,7 +38,6 @@ async def fetch_public(
         accept=accept or "*/*",
         timeout=timeout,
         allow_private=allow_private,
-        resolver=resolver,
     )
     async with get.deadline():
         while True:

@@ -59,7 +59,7 @@ class RedirectedGet:
         accept: str,
         timeout: float,
         allow_private: bool,
-        resolver: AbstractResolver | None,
+        resolver: AbstractResolver | None = None,
     ) -> None:
         self.target = target
         self._what = what

@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
+from ..errors.transport import connection_failure
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from .addresses import AddressGuard
 from .download_request import RetryRequest
@@ -114,9 +115,7 @@ def failure_reason(failure: Exception) -> str:
         case aiohttp.ClientSSLError():
             return "its certificate or TLS is not valid"
         case aiohttp.ClientConnectorError():
-            refused = isinstance(failure.os_error, ConnectionRefusedError)
-            reason = "nothing listens there" if refused else failure.os_error.strerror
-            return f"no connection ({reason or type(failure.os_error).__name__})"
+            return f"no connection ({connection_failure(failure.os_error)})"
         case aiohttp.ClientResponseError():
             return "the answer is no valid HTTP"
         case aiohttp.InvalidURL():

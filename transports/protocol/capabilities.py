@@ -20,8 +20,8 @@ __all__ = [
     "Capabilities",
     "CapabilitiesChanged",
     "deprecation_warnings",
+    "find_capability",
     "is_long",
-    "unknown_capability",
     "with_suggestions",
 ]
 
@@ -158,10 +158,12 @@ def deprecation_warnings(capability: Capability) -> list[str]:
     return notes
 
 
-def unknown_capability(app: str, name: str, known: Mapping[str, Capability]) -> CapabilityError:
-    """Return the error for a capability that an app does not have, with names that are spelled like it."""
-    error = CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY")
-    return with_suggestions(error, name, known)
+def find_capability(app: str, name: str, known: Mapping[str, Capability]) -> Capability:
+    """Return a capability of ``app`` by its name. Raises :class:`~transports.errors.CapabilityError`
+    (``UNKNOWN_CAPABILITY``) if there is none, with names that are spelled like it."""
+    if name in known:
+        return known[name]
+    raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, known)
 
 
 def with_suggestions(

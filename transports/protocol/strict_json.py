@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 import msgspec
 
@@ -20,8 +21,12 @@ __all__ = [
     "inner_values",
     "is_deeper",
     "is_larger",
+    "json_lines",
     "without_collection",
 ]
+
+#: Longest line of JSON Lines, in bytes.
+_MAX_LINE = 64 << 20
 
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
@@ -54,6 +59,45 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
         return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
+
+
+def json_lines(
+    file: IO[bytes], where: str, kind: str, refuse: Callable[[str], object] | None = None
+) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty ones.
+
+    For a line that is no object, or is over 64 MiB, :class:`~transports.errors.UsageError` names ``where`` it stands
+    and the ``kind`` of object that it should be. With ``refuse`` it is not raised: that is told of the line instead.
+    The one that is too long is the last."""
+    number = 0
+    while line := file.readline(_MAX_LINE + 1):
+        number += 1
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        if not text.strip():
+            continue
+        try:
+            document = _object_of(text, f"{where}, line {number}".removeprefix(", "), kind)
+        except UsageError as error:
+            if refuse is None:
+                raise
+            refuse(error.message)
+            if len(line) > _MAX_LINE:
+                return
+        else:
+            yield number, len(text), document
+
+
+def _object_of(line: bytes, place: str, kind: str) -> dict[str, object]:
+    if len(line) > _MAX_LINE:
+        raise UsageError(f"{place} is longer than {_MAX_LINE >> 20} MiB; give files as files")
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{place} is not UTF-8 text ({error.reason} at byte {error.start}); correct it") from error
+    document = decode_given(text, place)
+    if not isinstance(document, dict):
+        raise UsageError(f"{place} is no JSON object {kind}")
+    return document
 
 
 def _decode_long(text: str | bytes) -> object:

@@ -1,11 +1,11 @@
-"""URLs as text: what a message may show of one, and whether a host is this machine. No I/O."""
+"""URLs as text: what a message may show of one, whether a target is a page, and a host this machine. No I/O."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
-__all__ = ["is_loopback", "redact_url"]
+__all__ = ["is_loopback", "is_page", "redact_url"]
 
 # possessive, so that the time is in proportion to the length: an app chooses both
 _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORECASE)
@@ -25,6 +25,11 @@ def redact_url(url: str) -> str:
     bare, _, _ = url.partition("#")
     bare, mark, _ = bare.partition("?")
     return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
+
+
+def is_page(target: str) -> bool:
+    """Whether a target is the address of a page: an ``http(s)://`` URL."""
+    return target.lower().startswith(("http://", "https://"))
 
 
 def is_loopback(host: str | None) -> bool:

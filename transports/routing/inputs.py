@@ -67,7 +67,7 @@ class GivenFile(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class OpenFile:
     """A file that is open for reading at its beginning: what is checked is what is stored, whatever its path leads to
-    meanwhile. Whoever opened it closes it."""
+    meanwhile. Its opener closes it."""
 
     file: FileIO
     mime_type: str | None

@@ -103,7 +103,9 @@ class Router:
                 recognised, capability, call, origin, warnings, effects, transport, started, schema
             )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
-        captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
+        captured: list[Found] = []
+        if outputs:
+            captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         notes = list(warnings)
         summaries: list[str] = []
         stored = {field_of(place): ref for place, ref in recognised.refs.items()}
@@ -123,9 +125,11 @@ class Router:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
                     continue
-                stored[item.field] = ref
+                field = item.field
+                stored[field] = ref
                 references[item.path] = reference_for(ref, item)
-                notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
+                if warned := _strings(ref.source.get("warnings")):
+                    notes += [f"{field or 'answer'}: {warning}" for warning in warned]
                 if rule := recognised.configured.get(item.path):
                     summaries.append(rule.summary(ref))
                 elif template := self._policy.default_summary_template:
@@ -133,7 +137,7 @@ class Router:
                 if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
-                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
+                steps.append(Step(layer, field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)

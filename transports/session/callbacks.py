@@ -25,7 +25,7 @@ logger = logging.getLogger("transports")
 
 #: Values that wait for one callback at most; after that each new one drops the oldest.
 MAX_VALUES_WAITING = 100_000
-#: Seconds between two looks at a queue that gets new values while it is waited for.
+#: Seconds between two checks of a queue that gets new values while it is waited for.
 _POLL = 0.05
 
 #: The queue whose callback runs in this context: what the callback does cannot wait for its own queue.

@@ -6,14 +6,13 @@ import asyncio
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..browser.evidence.kinds import EvidenceFile, EvidenceKind
+from ..browser.evidence.timed_lines import MAX_CHARS, TimedLines
 from ..protocol.secret_values import SecretValues
-from ..protocol.timestamps import iso_utc
 from ..tasks import in_thread
 from .events import ConnectionChanged, Retrying
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from .events import Event, EventStreams
 
 __all__ = ["EventLog"]
-
-#: Lines that are kept, and characters of each.
-_MAX_LINES, _MAX_CHARS = 5000, 4000
 
 
 class EventLog:
@@ -33,14 +29,14 @@ class EventLog:
         self.notes: list[str] = []
         self._streams = streams
         self._params = params
-        self._lines: list[str] = []
+        self._lines = TimedLines("the app said nothing")
         self._folder: Path | None = None
         streams.open.append(self)
 
     def add(self, event: Event) -> None:
         """Note one event; an :class:`~.events.EventStreams` calls it."""
-        if len(self._lines) < _MAX_LINES and (line := _line(event)):
-            self._lines.append(f"{iso_utc(time.time())} {line[:_MAX_CHARS]}")
+        if line := _line(event):
+            self._lines.add(line)
 
     def wake(self) -> None:
         """Nobody waits for these events."""
@@ -61,8 +57,7 @@ class EventLog:
         """Write the lines without secrets, in a thread: that of many lines takes seconds."""
         secrets = SecretValues()
         secrets.learn(self._params)
-        lines = [secrets.line(line) for line in self._lines or ["the app said nothing"]]
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="replace")
+        path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
         """Remove the file."""
@@ -88,7 +83,7 @@ def _line(event: Event) -> str:
 def _beginning(data: object) -> str:
     """Return the beginning of JSON values as JSON; what is cut off is not encoded."""
     pieces: list[str] = []
-    room = _MAX_CHARS
+    room = MAX_CHARS + 1  # so that the line is seen to be cut
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(data):
         pieces.append(piece[:room])
         room -= len(piece)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..artifacts import ArtifactStore
-from ..artifacts.in_process import TakesStore
+from ..artifacts.wrapped_transport import WrappedTransport
 from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import ABPError, UsageError
@@ -72,13 +72,11 @@ def guarded(transport: Transport, guard: Guard) -> Transport:
     return (_GuardedServer if isinstance(transport, ResourceTools) else kind)(transport, guard)
 
 
-class Guarded(Transport):
-    """A transport without tools, guarded."""
+class Guarded(WrappedTransport):
+    """A transport without tools, guarded. Cookies are sent and never shown, so they are passed on as they are."""
 
     def __init__(self, wrapped: Transport, guard: Guard) -> None:
-        self.wrapped = wrapped
-        self.name = wrapped.name
-        self.features = wrapped.features
+        super().__init__(wrapped)
         self._guard = guard
         self._store: ArtifactStore | None = None
         self._counted = False
@@ -86,23 +84,7 @@ class Guarded(Transport):
     def use_store(self, store: ArtifactStore) -> None:
         """Give the wrapped transport the store of the session, if it takes one."""
         self._store = store
-        if isinstance(self.wrapped, TakesStore):
-            self.wrapped.use_store(store)
-
-    @property
-    def url(self) -> str | None:
-        """The address of the wrapped transport."""
-        return self.wrapped.url
-
-    @property
-    def server_address(self) -> tuple[str, int] | None:
-        """The address at which the wrapped transport reached the app."""
-        return self.wrapped.server_address
-
-    @property
-    def rungs(self) -> Mapping[str, int]:
-        """The counts of the wrapped transport."""
-        return self.wrapped.rungs
+        super().use_store(store)
 
     async def open(self) -> None:
         """Resolve the settings and open the wrapped transport. Raises :class:`~transports.errors.UsageError` for a
@@ -123,9 +105,8 @@ class Guarded(Transport):
                 self.wrapped = guard.make(resolved)
                 if self._store is not None:
                     self.use_store(self._store)
-            await self.wrapped.open()
+            await super().open()
             await guard.secrets.know(self.url)
-        self._follow()
 
     async def aclose(self) -> None:
         """Close the wrapped transport."""
@@ -133,7 +114,7 @@ class Guarded(Transport):
             self._counted = False
             assert self._guard.name is not None
             _open_sessions[self._guard.name] -= 1
-        await self.wrapped.aclose()
+        await super().aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request with the values of its secrets, and return its reply without any. Raises
@@ -151,25 +132,17 @@ class Guarded(Transport):
             logger.warning("a question of the app was declined: %s", error.message)
             message = replace(message, payload=DECLINED)
         with self._cleaned():
-            await self.wrapped.notify(message)
+            await super().notify(message)
 
     async def events(self) -> AsyncIterator[Message]:
         """Yield the events of the wrapped transport without values."""
-        async for message in self.wrapped.events():
+        async for message in super().events():
             yield await _cleaned_message(message)
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Pass it on."""
+        """Fetch content with the wrapped transport."""
         with self._cleaned():
-            await self.wrapped.save(handle, path, timeout=timeout)
-
-    async def release(self, handle: Handle) -> None:
-        """Pass it on."""
-        await self.wrapped.release(handle)
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies of the wrapped transport, which are sent and never shown."""
-        return await self.wrapped.cookies(url)
+            await super().save(handle, path, timeout=timeout)
 
     async def _resolved(self, message: Message) -> Message:
         """Return a message with the values of its secrets. What the kit itself says holds none; the app is asked for
@@ -188,9 +161,6 @@ class Guarded(Transport):
         except ABPError as error:
             self._guard.clean(error)
             raise
-
-    def _follow(self) -> None:
-        self.name, self.features = self.wrapped.name, self.wrapped.features
 
 
 class _GuardedPage(Guarded):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactStore, Scope
-from ..artifacts.in_process import TakesStore
 from ..artifacts.ref import MAX_SCOPE_CHARS
+from ..artifacts.wrapped_transport import TakesStore
 from ..base import Transport
 from ..protocol.messages import Message
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy

@@ -142,7 +142,7 @@ class Session:
                 stack.push_async_callback(self.store.aclose)
             loading, discovery = begin_loading(self._discover, stack)
             await stack.enter_async_context(self.transport)
-            await loading
+            await loading.wait()
             await stack.enter_async_context(self._events)
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources

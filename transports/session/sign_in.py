@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..browser.process.launch import Browser
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
-from ..protocol.urls import redact_url
+from ..protocol.urls import is_page, redact_url
 from ..tasks import cancel_and_wait
 from .named_apps import NamedApp
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sign_in"]
 
-#: Seconds between two looks at what the browser holds: a window that is closed takes its state along.
-_LOOK_EVERY = 1.0
+#: Seconds between two reads of what the browser holds: a window that is closed takes its state along.
+_POLL_INTERVAL = 1.0
 _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
@@ -37,7 +37,7 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     :class:`~transports.errors.StoreError` if the file cannot be written."""
     entry = app.entry
     kept = entry.storage_state or entry.profile
-    if not entry.url.lower().startswith(("http://", "https://")) or entry.cdp_url is not None:
+    if not is_page(entry.url) or entry.cdp_url is not None:
         raise UsageError(f"{app.name} is no page in a browser of ours; sign in to it with headers, or where it runs")
     if kept is None:
         raise UsageError(f'[apps.{app.name}] says nowhere what to keep; add storage_state = "{app.name}.json"')
@@ -72,7 +72,7 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
     try:
         over = False
         while not over:
-            finished, _ = await asyncio.wait(waiting, timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
+            finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
             over = bool(finished) or not context.pages
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):

@@ -11,7 +11,7 @@ from ..base import Transport
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
 from ..plugins import installed_plugins
-from ..protocol.urls import redact_url
+from ..protocol.urls import is_page, redact_url
 from .plugins import GROUP, make_transport
 from .settings import Settings
 from .timeouts import timeout_seconds
@@ -98,7 +98,7 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
         from ..adapters.recording.replay import ReplayTransport
 
         return transport.discovering() if isinstance(transport, ReplayTransport) else None
-    if not target.lower().startswith(("http://", "https://")):
+    if not is_page(target):
         return None
     return partial(_discover, target, settings)
 

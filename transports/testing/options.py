@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from ..protocol.urls import is_page
+
 __all__ = [
     "add_options",
     "browser_options",
     "check_options",
     "evidence_option",
-    "is_page",
     "number_option",
     "output_folder",
     "starts_browser",
@@ -117,11 +118,6 @@ def traces_here(options: Mapping[str, Any]) -> bool:
 def output_folder(config: pytest.Config) -> Path:
     """Return the folder for the reports of all runs."""
     return config.rootpath / str(config.getoption("--abp-output"))
-
-
-def is_page(target: str) -> bool:
-    """Whether a target is the address of a page."""
-    return target.lower().startswith(("http://", "https://"))
 
 
 def starts_browser(target: str, options: Mapping[str, object]) -> bool:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..protocol.urls import is_page
 from .options import (
     add_options,
     browser_options,
     check_options,
     evidence_option,
-    is_page,
     number_option,
     output_folder,
     starts_browser,

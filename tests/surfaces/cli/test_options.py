@@ -7,15 +7,21 @@ import logging
 import signal
 import sys
 from contextlib import suppress
+from copy import copy
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import pytest
+import typer
 
 from tests.support.command_line import CommandLine
 from transports import UsageError
 from transports.surfaces.cli import main
-from transports.surfaces.cli.commands import command_for
+from transports.surfaces.cli.commands import app, command_for
+from transports.surfaces.cli.options import ConnectionOptions
+from transports.surfaces.cli.plain_values import take_plain_values
 from transports.surfaces.cli.signals import Stopped, handle_signals
 from webapp_fixture import Fixture
 
@@ -29,10 +35,56 @@ def test_the_short_form_of_help(abp: CommandLine, command: str) -> None:
     assert ran.status == 0 and ran.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in ran.out
 
 
+def _options_of(command: str) -> set[str]:
+    return {one for param in command_for([command]).commands[command].params for one in param.opts}
+
+
+def test_commands_that_reach_an_app_have_the_same_options() -> None:
+    ways = [f"--{field.name.replace('_', '-')}" for field in fields(ConnectionOptions)]
+    commands = ("call", "capabilities", "shell", "bench")
+    assert {name: [way for way in ways if way not in _options_of(name)] for name in commands} == {
+        name: [] for name in commands
+    }
+
+
 def test_a_command_that_is_named_is_made_alone() -> None:
     assert [*command_for(["call", "URL", "x"]).commands] == ["call"]
     groups = [["artifacts", "list"], ["--version"], ["cal"], []]
     assert all({"call", "mcp", "artifacts"} <= {*command_for(args).commands} for args in groups)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["-p", "a=1", "-p", "b=\udcff", "--params", "", "--transport", "playwright", "--file", "k=v"],
+        ["--out", "", "--profile", "-", "--storage-state", "missing/é", "--record", "file", "--each", "folder"],
+        ["--timeout", "1.5", "--json", "--headed", "-vv", "-q"],
+        ["--timeout", "none"],
+        ["--timeout", "0"],
+        ["--out", "a\0b"],
+        ["--transport"],
+        [],
+    ],
+)
+def test_values_are_what_typer_makes_of_them(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch(0o600)
+    (tmp_path / "folder").mkdir()
+
+    def parsed(app: typer.Typer) -> object:
+        command = typer.main.get_command(app).commands["call"]  # type: ignore[attr-defined]
+        if app is ours:
+            take_plain_values(command)
+        try:
+            return command.make_context("call", ["http://127.0.0.1/", "name", *given]).params
+        except Exception as error:  # whatever it is, both are the same
+            return type(error), str(error)
+
+    ours, theirs = copy(app), copy(app)
+    values = parsed(ours)
+    assert values == parsed(theirs)
+    if isinstance(values, dict):
+        assert [*map(type, values.values())] == [*map(type, cast("dict[str, object]", parsed(theirs)).values())]
 
 
 def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.support.resources import ResourceApp
 from transports import Session, UsageError
 from transports import connect as connect_app
 from transports.surfaces.cli.commands import run
+from transports.surfaces.cli.output import print_event
 
 URI = "note:///a b?c=d"
 
@@ -24,20 +25,24 @@ def test_a_watched_resource_is_read_now_and_after_each_change(
     def connect(target: str, **options: Any) -> Session:
         return connect_app("memory:", **options | {"transport": server})
 
-    documents: list[Any] = []
+    shown = 0
 
-    def print_json(document: Any) -> None:
-        documents.append(json.loads(json.dumps(document)))
-        if len(documents) == 3:
+    def watch(document: Any) -> None:
+        nonlocal shown
+        print_event(document)
+        shown += 1
+        if shown == 3:
             raise UsageError("enough")
-        server.resources[URI]["text"] = f"text {len(documents)}"
+        server.resources[URI]["text"] = f"text {shown}"
         server.change("note:///long")  # not watched
         server.change(URI)
 
     monkeypatch.setattr("transports.session.connect.connect", connect)
-    monkeypatch.setattr("transports.surfaces.cli.resources.print_json", print_json)
+    monkeypatch.setattr("transports.surfaces.cli.resources.print_event", watch)
     assert run(["resources", "mcp+stdio:x", "--watch", URI, "--json", "--out", str(tmp_path)]) == 2
-    assert "enough" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    documents = [json.loads(line) for line in captured.out.splitlines()]
+    assert "enough" in captured.err and documents.pop()["success"] is False
     texts = [document["result"]["data"]["contents"][0]["text"] for document in documents]
     assert texts == ["short", "text 1", "text 2"] and {document["uri"] for document in documents} == {URI}
     assert server.reads == 3

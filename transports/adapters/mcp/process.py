@@ -131,7 +131,7 @@ async def _read(
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has closed its stream
-    except Exception:  # a fault of ours must not end in a server that looks alive and is not heard
+    except Exception:  # a fault of ours must not end in a server that looks alive and answers nothing
         logger.exception("reading the server's stdout failed")
         on_exit()
 

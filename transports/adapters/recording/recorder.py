@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ...artifacts import ArtifactStore, Staged
-from ...artifacts.in_process import TakesStore
+from ...artifacts import Staged
+from ...artifacts.wrapped_transport import WrappedTransport
 from ...base import PageTools, Transport
 from ...binary import Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
@@ -49,17 +49,15 @@ Fields: TypeAlias = Mapping[str, object]
 Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
-class Recorder(Transport):
-    """Passes everything on to ``wrapped`` and records it.
+class Recorder(WrappedTransport):
+    """Passes everything on to ``wrapped`` and records it, except releases, cookies and the address of the server.
 
     Opening raises :class:`~transports.errors.UsageError` if the file exists and is no recording. Every method may raise
     :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
     """
 
     def __init__(self, wrapped: Transport, recording: Recording) -> None:
-        self.wrapped = wrapped
-        self.name = wrapped.name
-        self.features = wrapped.features
+        super().__init__(wrapped)
         self._recording = recording
         self._scrubber = recording.scrubber()
         self._numbers = itertools.count()
@@ -67,21 +65,6 @@ class Recorder(Transport):
         self._packer: ContentPacker | None = None
         self._state: object = None
         self._discovers = False
-
-    def use_store(self, store: ArtifactStore) -> None:
-        """Give the wrapped transport the store of the session, if it takes one."""
-        if isinstance(self.wrapped, TakesStore):
-            self.wrapped.use_store(store)
-
-    @property
-    def url(self) -> str | None:
-        """The address of the wrapped transport."""
-        return self.wrapped.url
-
-    @property
-    def server_address(self) -> tuple[str, int] | None:
-        """The address at which the wrapped transport reached the app; it is not recorded."""
-        return self.wrapped.server_address
 
     async def open(self) -> None:
         """Create the file and open the wrapped transport."""
@@ -94,8 +77,7 @@ class Recorder(Transport):
         )
         self._writer = writer = Writer(Path(self._recording.path), header)
         self._packer = ContentPacker(writer.store_content, self._scrubber)
-        await self._record("open", self.wrapped.open)
-        self.name = self.wrapped.name  # "auto" decides when the page has loaded
+        await self._record("open", super().open)
 
     async def aclose(self) -> None:
         """Close the wrapped transport, then the file."""
@@ -164,14 +146,6 @@ class Recorder(Transport):
         await self._record(
             "save", lambda: self.wrapped.save(handle, path, timeout=timeout), describe, payload={"handle": handle.id}
         )
-
-    async def release(self, handle: Handle) -> None:
-        """Pass the release on; it is not recorded."""
-        await self.wrapped.release(handle)
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies of the wrapped transport; they are not recorded."""
-        return await self.wrapped.cookies(url)
 
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
@@ -242,9 +216,9 @@ class Recorder(Transport):
 
     def _record_state(self, writer: Writer) -> None:
         """Record the page's address and the features if they have changed, as they may after each operation."""
-        self.features = features = self.wrapped.features
+        self._follow()
         url = None if self.url is None else self._scrubber.text(self.url)
-        state = {"url": url, **dataclasses.asdict(features)}
+        state = {"url": url, **dataclasses.asdict(self.features)}
         if state != self._state:
             self._state = state
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))

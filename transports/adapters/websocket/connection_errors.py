@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import ssl
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
+from ...errors.transport import connection_failure
 from ...protocol.urls import redact_url
 
 __all__ = ["close_error", "open_error"]
@@ -30,17 +30,9 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             reason = error.reason or "TLS failed"
             return ConnectFailed(f"{address}: {reason}; give an ssl= context that trusts its certificate")
         case OSError():
-            reason = "nothing listens there" if _is_refused(error) else error.strerror or str(error)
-            reason = reason or type(error).__name__
+            reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
     return ConnectFailed(f"{address} did not become a WebSocket ({type(error).__name__}); check the address")
-
-
-def _is_refused(error: OSError) -> bool:
-    """Whether every address refused the connection. Of several, asyncio makes one error that has only a text."""
-    several = str(error).removeprefix("Multiple exceptions: ").split("[Errno ")[1:]
-    refused = [one.startswith(f"{errno.ECONNREFUSED}]") for one in several] if error.errno is None else []
-    return isinstance(error, ConnectionRefusedError) or (bool(refused) and all(refused))
 
 
 def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:

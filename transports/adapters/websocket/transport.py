@@ -245,7 +245,7 @@ class WebSocketTransport(Transport):
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
+    def request(self, message: Message, *, timeout: float) -> Coroutine[object, object, Message]:
         """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
 
         Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.

@@ -111,33 +111,36 @@ class Catalog:
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
         """Return the references that ``scope`` covers, oldest first."""
-        if (known := self._unchanged(scope)) is not None:
-            return known
-        folder, keys = self._state()
-        if not keys:
-            return []
-        with self.index.kept_open():
-            rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
+        rows = self._unchanged(scope)
         if rows is None:
-            found = [one for one in self.all_metadata() if scope.covers(one.scope)]
-            return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
-        return self._from_rows([row for row in rows if row[0] in keys])
+            folder, keys = self._state()
+            if not keys:
+                return []
+            with self.index.kept_open():
+                rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
+            if rows is None:
+                found = [one for one in self.all_metadata() if scope.covers(one.scope)]
+                return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
+            rows = [row for row in rows if row[0] in keys]
+        with without_collection() if len(rows) > _FEW else nullcontext():
+            return self._from_rows(rows)
 
-    def _unchanged(self, scope: Scope) -> list[ArtifactRef] | None:
-        """Return the references that ``scope`` covers if nothing was stored or removed since the index was compared
-        with the metadata, and they are few; else ``None``. Each row is compared with its file."""
+    def _unchanged(self, scope: Scope) -> list[Row] | None:
+        """Return the rows that ``scope`` covers if nothing was stored or removed since the index was compared with the
+        metadata; else ``None``. Each row is compared with its file."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 rows = self.index.rows(scope, _mark(os.fstat(meta)))
-                if rows is None or len(rows) > _FEW:
+                if rows is None:
                     return None
-                for row in rows:
-                    found = lstat(f"{row[0]}.json", meta)
-                    if found is None or found.st_ino != row[6]:
-                        return None
+                if len(rows) <= _FEW:
+                    files = ((found := lstat(f"{row[0]}.json", meta)) and found.st_ino for row in rows)
+                else:
+                    keys = self.keys()
+                    files = (keys.get(row[0]) for row in rows)
+                return rows if all(inode == row[6] for row, inode in zip(rows, files, strict=True)) else None
         except FileNotFoundError:
             return None
-        return self._from_rows(rows)
 
     def _from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
         scopes: dict[tuple[str | None, ...], Scope] = {}

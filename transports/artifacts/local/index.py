@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, f
 INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
 PRAGMA user_version={_VERSION};
 """
+_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: each waits for the disk, and the index can be made anew
 _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
 _COLUMNS, _INODE, _USED = 14, 8, 9
 
@@ -245,7 +246,7 @@ class Index:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
                 old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
                 db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")  # nobody sees half of it
-            db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")  # KiB
+            db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384; {_CHECKPOINT}")  # KiB
         except BaseException:
             db.close()
             raise

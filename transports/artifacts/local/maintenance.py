@@ -106,8 +106,10 @@ class Maintenance:
         for key in keys:
             if key not in readable and ID.fullmatch(key):
                 moved = repair and self._blobs.quarantine_metadata(key)
-                told = "; it was put into quarantine" if moved else "; delete the artifact, store it again, or --repair"
-                problems.append(Problem("metadata", key, f"its metadata cannot be read{told}"))
+                detail = (
+                    "; it was put into quarantine" if moved else "; delete the artifact, store it again, or --repair"
+                )
+                problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
         problems += [
             Problem(
                 "orphan", digest, f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"

@@ -107,20 +107,44 @@ class OpenFolders:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._opened: dict[tuple[str, ...], int] = {}
+        self._state: tuple[int, ...] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for fd in self._opened.values():
-            os.close(fd)
-        self._opened.clear()
+        self._close(0)
+
+    def renew(self) -> None:
+        """Close what must not stay open from one round of work to the next: the folders of contents, since there may be
+        very many, and all if one has been removed or replaced since they were opened."""
+        self._close(3 if self._state and self._look() == self._state else 0)
+
+    def _look(self) -> tuple[int, ...] | None:
+        """Return what changes if another folder takes the place of one that is open."""
+        root = self._opened.get(())
+        if root is None:
+            return None
+        try:
+            top = os.lstat(self._tree.root)
+            inner = os.stat(".abp", dir_fd=root, follow_symlinks=False)  # with the time of the last change of its names
+        except OSError:
+            return None
+        return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns
+
+    def _close(self, depth: int) -> None:
+        """Close the folders that lie at least so deep."""
+        for parts in [parts for parts in self._opened if len(parts) >= depth]:
+            with suppress(OSError):  # whatever a disk says, it is closed
+                os.close(self._opened.pop(parts))
 
     def fd(self, *parts: str) -> int:
         """Return the descriptor of ``root/part/part…``."""
         fd = self._opened.get(parts)
         if fd is None:
             fd = self._opened[parts] = self._tree.open(parts, self.fd(*parts[:-1]) if parts else None)
+            if parts == (".abp",):  # before those in it are opened
+                self._state = self._look()
         return fd
 
     @contextmanager

@@ -64,9 +64,9 @@ class IndexTables:
                     result = await self._transactions.run(numbered, write=write)  # it was deleted meanwhile
             except StoreUnavailable as error:
                 self._prepared = False
-                told = f"{error.message}, or leave out ?index= to have every object read for a list"
-                self._failed = time.monotonic() + _PAUSE, told
-                raise StoreUnavailable(told, retryable=error.retryable) from error.__cause__
+                message = f"{error.message}, or leave out ?index= to have every object read for a list"
+                self._failed = time.monotonic() + _PAUSE, message
+                raise StoreUnavailable(message, retryable=error.retryable) from error.__cause__
             self._failed = None
             return result
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("transports.artifacts")
 
-#: Seconds between two looks at what the index lacks, and after which a change that was announced is looked at.
+#: Seconds between two checks of what the index lacks, and after which a change that was announced is looked at.
 _INTERVAL = 60.0
 #: Seconds after which the writer of a change that was announced is certain to have ended.
 _GIVEN_UP = 900.0
@@ -49,8 +49,8 @@ class IndexedCatalog(Catalog):
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
         super().__init__(bucket)
         self._index = index
-        self._looked = -_INTERVAL  # monotonic
-        self._looking = asyncio.Lock()
+        self._caught_up = -_INTERVAL  # monotonic
+        self._catching_up = asyncio.Lock()
         self._untold: set[str] = set()
 
     async def aclose(self) -> None:
@@ -186,14 +186,14 @@ class IndexedCatalog(Catalog):
             try:
                 return await question()
             except NotBuilt:
-                self._looked = -_INTERVAL
+                self._caught_up = -_INTERVAL
         raise StoreUnavailable("the index is lost again and again; see who deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
         """Give the index what it may lack, a minute after the last time, and build one that is new."""
         if not self._is_due():
             return
-        async with self._looking:
+        async with self._catching_up:
             if not self._is_due():
                 return
             began, untold = time.monotonic(), [*self._untold]
@@ -207,8 +207,8 @@ class IndexedCatalog(Catalog):
             for one in noted:
                 if time.time() - one.modified.timestamp() > _GIVEN_UP:
                     await self._bucket.delete(one.key)
-            self._looked = began
+            self._caught_up = began
             self._untold.difference_update(untold)
 
     def _is_due(self) -> bool:
-        return bool(self._untold) or time.monotonic() - self._looked >= _INTERVAL
+        return bool(self._untold) or time.monotonic() - self._caught_up >= _INTERVAL

@@ -51,17 +51,17 @@ class Maintenance:
         the metadata to quarantine, with its content."""
         compared = await self._catalog.compare()
         used = await self._catalog.contents() if repair and compared.unreadable else set()
-        told = "the index differed from the metadata; it is repaired"
-        problems = [Problem("index", key, told) for key in compared.wrong]
+        detail = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, detail) for key in compared.wrong]
         for key in compared.unreadable:
-            told = "; delete the artifact, store it again, or --repair"
+            detail = "; delete the artifact, store it again, or --repair"
             if repair:
                 await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
                 for one in [one async for one in self._bucket.list("content/") if one.key.startswith(_content(key))]:
                     if one.key not in used:
                         await self._bucket.move(one.key, one.key.replace("content/", "quarantine/", 1))
-                told = "; it was put into quarantine"
-            problems.append(Problem("metadata", key, f"its metadata cannot be read{told}"))
+                detail = "; it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
         return problems
 
 

@@ -31,7 +31,7 @@ class Addition:
     extend: bool
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def look(self, cursor: Cursor) -> Added | None:
+    def known(self, cursor: Cursor) -> Added | None:
         """Return what there is of the input already. Raises :class:`~transports.errors.UsageError` if the run has
         another one, unless this one extends it."""
         known = values_of(self.database, cursor, self.run)
@@ -60,7 +60,7 @@ class Addition:
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
         """Add the jobs, which are read now unless they are ``staged``."""
-        if (known := self.look(cursor)) is not None:
+        if (known := self.known(cursor)) is not None:
             return known
         if not staged:
             self.stage(cursor)

@@ -95,7 +95,7 @@ class Ledger:
         adding = Addition(self._database, self._run, source, fingerprint, extend)
         staged = self._database.one_writer
         if staged:
-            if (known := await self._transactions.run(adding.look, write=False)) is not None:
+            if (known := await self._transactions.run(adding.known, write=False)) is not None:
                 return known
             await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
 

@@ -1,4 +1,4 @@
-"""How a run stands, added up from what is new since the last look: a refresh does not read all jobs again."""
+"""How a run stands, added up from what is new since the last read: a refresh does not read all jobs again."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Tally:
         self._until = 0.0
         self._recount_at = 0.0
 
-    def look(self, database: Database, cursor: Cursor) -> Overview:
+    def overview(self, database: Database, cursor: Cursor) -> Overview:
         """Return how the run stands; call it in a transaction."""
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))

@@ -44,7 +44,7 @@ class LedgerView:
             if version != VERSION:
                 what = "no jobs yet" if version is None else f"a ledger of version {version} and not {VERSION}"
                 raise LedgerError(f"the run has {what}; `abp batch run` begins one")
-            return self._tally.look(self._database, cursor)
+            return self._tally.overview(self._database, cursor)
 
         return await self._ask(work)
 

@@ -21,8 +21,8 @@ __all__ = ["PATIENCE", "Fleet", "Limits"]
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two looks at the memory, and at each browser.
-_TICK, _LOOK_EVERY = 0.5, 5.0
+#: Seconds between two checks of the memory, and of each browser.
+_TICK, _CHECK_INTERVAL = 0.5, 5.0
 #: Seconds after which a browser that answers nothing is taken for dead: that ends all its sessions.
 PATIENCE = 15.0
 #: Seconds until another successor is tried after one did not start.
@@ -114,7 +114,7 @@ class Fleet:
                 source = min(filter(self._room, self._sources), key=self._order)
                 if (pause := self._order(source)[0]) > 0:
                     if self.slots.members:
-                        return  # they serve; the next look tries again
+                        return  # they serve; the next check tries again
                     await asyncio.sleep(pause)
                 async with self._launching:
                     try:
@@ -226,10 +226,10 @@ class Fleet:
 
     async def _watch_browsers(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            await asyncio.gather(*map(self._look_at, tuple(self.slots.members)))
+            await asyncio.sleep(_CHECK_INTERVAL)
+            await asyncio.gather(*map(self._check_alive, tuple(self.slots.members)))
 
-    async def _look_at(self, member: Member) -> None:
+    async def _check_alive(self, member: Member) -> None:
         assert member.browser is not None
         if not await member.browser.responds(PATIENCE):
             self.retire(member, "unresponsive")

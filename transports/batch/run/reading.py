@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from ...errors import ABPError, LedgerError, UsageError
-from ...protocol.strict_json import decode_given, encode_json
+from ...protocol.strict_json import encode_json, json_lines
 from ..job_format import job_document, parse_job
 from ..jobs import Job
 from .refusals import EXAMPLE, Refused, require_columns
@@ -23,8 +23,6 @@ __all__ = ["fingerprint", "first_jobs", "read_jobs", "require_input", "spool_job
 
 #: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
 _BATCH, _BATCH_BYTES = 500, 16 << 20
-#: Longest line in bytes.
-_MAX_LINE = 64 << 20
 
 
 def fingerprint(path: Path, target: str | None) -> str:
@@ -128,32 +126,11 @@ def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
         elif suffix in (".csv", ".tsv"):
             yield from _table(path, "\t" if suffix == ".tsv" else ",", refused)
         else:
-            yield from _lines(path, refused)
+            with path.open("rb") as file:
+                for number, size, document in json_lines(file, "", f"such as {EXAMPLE}", refused.add):
+                    yield f"line {number}", size, document
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
-
-
-def _lines(path: Path, refused: Refused) -> Iterator[_Found]:
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_MAX_LINE + 1):
-            number += 1
-            if len(line) > _MAX_LINE:
-                refused.add(f"line {number} is longer than {_MAX_LINE >> 20} MiB; give files as files")
-                return
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.strip():
-                continue
-            try:
-                document = decode_given(line, f"line {number}", fix=f"write an object such as {EXAMPLE}")
-            except UsageError as error:
-                refused.add(error.message)
-                continue
-            if isinstance(document, dict):
-                yield f"line {number}", len(line), document
-            else:
-                refused.add(f"line {number} is no JSON object such as {EXAMPLE}")
 
 
 def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:

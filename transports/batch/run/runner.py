@@ -23,8 +23,8 @@ __all__ = ["Driver", "Ended", "OnSettled", "Runner"]
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two looks at a ledger that has nothing for this worker now. They double, up to a quarter of a lease:
-#: else a thousand workers that wait for others would keep the ledger busy.
+#: Seconds between two requests to a ledger that has nothing for this worker now. They double, up to a quarter of a
+#: lease: else a thousand workers that wait for others would keep the ledger busy.
 _IDLE = 0.4
 
 OnSettled: TypeAlias = Callable[[Settlement], object]

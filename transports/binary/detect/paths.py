@@ -59,9 +59,12 @@ def replace(tree: object, replacements: Mapping[Place, object]) -> object:
         below.setdefault(path[0], {})[path[1:]] = value
     copy: object = tree
     if isinstance(tree, dict):
-        copy = {key: replace(value, below.pop(str(key), {})) for key, value in tree.items()}
+        copy = {
+            key: replace(value, below.pop(step)) if (step := str(key)) in below else value
+            for key, value in tree.items()
+        }
     elif isinstance(tree, list | tuple):
-        copy = [replace(value, below.pop(index, {})) for index, value in enumerate(tree)]
+        copy = [replace(value, below.pop(index)) if index in below else value for index, value in enumerate(tree)]
     if below:
         raise KeyError(f"the tree has no place {next(iter(below))!r}")
     return copy

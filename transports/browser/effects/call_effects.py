@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -120,18 +119,18 @@ class EffectTracker:
             return self._calls[call_id]
         return next(reversed(self._calls.values()), self.unattributed)
 
-    @contextlib.contextmanager
-    def track_call(self, call_id: str) -> Iterator[CallEffects]:
-        """Track a call while the block runs. Outputs that its reply did not take wait for the next call."""
+    def begin_call(self, call_id: str) -> CallEffects:
+        """Track a call until :meth:`end_call`."""
         call = self._calls[call_id] = CallEffects(call_id)
-        try:
-            yield call
-        finally:
-            del self._calls[call_id]
-            for output in call.outputs:
-                self._defer(output)
-            self.unattributed.effects.clear()
-            self.unattributed.overflow = 0
+        return call
+
+    def end_call(self, call: CallEffects) -> None:
+        """Track a call no longer. Outputs that its reply did not take wait for the next call."""
+        self._calls.pop(call.id or "", None)
+        for output in call.outputs:
+            self._defer(output)
+        self.unattributed.effects.clear()
+        self.unattributed.overflow = 0
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Give ``reply`` the effects and outputs of its call.

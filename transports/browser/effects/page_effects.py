@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -147,14 +147,15 @@ class PageEffects:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def track_call(self, call_id: str) -> Iterator[CallEffects]:
-        """Track a call while the block runs; at its end the windows that it opened are closed."""
-        with self._tracker.track_call(call_id) as call:
-            try:
-                yield call
-            finally:
-                self._windows.close_windows_of(call)
+    def begin_call(self, call_id: str) -> CallEffects:
+        """Track a call until :meth:`end_call`."""
+        return self._tracker.begin_call(call_id)
+
+    def end_call(self, call: CallEffects) -> None:
+        """Track a call no longer, and close the windows that it opened."""
+        if call.windows or self._tracker.unattributed.windows:
+            self._windows.close_windows_of(call)
+        self._tracker.end_call(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle

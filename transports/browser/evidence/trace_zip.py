@@ -23,7 +23,7 @@ __all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lin
 
 #: Bytes of one file in a trace, unpacked, and of all of them.
 _MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
-#: Seconds for one look through all files.
+#: Seconds for one search of all files.
 _SECONDS = 20.0
 #: Keys of a log by which the viewer finds its way; their values are no texts of the app.
 _STRUCTURE = frozenset(

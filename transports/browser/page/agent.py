@@ -30,6 +30,7 @@ from ...errors import (
     first_line,
     no_answer,
 )
+from ...tasks import Deadlines, drop, ending
 from .channel import Channel, PageObject
 from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES
 from .listening import listener
@@ -58,7 +59,7 @@ _RESPONSE_TIMEOUT = 1.0
 _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
-_LOOK = "a look at the page"
+_LOOK = "inspecting the page"
 
 
 class PageAgent:
@@ -90,6 +91,8 @@ class PageAgent:
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._deadlines = Deadlines()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)
         page.on("close", self._on_close)
@@ -132,6 +135,7 @@ class PageAgent:
 
     def stop_listening(self) -> None:
         """Stop listening to the page and its browser."""
+        self._deadlines.clear()
         self.page.remove_listener("crash", self._on_crash)
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
@@ -199,20 +203,21 @@ class PageAgent:
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            told = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
+            reason = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
             if not self._lost.done():
-                self._lost.set_result(told)
+                self._lost.set_result(reason)
+                for ended in self._waiting:
+                    if not ended.done():
+                        ended.set_exception(self._copy(reason))
 
-    async def send(
-        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
-    ) -> dict[str, Any]:
-        """Send one CDP command and return its result. ``timeout`` in seconds; ``action`` names it in error messages.
+    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
+        """Send one CDP command and return its result. ``timeout`` in seconds.
 
         Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
         :class:`~transports.errors.ContextLost`.
         """
         reply: dict[str, Any] = await self.with_deadline(
-            self.cdp.send(method, dict(params or {})), action or method, timeout=timeout
+            self.cdp.send(method, dict(params or {})), method, timeout=timeout
         )
         return reply
 
@@ -224,15 +229,14 @@ class PageAgent:
         cancelled in the background, and its outcome ignored.
         """
         if self._lost.done():
-            work.close()
+            drop(work)
             raise self._copy(self._lost.result())
-        task = asyncio.ensure_future(work)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(ending(work, ended))
+        self._waiting.add(ended)
+        self._deadlines.add(ended, timeout, partial(no_answer, action, timeout))
         try:
-            await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                if self._lost.done():
-                    raise self._copy(self._lost.result())
-                raise no_answer(action, timeout)
+            await ended
             return task.result()
         except PlaywrightError as error:
             if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):
@@ -244,9 +248,11 @@ class PageAgent:
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             raise self._copy(self._lost.result()) from None
         finally:
+            self._waiting.discard(ended)
+            self._deadlines.discard(ended)
             if not task.done():
                 task.cancel()
-                task.add_done_callback(_retrieve_exception)
+                task.add_done_callback(partial(drop, work))
 
     def _copy(self, error: TransportError) -> TransportError:
         return type(error)(error.message, retryable=error.retryable)
@@ -266,9 +272,7 @@ class PageAgent:
         return TransportError(f"the browser refused: {first}")
 
     async def _find_agent(self, timeout: float) -> PageObject:
-        agent: PageObject | None = self.channel.agent
-        if agent is None:
-            agent = await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        agent: PageObject | None = await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
         if agent is None:
             raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
         return agent
@@ -280,7 +284,7 @@ class PageAgent:
         result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
         another.
         """
-        agent = await self._find_agent(timeout)
+        agent = self.channel.agent or await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
@@ -292,9 +296,3 @@ class PageAgent:
     async def release_object(self, page_object: PageObject, *, timeout: float = 5.0) -> None:
         """Let the page collect an object as garbage."""
         await self.with_deadline(self.channel.release_object(page_object), "forgetting", timeout=timeout)
-
-
-def _retrieve_exception(task: asyncio.Future[object]) -> None:
-    """Fetch the outcome of a call that was given up, so that asyncio does not report it as never retrieved."""
-    if not task.cancelled():
-        task.exception()

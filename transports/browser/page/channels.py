@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,13 @@ async def open_channel(page: Page) -> Channel:
         if "only available in Chromium" not in error.message and "not supported" not in error.message:
             raise
         return PlaywrightChannel(page)
+
+
+@cache
+def _calling(method: str, arguments: int) -> str:
+    # Strict, and without spreading: else functions that the page may have replaced would see the agent's arguments.
+    names = ", ".join(f"a{index}" for index in range(arguments))
+    return f'function({names}) {{ "use strict"; return this.{method}({names}); }}'
 
 
 class CdpChannel(Channel):
@@ -89,13 +97,11 @@ class CdpChannel(Channel):
         await self.cdp.send("Runtime.evaluate", {"expression": "0"})
 
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        # Strict, and without spreading: else functions that the page may have replaced would see the agent's arguments.
-        names = ", ".join(f"a{index}" for index in range(len(args)))
         reply = await self.cdp.send(
             "Runtime.callFunctionOn",
             {
                 "objectId": agent.ref,
-                "functionDeclaration": f'function({names}) {{ "use strict"; return this.{method}({names}); }}',
+                "functionDeclaration": _calling(method, len(args)),
                 "arguments": [{"objectId": arg.ref} if isinstance(arg, PageObject) else {"value": arg} for arg in args],
                 "awaitPromise": True,
                 "returnByValue": by_value,

@@ -12,18 +12,21 @@
   // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
   // "broken" with the reason why there are no bytes. Returns undefined for anything else.
   const content = (value) => {
-    if (isBlob(value)) return ["blob", value];
     try {
+      if (isView(value)) {
+        if (value.buffer.detached) return ["broken", `a ${value.constructor.name} on a detached ArrayBuffer`];
+        const view = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+        return ["view", isBuffer(value.buffer) ? view : view.slice()];
+      }
+      // What is asked first is what it looks like: to be told that it is something else takes a caught exception.
+      const blobFirst = !("byteLength" in value);
+      if (blobFirst && isBlob(value)) return ["blob", value];
       if (isBuffer(value)) {
         if (value.detached) return ["broken", "a detached ArrayBuffer (it was transferred away)"];
         return ["view", new Uint8Array(value)];
       }
       if (isShared(value)) return ["view", new Uint8Array(value).slice()];
-      if (isView(value)) {
-        if (value.buffer.detached) return ["broken", `a ${value.constructor.name} on a detached ArrayBuffer`];
-        const view = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-        return ["view", isShared(value.buffer) ? view.slice() : view];
-      }
+      if (!blobFirst && isBlob(value)) return ["blob", value];
     } catch (error) {
       return ["broken", String(error && error.message || error)];
     }

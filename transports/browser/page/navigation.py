@@ -5,14 +5,12 @@ from __future__ import annotations
 from urllib.parse import SplitResult, urlsplit
 
 from ...errors import first_line
+from ...errors.transport import NOTHING_LISTENS
 
-__all__ = ["NOTHING_LISTENS", "explain_load_failure", "same_document"]
-
-#: The reason where a connection is refused.
-NOTHING_LISTENS = "nothing listens there; start the app or correct the address"
+__all__ = ["explain_load_failure", "same_document"]
 
 _REASONS = {
-    "ERR_CONNECTION_REFUSED": NOTHING_LISTENS,
+    "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted",

@@ -105,7 +105,7 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
 
 
 async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
-    """Read all that the browser has kept: it repeats that to whoever enables the domains."""
+    """Read all that the browser has kept: it repeats that whenever the domains are enabled."""
 
     def on_exception(event: Mapping[str, Any]) -> None:
         details = event["exceptionDetails"]

@@ -115,12 +115,15 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
         return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
     if reply.rest is None:
         raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")
-    contents: dict[Place, object] = {binary.path: _content(binary) for binary in reply.rest.binaries}
-    try:
-        answer = replace(reply.answer, contents)
-    except (KeyError, RecursionError):
-        raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
-    warnings = [text[:_MAX_WARNING] for text in reply.rest.warnings[:_MAX_WARNINGS]]
+    answer, warnings = reply.answer, reply.rest.warnings
+    if reply.rest.binaries:
+        contents: dict[Place, object] = {binary.path: _content(binary) for binary in reply.rest.binaries}
+        try:
+            answer = replace(answer, contents)
+        except (KeyError, RecursionError):
+            raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
+    if warnings:
+        warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 

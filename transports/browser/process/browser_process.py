@@ -14,10 +14,10 @@ import psutil
 
 from ...telemetry import OPEN_BROWSERS
 from .driver import start_driver
+from .environment import child_environment
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
 from .remote import Remote
-from .runfolder import as_tmpdir
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -53,7 +53,7 @@ class BrowserProcess:
 
     async def start_driver(self, folder: Path) -> None:
         """Start the driver, with ``folder`` for its temporary files."""
-        with as_tmpdir(folder):
+        with child_environment(folder):
             starting = asyncio.ensure_future(start_driver())
             try:
                 self._playwright, self.pids = await asyncio.shield(starting)

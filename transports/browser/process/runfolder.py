@@ -103,31 +103,3 @@ def _base_folder(longest: int) -> Path:
     """Return where a run folder goes: into the temp folder, or ``/tmp`` if its path is longer than that."""
     own = Path(tempfile.gettempdir())
     return own if len(os.fsencode(own)) <= longest or not os.access(_SHORT, os.W_OK) else _SHORT
-
-
-_tmpdir_users = 0
-_saved_tmpdir: str | None = None
-
-
-@contextlib.contextmanager
-def as_tmpdir(folder: Path) -> Iterator[None]:
-    """Give child processes that are started inside the block ``folder`` as their ``TMPDIR``.
-
-    Blocks may overlap if all name the same folder; the last one restores the variable.
-    """
-    global _tmpdir_users, _saved_tmpdir
-    with _lock:
-        if _tmpdir_users == 0:
-            _saved_tmpdir = os.environ.get("TMPDIR")
-            os.environ["TMPDIR"] = str(folder)
-        _tmpdir_users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _tmpdir_users -= 1
-            if _tmpdir_users == 0:
-                if _saved_tmpdir is None:
-                    os.environ.pop("TMPDIR", None)
-                else:
-                    os.environ["TMPDIR"] = _saved_tmpdir

@@ -13,7 +13,7 @@ from ...tasks import cancel_and_wait, in_thread, spawn
 
 __all__ = ["GrowingFile", "move_file"]
 
-_INTERVAL = 0.003  # seconds between two looks for the file
+_INTERVAL = 0.003  # seconds between two checks for the file
 
 
 class GrowingFile:

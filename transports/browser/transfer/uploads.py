@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,22 @@ class Uploads:
         self._folder = folder
         self._near = True if near else None
 
-    @contextlib.asynccontextmanager
-    async def prepare(
+    def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
-    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
-        """Yield a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
+    ) -> AbstractAsyncContextManager[tuple[str, list[PageObject]]]:
+        """Have a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
 
         The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
         released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
         """
         if not content:
-            yield encode_json(payload).decode(), []
-            return
+            return contextlib.nullcontext((encode_json(payload).decode(), []))
+        return self._with_content(payload, content, timeout)
+
+    @contextlib.asynccontextmanager
+    async def _with_content(
+        self, payload: dict[str, Any], content: Sequence[Found], timeout: float
+    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
         descriptors: dict[Any, object] = {}
         inline: list[object] = []
         files: list[object] = []

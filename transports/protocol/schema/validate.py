@@ -165,7 +165,7 @@ def _compiled(encoded: bytes) -> _Compiled | str:
     except NotChecked as reason:
         return str(reason)
     except (ValueError, ProtocolError) as error:
-        told = shorten(str(getattr(error, "message", error)))
-        too_large = ", or all patterns together are too large" if told.endswith('is not a "regex"') else ""
-        return f"the schema cannot be used: {told}{too_large}"
+        problem = shorten(str(getattr(error, "message", error)))
+        too_large = ", or all patterns together are too large" if problem.endswith('is not a "regex"') else ""
+        return f"the schema cannot be used: {problem}{too_large}"
     return _Compiled(validator, schema, nodes, references)

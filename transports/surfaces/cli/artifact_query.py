@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,49 +11,43 @@ import typer
 if TYPE_CHECKING:
     from ...artifacts import Query
 
-__all__ = ["App", "Capability", "Larger", "Since", "Smaller", "Type", "Until", "query_of"]
+__all__ = ["QueryOptions"]
 
 _TIME = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
 
-Capability = Annotated[str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")]
-App = Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")]
-Type = Annotated[
-    str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/.")
-]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME}.")
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
-]
-Larger = Annotated[int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only those of N bytes or more.")]
-Smaller = Annotated[int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only those of N bytes or less.")]
 
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """Which artifacts are wanted, all of them unless an option says otherwise."""
 
-def query_of(
-    capability: str | None = None,
-    app: str | None = None,
-    mime_type: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    min_bytes: int | None = None,
-    max_bytes: int | None = None,
-    *,
-    limit: int | None,
-) -> Query:
-    """Return the query that the options mean. Raises :class:`~transports.errors.UsageError`."""
-    from ...artifacts import Query
+    capability: Annotated[
+        str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")
+    ] = None
+    app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
+    mime_type: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME}."),
+    ] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
+    ] = None
+    min_bytes: Annotated[
+        int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only those of N bytes or more.")
+    ] = None
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only those of N bytes or less.")
+    ] = None
 
-    return Query(
-        capability=capability,
-        app=app,
-        mime_type=mime_type,
-        since=_time(since, "--since"),
-        until=_time(until, "--until"),
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        limit=limit,
-    )
+    def query(self, limit: int | None) -> Query:
+        """Return the query that the options mean. Raises :class:`~transports.errors.UsageError`."""
+        from ...artifacts import Query
+
+        given = asdict(self)
+        given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
+        return Query(**given, limit=limit)
 
 
 def _time(text: str | None, option: str) -> datetime | None:

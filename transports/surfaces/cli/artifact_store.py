@@ -10,12 +10,11 @@ import typer
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore, Retention
 
-__all__ = ["Folder", "Json", "store_at"]
+__all__ = ["Folder", "store_at"]
 
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder of the store (default: ABP_OUTPUT_DIR).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 
 
 def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .artifact_store import Folder, Json, store_at
-from .output import print_json, print_note, print_text, run_async
+from .artifact_store import Folder, store_at
+from .options import Json
+from .output import asynchronous, print_json, print_note, print_text
 
 if TYPE_CHECKING:
     from ...artifacts import Retention
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["fsck", "gc", "reindex"]
 
 
-def gc(
+@asynchronous
+async def gc(
     ttl: Annotated[
         float | None,
         typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
@@ -28,27 +30,23 @@ def gc(
 
     That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
     (after a day)."""
-
-    async def work() -> int:
-        async with store_at(folder, _retention_by_age(ttl)) as store:
-            removed = await store.gc(dry_run=dry_run)
-        size = sum(one.size_bytes for one in removed)
-        if as_json:
-            print_json(
-                {
-                    "success": True,
-                    "dry_run": dry_run,
-                    "removed": [one._asdict() for one in removed],
-                    "size_bytes": size,
-                }
-            )
-            return 0
-        for one in removed:
-            print_text(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
-        print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+    async with store_at(folder, _retention_by_age(ttl)) as store:
+        removed = await store.gc(dry_run=dry_run)
+    size = sum(one.size_bytes for one in removed)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "dry_run": dry_run,
+                "removed": [one._asdict() for one in removed],
+                "size_bytes": size,
+            }
+        )
         return 0
-
-    return run_async(work)
+    for one in removed:
+        print_text(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
+    print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+    return 0
 
 
 def _retention_by_age(ttl: float | None) -> Retention | None:
@@ -59,48 +57,41 @@ def _retention_by_age(ttl: float | None) -> Retention | None:
     return Retention.only(ttl_seconds=ttl)
 
 
-def fsck(
+@asynchronous
+async def fsck(
     repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
     """Read every artifact and say what is damaged. Exit status 1 if anything is."""
-
-    async def work() -> int:
-        async with store_at(folder) as store:
-            report = await store.fsck(repair=repair)
-            summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
-            if not report.problems:
-                if as_json:
-                    print_json({"success": True, **report.as_dict()})
-                else:
-                    print_note(f"{summary}: all whole")
-                return 0
-            message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
-            if as_json:
-                error = {"code": "CORRUPT", "message": message, "retryable": False}
-                print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
-            else:
-                for problem in report.problems:
-                    print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-            print_note(f"{message} [CORRUPT]", always=True)
-            return 1
-
-    return run_async(work)
-
-
-def reindex(folder: Folder = None, as_json: Json = False) -> int:
-    """Build or correct the index of an object store."""
-
-    async def work() -> int:
-        from ...artifacts import reindex as reindex_store
-
-        async with store_at(folder) as store:
-            report = await reindex_store(store)
+    async with store_at(folder) as store:
+        report = await store.fsck(repair=repair)
+        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+        if not report.problems:
             if as_json:
                 print_json({"success": True, **report.as_dict()})
             else:
-                print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
-        return 0
+                print_note(f"{summary}: all whole")
+            return 0
+        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
+        if as_json:
+            error = {"code": "CORRUPT", "message": message, "retryable": False}
+            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
+        else:
+            for problem in report.problems:
+                print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
+        print_note(f"{message} [CORRUPT]", always=True)
+        return 1
 
-    return run_async(work)
+
+@asynchronous
+async def reindex(folder: Folder = None, as_json: Json = False) -> None:
+    """Build or correct the index of an object store."""
+    from ...artifacts import reindex as reindex_store
+
+    async with store_at(folder) as store:
+        report = await reindex_store(store)
+        if as_json:
+            print_json({"success": True, **report.as_dict()})
+        else:
+            print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")

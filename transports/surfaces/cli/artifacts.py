@@ -11,10 +11,12 @@ import typer
 
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
-from .artifact_query import App, Capability, Larger, Since, Smaller, Type, Until, query_of
-from .artifact_store import Folder, Json, store_at
+from .artifact_query import QueryOptions
+from .artifact_store import Folder, store_at
 from .artifact_upkeep import fsck, gc, reindex
-from .output import print_error, print_json, print_note, print_text, run_async
+from .option_groups import spread_groups
+from .options import Json
+from .output import asynchronous, print_error, print_json, print_note, print_text
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore
@@ -23,95 +25,76 @@ app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_marku
 
 
 @app.command("list")
-def list_(
+@spread_groups
+@asynchronous
+async def list_(
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
     ] = None,
-    capability: Capability = None,
-    from_app: App = None,
-    mime_type: Type = None,
-    since: Since = None,
-    until: Until = None,
-    min_bytes: Larger = None,
-    max_bytes: Smaller = None,
+    *,
+    wanted: QueryOptions,
     folder: Folder = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List artifacts, oldest first.
 
     Each with its id, bytes, type, the time when it was stored first, and its name. An object store with an index looks
     there."""
-    query = query_of(capability, from_app, mime_type, since, until, min_bytes, max_bytes, limit=limit)
+    from ...artifacts import find as find_page
 
-    async def work() -> int:
-        from ...artifacts import find as find_page
-
-        async with store_at(folder) as store:
-            page = await find_page(store, query)
-            such = "" if query == query_of(limit=limit) else "such "
-            print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
-            if page.next:
-                print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
-        return 0
-
-    return run_async(work)
+    query = wanted.query(limit)
+    async with store_at(folder) as store:
+        page = await find_page(store, query)
+        such = "" if wanted == QueryOptions() else "such "
+        print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
+        if page.next:
+            print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
 
 
 @app.command("versions")
-def versions_(
+@asynchronous
+async def versions_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="File name, such as report.pdf.")],
     folder: Folder = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List the artifacts of one file name, the latest last."""
+    from ...artifacts import versions
 
-    async def work() -> int:
-        from ...artifacts import versions
-
-        async with store_at(folder) as store:
-            print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
-        return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
 
 
 @app.command("search")
-def search_(
+@asynchronous
+async def search_(
     words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words that the text has, all of them.")],
     folder: Folder = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
+    from ...artifacts import search
 
-    async def work() -> int:
-        from ...artifacts import search
-
-        async with store_at(folder) as store:
-            print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
-        return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
 
 
 @app.command()
-def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
+@asynchronous
+async def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> None:
     """Show what is known of one artifact."""
-
-    async def work() -> int:
-        async with store_at(folder) as store:
-            ref = await find(store, artifact_id)
-        if as_json:
-            print_json({"success": True, "artifact": document_of(ref)})
-        else:
-            for key, value in {**ref.as_dict(), **ref.source}.items():
-                print_text(f"{key:<20} {value}")
-        return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        ref = await find(store, artifact_id)
+    if as_json:
+        print_json({"success": True, "artifact": document_of(ref)})
+    else:
+        for key, value in {**ref.as_dict(), **ref.source}.items():
+            print_text(f"{key:<20} {value}")
 
 
 @app.command()
-def get(
+@asynchronous
+async def get(
     artifact_id: Id,
     destination: Annotated[
         Path | None,
@@ -120,28 +103,24 @@ def get(
     folder: Folder = None,
 ) -> int:
     """Copy the bytes of one artifact, checked against their hash."""
+    from ...errors import UsageError
 
-    async def work() -> int:
-        from ...errors import UsageError
-
-        async with store_at(folder) as store:
-            ref = await find(store, artifact_id)
-            if destination is not None and str(destination) != "-":
-                path = destination / ref.filename if destination.is_dir() else destination
-                print_note(f"wrote {await _save(store, ref, path)}")
-                return 0
-            text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
-            if destination is None and not text and sys.stdout.isatty():
-                raise UsageError(
-                    f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
-                    f"abp artifacts get {artifact_id} {ref.filename}"
-                )
-            async for chunk in store.open(ref.id):
-                sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
+    async with store_at(folder) as store:
+        ref = await find(store, artifact_id)
+        if destination is not None and str(destination) != "-":
+            path = destination / ref.filename if destination.is_dir() else destination
+            print_note(f"wrote {await _save(store, ref, path)}")
             return 0
-
-    return run_async(work)
+        text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+        if destination is None and not text and sys.stdout.isatty():
+            raise UsageError(
+                f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+                f"abp artifacts get {artifact_id} {ref.filename}"
+            )
+        async for chunk in store.open(ref.id):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        return 0
 
 
 async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
@@ -159,24 +138,20 @@ async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
 
 
 @app.command("open")
-def open_(artifact_id: Id, folder: Folder = None) -> int:
+@asynchronous
+async def open_(artifact_id: Id, folder: Folder = None) -> None:
     """Open an artifact, as a double click does."""
+    from ...errors import ABPError, UsageError
 
-    async def work() -> int:
-        from ...errors import ABPError, UsageError
-
-        async with store_at(folder) as store:
-            ref = await find(store, artifact_id)
-        if ref.path is None:
-            raise UsageError(
-                f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
-            )
-        if not await _launch(ref.path):
-            raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
-        print_note(f"opened {ref.path}")
-        return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        ref = await find(store, artifact_id)
+    if ref.path is None:
+        raise UsageError(
+            f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
+        )
+    if not await _launch(ref.path):
+        raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
+    print_note(f"opened {ref.path}")
 
 
 async def _launch(path: Path) -> bool:
@@ -191,37 +166,34 @@ async def _launch(path: Path) -> bool:
 
 
 @app.command()
-def rm(
+@asynchronous
+async def rm(
     artifact_ids: Annotated[
         list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
     ],
     folder: Folder = None,
 ) -> int:
     """Remove artifacts and their files."""
+    from ...errors import ArtifactNotFound
 
-    async def work() -> int:
-        from ...errors import ArtifactNotFound
-
-        async with store_at(folder) as store:
-            found: dict[str, ArtifactRef] = {}
-            missing: list[ArtifactNotFound] = []
-            for name in artifact_ids:
-                try:
-                    ref = await find(store, name)
-                except ArtifactNotFound as error:
-                    missing.append(error)
-                else:
-                    found[ref.id] = ref
-            for one in missing:
-                print_error(one.code, f"{one.message}; nothing was removed", as_json=False)
-            if missing:
-                return 1
-            for ref in found.values():
-                await store.delete(ref.id)
-                print_note(f"removed {ref.id} ({ref.filename})")
-            return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        found: dict[str, ArtifactRef] = {}
+        missing: list[ArtifactNotFound] = []
+        for name in artifact_ids:
+            try:
+                ref = await find(store, name)
+            except ArtifactNotFound as error:
+                missing.append(error)
+            else:
+                found[ref.id] = ref
+        for one in missing:
+            print_error(one.code, f"{one.message}; nothing was removed", as_json=False)
+        if missing:
+            return 1
+        for ref in found.values():
+            await store.delete(ref.id)
+            print_note(f"removed {ref.id} ({ref.filename})")
+        return 0
 
 
 for command in (gc, fsck, reindex):

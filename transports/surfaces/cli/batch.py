@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...errors import UsageError
-from .batch_work import exit_status, from_anywhere, in_this_process, on_ray, pool_of, print_report, work_off
-from .options import AdapterFile, EvidenceText, Headed, Headers, Json, Timeout, Token
-from .output import print_json, print_note, print_text, run_async
+from .batch_options import Store, WorkerOptions
+from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
+from .option_groups import spread_groups
+from .options import Json
+from .output import asynchronous, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-
-    from ...batch import RunOptions
 
 __all__ = ["app"]
 
@@ -28,25 +27,6 @@ RunPlace = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's folder, or postgresql://HOST/DATABASE?run=NAME")
 ]
 Events = Annotated[bool, typer.Option("--json", help="Print one JSON document a line: each job as it ends.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
-PerHost = Annotated[
-    int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
-]
-Rate = Annotated[
-    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker begins in a second.")
-]
-Retries = Annotated[
-    int,
-    typer.Option("--retries", metavar="N", min=0, help="How often a job is sent again that may be, after an error."),
-]
-Deadline = Annotated[
-    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
-]
-Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
-Metrics = Annotated[
-    str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
-]
 
 
 class EngineName(StrEnum):
@@ -56,14 +36,13 @@ class EngineName(StrEnum):
     RAY = "ray"
 
 
-Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
-
-
 @app.command("run")
+@spread_groups
 def run_(
     jobs: Annotated[
         str, typer.Argument(metavar="JOBS", help="JSON Lines, .csv, .tsv or .parquet; - reads JSON Lines from stdin.")
     ],
+    *,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run's folder; if it has one, it goes on.")],
     target: Annotated[
         str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
@@ -72,13 +51,6 @@ def run_(
         str | None,
         typer.Option("--ledger", metavar="URL", help="postgresql://HOST/DATABASE?run=NAME, for several workers."),
     ] = None,
-    store: Store = None,
-    concurrency: Concurrency = 8,
-    per_host: PerHost = None,
-    rate: Rate = None,
-    retries: Retries = 3,
-    deadline: Deadline = None,
-    browsers: Browsers = None,
     engine: Annotated[
         EngineName, typer.Option("--engine", help="This process, or actors on Ray with a browser each.")
     ] = EngineName.LOCAL,
@@ -88,13 +60,7 @@ def run_(
     ] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
-    metrics: Metrics = None,
-    timeout: Timeout = None,
-    headed: Headed = False,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
-    evidence: EvidenceText = "",
+    working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
     """Run all jobs of an input; the same command again goes on where it stopped.
@@ -102,7 +68,6 @@ def run_(
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
     def work() -> Coroutine[object, object, int]:
-        options = _options(concurrency, per_host, rate, retries, deadline)
         source = out / "input.jsonl" if jobs == "-" else Path(jobs)
         if jobs == "-":
             _read_stdin(source)
@@ -110,29 +75,19 @@ def run_(
             from ...batch.run import require_input
 
             require_input(source)  # before the folder is made
-        return run(options, source)
+        return run(source)
 
-    async def run(options: RunOptions, source: Path) -> int:
+    async def run(source: Path) -> int:
         from ...batch import open_ledger
         from ...batch.run import add_input, export_run, input_notes
         from ...tasks import in_thread
 
-        make_pool = partial(
-            pool_of,
-            store=from_anywhere(store) if store else out.absolute() / "files",
-            timeout=timeout,
-            headed=headed,
-            adapter=adapter and adapter.absolute(),
-            token=token,
-            headers=header,
-            evidence=evidence,
-        )
+        anywhere = working.for_any_process(out / "files")
         if engine is EngineName.RAY:
-            shared = ledger is not None and "://" in ledger and store is not None
-            place = ledger or str(out.absolute())
-            make_engine = on_ray(place, make_pool, options, address=ray_address, browsers=browsers, shared=shared)
+            shared = ledger is not None and "://" in ledger and working.store is not None
+            make_engine = on_ray(ledger or str(out.absolute()), anywhere, address=ray_address, shared=shared)
         else:
-            make_engine = in_this_process(make_pool(options.concurrency, browsers=browsers), options)
+            make_engine = in_this_process(anywhere)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
             for said in () if added.known else await in_thread(input_notes, added, source):
@@ -140,19 +95,11 @@ def run_(
             if retry_failed:
                 count = await opened.retry_failed()
                 print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
-            status, told = await work_off(opened, make_engine, as_json=as_json, metrics=metrics)
-            print_report(await export_run(opened, out, told), out, as_json=as_json)
+            status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+            print_report(await export_run(opened, out, browsers), out, as_json=as_json)
         return status
 
     return run_async(work)
-
-
-def _options(
-    concurrency: int, per_host: int | None, rate: float | None, retries: int, deadline: float | None
-) -> RunOptions:
-    from ...batch import RunOptions
-
-    return RunOptions(concurrency, per_host, rate, retries, deadline)
 
 
 def _read_stdin(path: Path) -> None:
@@ -166,92 +113,60 @@ def _read_stdin(path: Path) -> None:
 
 
 @app.command()
-def worker(
+@spread_groups
+@asynchronous
+async def worker(
     run: Annotated[
         str, typer.Argument(metavar="URL", help="The run's ledger: postgresql://HOST/DATABASE?run=NAME, or its folder.")
     ],
-    store: Store = None,
-    concurrency: Concurrency = 8,
-    per_host: PerHost = None,
-    rate: Rate = None,
-    retries: Retries = 3,
-    deadline: Deadline = None,
-    browsers: Browsers = None,
-    metrics: Metrics = None,
-    timeout: Timeout = None,
-    headed: Headed = False,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
-    evidence: EvidenceText = "",
+    *,
+    working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
     """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        ledger = open_run(run)
-        if store is None and "://" in run:
-            raise UsageError("name the run's store with --store URL, the same for all workers")
-        options = _options(concurrency, per_host, rate, retries, deadline)
-        pool = pool_of(
-            options.concurrency,
-            browsers=browsers,
-            store=store or Path(run) / "files",
-            timeout=timeout,
-            headed=headed,
-            adapter=adapter,
-            token=token,
-            headers=header,
-            evidence=evidence,
-        )
-        async with ledger as opened:
-            status, _ = await work_off(opened, in_this_process(pool, options), as_json=as_json, metrics=metrics)
-        return status
-
-    return run_async(work)
+    ledger = open_run(run)
+    if working.store is None and "://" in run:
+        raise UsageError("name the run's store with --store URL, the same for all workers")
+    make_engine = in_this_process(working.for_any_process(Path(run) / "files"))
+    async with ledger as opened:
+        status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+    return status
 
 
 @app.command()
-def status(run: RunPlace, as_json: Json = False) -> int:
+@asynchronous
+async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show how many jobs of a run are in which state."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        async with open_run(run) as ledger:
-            counts = await ledger.counts()
-        if as_json:
-            print_json({"success": True, **counts.as_dict()})
-        else:
-            for name, count in counts.as_dict().items():
-                print_text(f"{name:<9}  {count}")
-        return 0
-
-    return run_async(work)
+    async with open_run(run) as ledger:
+        counts = await ledger.counts()
+    if as_json:
+        print_json({"success": True, **counts.as_dict()})
+    else:
+        for name, count in counts.as_dict().items():
+            print_text(f"{name:<9}  {count}")
 
 
 @app.command()
-def cancel(run: RunPlace, as_json: Json = False) -> int:
+@asynchronous
+async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
+    from ...batch.run import open_run
 
-    async def work() -> int:
-        from ...batch.run import open_run
-
-        async with open_run(run) as ledger:
-            count = await ledger.cancel()
-        if as_json:
-            print_json({"success": True, "cancelled": count})
-        else:
-            print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
-        return 0
-
-    return run_async(work)
+    async with open_run(run) as ledger:
+        count = await ledger.cancel()
+    if as_json:
+        print_json({"success": True, "cancelled": count})
+    else:
+        print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
 
 
 @app.command()
-def export(
+@asynchronous
+async def export(
     run: RunPlace,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the manifest (default: the run's).")
@@ -268,21 +183,17 @@ def export(
     """Write the manifest, the failed jobs and the report of a run as it stands, and its files where they are wanted.
 
     Exit status: 0 if all succeeded, else 3."""
+    from ...artifacts import open_store
+    from ...batch.run import export_files, export_run, open_run
 
-    async def work() -> int:
-        from ...artifacts import open_store
-        from ...batch.run import export_files, export_run, open_run
-
-        if "://" in run and (out is None or (files is not None and store is None)):
-            missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
-            raise UsageError(f"name {missing}")
-        folder = Path(run) if out is None else out
-        async with open_run(run) as ledger:
-            print_report(await export_run(ledger, folder), folder, as_json=as_json)
-            if files is not None:
-                async with open_store(store or Path(run) / "files") as opened:
-                    count = await export_files(ledger, opened, files, name)
-                print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
-            return exit_status(await ledger.counts())
-
-    return run_async(work)
+    if "://" in run and (out is None or (files is not None and store is None)):
+        missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
+        raise UsageError(f"name {missing}")
+    folder = Path(run) if out is None else out
+    async with open_run(run) as ledger:
+        print_report(await export_run(ledger, folder), folder, as_json=as_json)
+        if files is not None:
+            async with open_store(store or Path(run) / "files") as opened:
+                count = await export_files(ledger, opened, files, name)
+            print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
+        return exit_status(await ledger.counts())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,101 +11,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .batch_progress import BatchProgress
-from .options import headers_of
 from .output import print_event, print_note, print_text
 from .signals import draining
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...batch import Ledger, Pool, RunOptions
+    from ...batch import Ledger
     from ...batch.engines import Engine
     from ...batch.ledger import Counts
     from ...protocol.strict_json import JSONValue
+    from .batch_options import WorkerOptions
 
     MakeEngine = Callable[[Ledger, BatchProgress], Engine]
 
-__all__ = ["exit_status", "from_anywhere", "in_this_process", "on_ray", "pool_of", "print_report", "work_off"]
+__all__ = ["exit_status", "in_this_process", "on_ray", "print_report", "work_off"]
 
 #: Exit status for a run of which not every job succeeded.
 _SOME_FAILED = 3
 
 
-def pool_of(
-    concurrency: int,
-    *,
-    browsers: int | None,
-    store: str | Path | None,
-    timeout: float | None,
-    headed: bool,
-    adapter: Path | None,
-    token: str | None,
-    headers: Sequence[str] | None,
-    evidence: str,
-) -> Pool:
-    """Return a pool with a session for each of ``concurrency`` jobs."""
-    from ...batch import Pool
-    from ...session.connect import connect
-    from ...session.evidence import keeping
-
-    count = browsers or min(concurrency, os.cpu_count() or 1)
-    return Pool(
-        count,
-        -(-concurrency // count),
-        store=store,
-        headless=False if headed else None,
-        timeout=timeout,
-        connect=keeping(partial(connect, adapter=adapter, headers=headers_of(token, headers or ())), evidence),
-    )
-
-
-def from_anywhere(store: str) -> str:
-    """Return the address of a store as another process finds it."""
-    return store if ":" in store else str(Path(store).absolute())
-
-
-def in_this_process(pool: Pool, options: RunOptions) -> MakeEngine:
+def in_this_process(working: WorkerOptions) -> MakeEngine:
     """Return what makes the engine that is this process."""
     from ...batch.engines import LocalEngine
 
+    options = working.run_options()
+    pool = working.pool(options.concurrency, browsers=working.browsers)
     return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
 
 
-def on_ray(
-    place: str,
-    make_pool: Callable[..., Pool],
-    options: RunOptions,
-    *,
-    address: str | None,
-    browsers: int | None,
-    shared: bool,
-) -> MakeEngine:
+def on_ray(place: str, working: WorkerOptions, *, address: str | None, shared: bool) -> MakeEngine:
     """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
     from ...batch.engines import RayEngine, require_ray
 
     require_ray()
-
-    def make(ledger: Ledger, progress: BatchProgress) -> Engine:
-        one_browser = partial(make_pool, browsers=1)
-        return RayEngine(
-            ledger,
-            place,
-            one_browser,
-            options,
-            address=address,
-            browsers=browsers,
-            shared=shared,
-            on_counts=progress.counted,
-        )
-
-    return make
+    return lambda ledger, progress: RayEngine(
+        ledger,
+        place,
+        partial(working.pool, browsers=1),
+        working.run_options(),
+        address=address,
+        browsers=working.browsers,
+        shared=shared,
+        on_counts=progress.counted,
+    )
 
 
 async def work_off(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
     """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and what the engine tells of its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
+    and the report of the engine on its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -121,8 +74,8 @@ async def work_off(
         async with _metrics_at(metrics):
             report = await engine.run()
         stopped = signalled()
-    told: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
-    return (stopped.status if stopped else exit_status(await ledger.counts())), told
+    browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
+    return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
 
 
 @asynccontextmanager

@@ -15,25 +15,10 @@ import typer
 
 from ...errors import UsageError
 from ...protocol.plain_text import plain_line
-from .options import (
-    AdapterFile,
-    BrowserName,
-    BrowserServer,
-    CdpUrl,
-    Connection,
-    Headed,
-    Headers,
-    Json,
-    Profile,
-    StorageState,
-    Target,
-    Timeout,
-    Token,
-    TransportName,
-    connection,
-)
+from .option_groups import spread_groups
+from .options import ConnectionOptions, Json, Target, Timeout
 from .output import print_json, print_note, print_text, run_async
-from .params import read_params, require_folder
+from .params import ParamOptions, require_folder
 from .progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -43,17 +28,12 @@ if TYPE_CHECKING:
     from .measurement import Measurement
 
 
+@spread_groups
 def bench(
     target: Target,
     capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
-    params: Annotated[
-        str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
-    ] = None,
-    file: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None,
+    *,
+    params: ParamOptions,
     calls: Annotated[
         int, typer.Option("--calls", metavar="N", min=1, max=1_000_000, help="Calls that are measured.")
     ] = 20,
@@ -69,17 +49,8 @@ def bench(
             "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
         ),
     ] = None,
-    transport: TransportName = "auto",
     timeout: Timeout = None,
-    browser: BrowserName = None,
-    headed: Headed = False,
-    profile: Profile = None,
-    storage_state: StorageState = None,
-    cdp_url: CdpUrl = None,
-    browser_server: BrowserServer = None,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
+    options: ConnectionOptions,
     as_json: Json = False,
 ) -> int:
     """Measure one capability: latencies, throughput, errors. Exit status 1 if any call failed.
@@ -87,31 +58,21 @@ def bench(
     The capability is called for real, once more than --calls says to warm up. What it answers is removed.
     """
 
+    connection = options.connection()
+
     def work() -> Coroutine[object, object, int]:
         require_folder(plot)
         if plot is not None and plot.suffix.lower() != ".svg":
             raise UsageError(f"--plot {plot}: the picture is SVG; name a file that ends in .svg")
-        reach = connection(
-            transport=transport,
-            browser=browser,
-            headed=headed,
-            profile=profile,
-            storage_state=storage_state,
-            cdp_url=cdp_url,
-            browser_server=browser_server,
-            adapter=adapter,
-            token=token,
-            headers=header,
-        )
-        return measure(reach, read_params(params, param or [], file or []))
+        return measure(params.read())
 
-    async def measure(reach: Connection, values: dict[str, object]) -> int:
+    async def measure(values: dict[str, object]) -> int:
         from .measurement import Measurement
 
         measured = Measurement(capability, calls, concurrency)
         try:
             with ProgressBar(capability) as bar:
-                async with _store(store) as kept, reach.open(target, store=kept, pause=bar.pause) as app:
+                async with _store(store) as kept, connection.open(target, store=kept, pause=bar.pause) as app:
 
                     def show(count: int) -> None:
                         bar.set_label(f"{capability} {count}/{calls}")
@@ -159,7 +120,7 @@ def _heading(measured: Measurement) -> str:
 
 
 def _figures(measured: Measurement) -> dict[str, str]:
-    """What is told beside the latencies."""
+    """The figures beside the latencies."""
     from ...routing.fields import human_size
 
     rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())

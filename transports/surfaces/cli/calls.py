@@ -10,31 +10,13 @@ import typer
 
 from ...protocol.plain_text import plain_line
 from .answers import print_result, print_warnings
-from .attach import Attach, attached_to
 from .describe import flags_of, print_capability
 from .detached import Detach, ServerUrl, start_detached
 from .each import call_each, read_each
-from .options import (
-    AdapterFile,
-    BrowserName,
-    BrowserServer,
-    CdpUrl,
-    Connection,
-    EvidenceText,
-    Headed,
-    Headers,
-    Json,
-    Output,
-    Profile,
-    StorageState,
-    Target,
-    Timeout,
-    Token,
-    TransportName,
-    connection,
-)
+from .option_groups import spread_groups
+from .options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout
 from .output import print_json, print_text, run_async
-from .params import read_params, require_folder
+from .params import ParamOptions, require_folder
 from .progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -43,17 +25,12 @@ if TYPE_CHECKING:
     from ...protocol.declarations import AppInfo, Capability
 
 
+@spread_groups
 def call(
     target: Target,
     capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
-    params: Annotated[
-        str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
-    ] = None,
-    file: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None,
+    *,
+    params: ParamOptions,
     each: Annotated[
         Path | None,
         typer.Option(
@@ -62,19 +39,9 @@ def call(
             help="Call once for each line, an object of parameters, one after the other.",
         ),
     ] = None,
-    transport: TransportName = "auto",
     output: Output = None,
     timeout: Timeout = None,
-    browser: BrowserName = None,
-    headed: Headed = False,
-    profile: Profile = None,
-    storage_state: StorageState = None,
-    cdp_url: CdpUrl = None,
-    browser_server: BrowserServer = None,
-    attach: Attach = False,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
+    options: ConnectionOptions,
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
@@ -97,15 +64,7 @@ def call(
         refused = {
             "--each": each,
             "--out": output,
-            "--browser": browser,
-            "--headed": headed,
-            "--profile": profile,
-            "--storage-state": storage_state,
-            "--cdp-url": cdp_url,
-            "--browser-server": browser_server,
-            "--attach": attach,
-            "--adapter": adapter,
-            "--header": header,
+            **options.of_this_command(),
             "--record": record,
             "--evidence": evidence,
             "--preset": preset,
@@ -116,42 +75,25 @@ def call(
             target,
             capability,
             params=params,
-            pairs=param or (),
-            files=file or (),
-            transport=transport,
+            transport=options.transport,
             timeout=timeout,
             server=server,
-            token=token,
+            token=options.token,
             as_json=as_json,
             refused=refused,
         )
-    cdp_url = attached_to(attach, cdp_url)
+    connection = options.connection(evidence=evidence)
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
         require_folder(record)
-        reach = connection(
-            transport=transport,
-            browser=browser,
-            headed=headed,
-            profile=profile,
-            storage_state=storage_state,
-            cdp_url=cdp_url,
-            browser_server=browser_server,
-            adapter=adapter,
-            token=token,
-            headers=header,
-            evidence=evidence,
-        )
-        values = read_params(params, param or [], file or [])
-        return answer(reach, values, None if each is None else read_each(each, values))
+        values = params.read()
+        return answer(values, None if each is None else read_each(each, values))
 
-    async def answer(
-        reach: Connection, values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None
-    ) -> int:
+    async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
-            async with reach.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
+            async with connection.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
                 if lines is not None:
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
@@ -165,48 +107,26 @@ def call(
     return run_async(work)
 
 
+@spread_groups
 def capabilities(
     target: Target,
     name: Annotated[
         str | None, typer.Argument(metavar="[CAPABILITY]", help="Show this one: its parameters, an example.")
     ] = None,
-    transport: TransportName = "auto",
-    browser: BrowserName = None,
-    headed: Headed = False,
-    profile: Profile = None,
-    storage_state: StorageState = None,
-    cdp_url: CdpUrl = None,
-    browser_server: BrowserServer = None,
-    attach: Attach = False,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
+    *,
+    options: ConnectionOptions,
     as_json: Json = False,
 ) -> int:
     """List what an app can do, or show one capability."""
-    cdp_url = attached_to(attach, cdp_url)
+    connection = options.connection()
 
     async def work() -> int:
-        from ...protocol.capabilities import unknown_capability
+        from ...protocol.capabilities import find_capability
         from ...protocol.urls import redact_url
 
-        reach = connection(
-            transport=transport,
-            browser=browser,
-            headed=headed,
-            profile=profile,
-            storage_state=storage_state,
-            cdp_url=cdp_url,
-            browser_server=browser_server,
-            adapter=adapter,
-            token=token,
-            headers=header,
-        )
-        async with reach.open(target, store="none:") as app:
+        async with connection.open(target, store="none:") as app:
             known = app.capabilities
-            if name is not None and name not in known:
-                raise unknown_capability(app.info.name, name, known)
-            chosen = known.values() if name is None else [known[name]]
+            chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
             if as_json:
                 listed = [capability.model_dump(by_alias=True) for capability in chosen]
                 print_json(
@@ -221,7 +141,7 @@ def capabilities(
             if name is None:
                 print_capabilities(app.info, known.values())
             else:
-                way = [] if transport == "auto" else ["--transport", transport]
+                way = [] if options.transport == "auto" else ["--transport", options.transport]
                 print_capability(known[name], ["abp", "call", *way, redact_url(target) or target])
         return 0
 

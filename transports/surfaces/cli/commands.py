@@ -29,6 +29,7 @@ from . import (
 from .completion import complete
 from .login import login
 from .output import print_text, report_error, start_output, version_of
+from .plain_values import take_plain_values
 from .verbosity import add_options
 
 __all__ = ["app", "command_for", "run"]
@@ -96,6 +97,7 @@ def _command(name: str) -> Any:  # a class of the click that Typer brings along
     wanted.registered_groups = []
     made: Any = typer.main.get_command(wanted if wanted.registered_commands else app)
     add_options(made)
+    take_plain_values(made)
     return made
 
 

@@ -21,7 +21,7 @@ from .options import (
     TransportName,
     headers_of,
 )
-from .output import print_json, print_text, run_async
+from .output import asynchronous, print_json, print_text
 from .params import require_folder
 from .verbosity import is_quiet
 
@@ -34,7 +34,8 @@ _Patterns = list[str] | None
 _STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
 
 
-def conformance(
+@asynchronous
+async def conformance(
     target: Target,
     transport: TransportName = "auto",
     only: Annotated[
@@ -65,36 +66,32 @@ def conformance(
     Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
     with --skip what must not run.
     """
+    from ...protocol.strict_json import encode_json
+    from ...testing.conformance import Plan, check_app
 
-    async def work() -> int:
-        from ...protocol.strict_json import encode_json
-        from ...testing.conformance import Plan, check_app
-
-        for file in (junit, badge):
-            require_folder(file)
-        with _StatusLine() as status:
-            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
-            report = await check_app(
-                target,
-                plan,
-                transport=transport,
-                browser=browser,
-                storage_state=storage_state,
-                adapter=adapter,
-                headless=False if headed else None,
-                headers=headers_of(token, header or ()),
-            )
-        if junit is not None:
-            junit.write_bytes(report.junit())
-        if badge is not None:
-            badge.write_bytes(encode_json(report.badge()) + b"\n")
-        if as_json:
-            print_json(report.as_dict())
-        else:
-            _print(report)
-        return 0 if report.conformant else 1
-
-    return run_async(work)
+    for file in (junit, badge):
+        require_folder(file)
+    with _StatusLine() as status:
+        plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
+        report = await check_app(
+            target,
+            plan,
+            transport=transport,
+            browser=browser,
+            storage_state=storage_state,
+            adapter=adapter,
+            headless=False if headed else None,
+            headers=headers_of(token, header or ()),
+        )
+    if junit is not None:
+        junit.write_bytes(report.junit())
+    if badge is not None:
+        badge.write_bytes(encode_json(report.badge()) + b"\n")
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print(report)
+    return 0 if report.conformant else 1
 
 
 def _print(report: Report) -> None:

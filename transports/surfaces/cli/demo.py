@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import print_note, print_text, run_async
+from .output import asynchronous, print_note, print_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ...session.session import Session
 
 
-def demo(
+@asynchronous
+async def demo(
     output: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
@@ -30,38 +31,34 @@ def demo(
 
     Sixteen calls with real input; every file is read again and checked.
     """
+    from webapp_fixture import serve
 
-    async def work() -> int:
-        from webapp_fixture import serve
+    from ...session.connect import connect
 
-        from ...session.connect import connect
-
-        with as_file(files("webapp_fixture") / "samples") as samples:
-            print_note("starting Workbench and a browser …")
-            async with serve() as served:
-                results: list[Result] = []
-                async with connect(served.url, store=output) as app:
-                    await _tour(app, samples, megabytes, results)
-                for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
-                    async with connect(target, transport=transport, store=output) as app:
-                        await _repeat(app, megabytes, results)
-        _show(results)
-        refs = [ref for result in results for ref in result.artifacts.values()]
-        wrong = [ref for ref in refs if not _intact(ref)]
-        folder = (refs[0].path or Path()).parent
-        same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
-        print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
-        kept = {ref.path: ref for ref in refs}.values()  # the same content under one name is one file
-        size = sum(ref.size_bytes for ref in kept)
-        print_text(f"{len(refs)} results of {len(results)} calls, in {len(kept)} files, {size:,} bytes, in {folder}")
-        for ref in wrong:
-            print_text(f"NOT AS STORED: {ref.path}")
-        print_text(
-            "each was read again: its size and SHA-256 are those of its reference" if not wrong else "some files differ"
-        )
-        return 1 if wrong else 0
-
-    return run_async(work)
+    with as_file(files("webapp_fixture") / "samples") as samples:
+        print_note("starting Workbench and a browser …")
+        async with serve() as served:
+            results: list[Result] = []
+            async with connect(served.url, store=output) as app:
+                await _tour(app, samples, megabytes, results)
+            for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
+                async with connect(target, transport=transport, store=output) as app:
+                    await _repeat(app, megabytes, results)
+    _show(results)
+    refs = [ref for result in results for ref in result.artifacts.values()]
+    wrong = [ref for ref in refs if not _intact(ref)]
+    folder = (refs[0].path or Path()).parent
+    same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
+    print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
+    kept = {ref.path: ref for ref in refs}.values()  # the same content under one name is one file
+    size = sum(ref.size_bytes for ref in kept)
+    print_text(f"{len(refs)} results of {len(results)} calls, in {len(kept)} files, {size:,} bytes, in {folder}")
+    for ref in wrong:
+        print_text(f"NOT AS STORED: {ref.path}")
+    print_text(
+        "each was read again: its size and SHA-256 are those of its reference" if not wrong else "some files differ"
+    )
+    return 1 if wrong else 0
 
 
 #: Parameters that every transport sends, so that the same file must come out.

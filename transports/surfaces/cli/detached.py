@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,8 +14,8 @@ import typer
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
 from ...protocol.plain_text import plain_line
 from .options import Json
-from .output import print_json, print_note, print_text, run_async
-from .params import read_params
+from .output import asynchronous, print_json, print_note, print_text, run_async
+from .params import ParamOptions
 
 __all__ = ["Detach", "ServerUrl", "app", "start_detached"]
 
@@ -47,9 +48,7 @@ def start_detached(
     target: str,
     capability: str,
     *,
-    params: str | None,
-    pairs: Sequence[str],
-    files: Sequence[str],
+    params: ParamOptions,
     transport: str,
     timeout: float | None,
     server: str | None,
@@ -62,7 +61,7 @@ def start_detached(
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
-    values, given = read_params(params, pairs, ()), _flat(read_params(None, (), files))
+    values, given = replace(params, files=None).read(), _flat(ParamOptions(files=params.files).read())
 
     async def work() -> int:
         from .server import open_server
@@ -88,68 +87,56 @@ def _flat(files: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 @app.command("list")
-def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> int:
+@asynchronous
+async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """List the calls, newest first."""
+    from .server import open_server
 
-    async def work() -> int:
-        from .server import open_server
-
-        async with open_server(server, token) as opened:
-            calls = await opened.calls()
-        if as_json:
-            print_json({"success": True, "calls": calls})
-        for call in calls if not as_json else ():
-            began = datetime.fromisoformat(call["started"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-            print_text(plain_line(f"{call['id']}  {call['status']:<14}  {began}  {call['capability']}  {call['app']}"))
-        return 0
-
-    return run_async(work)
+    async with open_server(server, token) as opened:
+        calls = await opened.calls()
+    if as_json:
+        print_json({"success": True, "calls": calls})
+    for call in calls if not as_json else ():
+        began = datetime.fromisoformat(call["started"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        print_text(plain_line(f"{call['id']}  {call['status']:<14}  {began}  {call['capability']}  {call['app']}"))
 
 
 @app.command("wait")
-def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> int:
+@asynchronous
+async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """Wait for the end of a call and print its result, as `abp call` would."""
+    from ...session.handles import CallStatus
+    from .server import open_server
 
-    async def work() -> int:
-        from ...session.handles import CallStatus
-        from .server import open_server
-
-        asked = False
-        async with open_server(server, token) as opened:
-            while not CallStatus((ended := await opened.wait(call))["status"]).final:
-                if ended["status"] == "input_required" and not asked:
-                    asked = True
-                    print_note("the app asks a question; answer it in the gallery", always=True)
-        document = ended["result"]
-        if ended["status"] != "completed":
-            raise _error(ended)
-        if document is None:
-            raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
-        if as_json:
-            print_json(document)
-        else:
-            _print_document(document)
-        return 0
-
-    return run_async(work)
+    asked = False
+    async with open_server(server, token) as opened:
+        while not CallStatus((ended := await opened.wait(call))["status"]).final:
+            if ended["status"] == "input_required" and not asked:
+                asked = True
+                print_note("the app asks a question; answer it in the gallery", always=True)
+    document = ended["result"]
+    if ended["status"] != "completed":
+        raise _error(ended)
+    if document is None:
+        raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
+    if as_json:
+        print_json(document)
+    else:
+        _print_document(document)
 
 
 @app.command("cancel")
-def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> int:
+@asynchronous
+async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """Cancel a call, in the app too. One that has ended stays as it is."""
+    from .server import open_server
 
-    async def work() -> int:
-        from .server import open_server
-
-        async with open_server(server, token) as opened:
-            record = await opened.cancel(call)
-        if as_json:
-            print_json({"success": True, "call": record})
-        else:
-            print_text(f"{record['id']}  {record['status']}")
-        return 0
-
-    return run_async(work)
+    async with open_server(server, token) as opened:
+        record = await opened.cancel(call)
+    if as_json:
+        print_json({"success": True, "call": record})
+    else:
+        print_text(f"{record['id']}  {record['status']}")
 
 
 def _error(call: Mapping[str, Any]) -> ABPError:

@@ -13,45 +13,43 @@ from typing import Annotated
 import typer
 
 from .checks import CHECKS, Facts
-from .output import print_json, print_note, print_text, run_async
+from .options import Json
+from .output import asynchronous, print_json, print_note, print_text
 
 
-def doctor(
+@asynchronous
+async def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Say what is here and whether it works: versions, plug-ins, store, ports, browser, and a self-test.
 
     What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
+    from ...browser.process.find import find_browser
+    from ...errors import ABPError
 
-    async def work() -> int:
-        from ...browser.process.find import find_browser
-        from ...errors import ABPError
-
-        facts: Facts = {}
-        problems: list[ABPError] = []
-        if install and find_browser() is None:
-            await _install()
-        for check in CHECKS:
-            try:
-                await check(facts)
-            except ABPError as error:
-                problems.append(error)
-            except (OSError, TimeoutError) as error:
-                problems.append(ABPError(f"the system refused: {error}"))
-        if as_json:
-            by_key = {name.replace(" ", "_").replace("-", "_"): fact.value for name, fact in facts.items()}
-            first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
-            listed = [{"code": problem.code, "message": problem.message} for problem in problems]
-            print_json({"success": not problems, **by_key, "problems": listed, **first})
-        else:
-            for name, fact in facts.items():
-                print_text(f"{name:<16} {fact.text}")
-        for problem in problems:
-            print_note(f"{problem.message} [{problem.code}]", always=True)
-        return 1 if problems else 0
-
-    return run_async(work)
+    facts: Facts = {}
+    problems: list[ABPError] = []
+    if install and find_browser() is None:
+        await _install()
+    for check in CHECKS:
+        try:
+            await check(facts)
+        except ABPError as error:
+            problems.append(error)
+        except (OSError, TimeoutError) as error:
+            problems.append(ABPError(f"the system refused: {error}"))
+    if as_json:
+        by_key = {name.replace(" ", "_").replace("-", "_"): fact.value for name, fact in facts.items()}
+        first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
+        listed = [{"code": problem.code, "message": problem.message} for problem in problems]
+        print_json({"success": not problems, **by_key, "problems": listed, **first})
+    else:
+        for name, fact in facts.items():
+            print_text(f"{name:<16} {fact.text}")
+    for problem in problems:
+        print_note(f"{problem.message} [{problem.code}]", always=True)
+    return 1 if problems else 0
 
 
 def browser_version() -> str:

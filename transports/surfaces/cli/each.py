@@ -22,22 +22,14 @@ def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[
     """Return the number and the parameters of each line of a JSON Lines file, except empty ones; a line's own replace
     the ``common`` ones. Raises :class:`~transports.errors.UsageError` for a line that is no JSON object, before any
     call is made."""
-    from ...protocol.strict_json import decode_given
+    from ...protocol.strict_json import json_lines
 
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
+        with file.open("rb") as lines:
+            found = json_lines(lines, f"--each {file}", "of parameters")
+            out = [(number, {**common, **params}) for number, _, params in found]
     except OSError as error:
         raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--each {file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    out: list[tuple[int, dict[str, object]]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        params = decode_given(line, f"--each {file}, line {number}")
-        if not isinstance(params, dict):
-            raise UsageError(f"--each {file}, line {number} is no JSON object of parameters")
-        out.append((number, {**common, **params}))
     if not out:
         raise UsageError(f"--each {file} has no lines")
     return out

@@ -19,10 +19,10 @@ _LABELS = 6
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #222 } .title { font-weight: bold; font-size: 15px }
 .quiet { fill: #666 } .page { fill: #fff } .bar { fill: #5a97e3 } .grid { stroke: #ddd } .axis { stroke: #666 }
-.mark { stroke: #7a3d00; stroke-width: 1.5; stroke-dasharray: 4 3 } .told { fill: #7a3d00 }
+.mark { stroke: #7a3d00; stroke-width: 1.5; stroke-dasharray: 4 3 } .label { fill: #7a3d00 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { fill: #3d74bd } .grid { stroke: #3a3d44 }
-.axis { stroke: #a8a8a8 } .mark { stroke: #f5bd85 } .told { fill: #f5bd85 } }
+.axis { stroke: #a8a8a8 } .mark { stroke: #f5bd85 } .label { fill: #f5bd85 } }
 """
 
 
@@ -80,7 +80,7 @@ def _bar(part: float, *, blocks: bool) -> str:
 
 def histogram_picture(title: str, notes: str, values: Sequence[float], marks: Mapping[str, float]) -> str:
     """Return the histogram of latencies in milliseconds as an SVG file. ``notes`` stand below the ``title``; ``marks``
-    are values with a name, each told beside a line of its own."""
+    are values with a name, each written beside a line of its own."""
     bins = bins_of(values, 30)
     low, high = bins[0].low, bins[-1].high
     lines = [
@@ -97,8 +97,8 @@ def histogram_picture(title: str, notes: str, values: Sequence[float], marks: Ma
         x, y = _LEFT + (_RIGHT - _LEFT) * _place(value, low, high), 82 + 17 * number
         lines.append(f'<line class="mark" x1="{x:.1f}" y1="{y - 11}" x2="{x:.1f}" y2="{_BOTTOM}"/>')
         before = x > (_LEFT + _RIGHT) / 2
-        told = f"{name} {format_ms(value)} ms"
-        lines.append(_text(x - 6 if before else x + 6, y, told, "told", "end" if before else "start"))
+        label = f"{name} {format_ms(value)} ms"
+        lines.append(_text(x - 6 if before else x + 6, y, label, "label", "end" if before else "start"))
     return "\n".join([*lines, "</svg>\n"])
 
 
@@ -111,10 +111,10 @@ def _bars(bins: Sequence[Bin]) -> Iterator[str]:
     for number, one in enumerate(bins):
         height = (_BOTTOM - _TOP) * one.count / most
         x, y = _LEFT + wide * number + 1, _BOTTOM - height
-        told = f"{one.count:,} from {format_ms(one.low)} to {format_ms(one.high)} ms"
+        label = f"{one.count:,} from {format_ms(one.low)} to {format_ms(one.high)} ms"
         yield (
             f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{max(wide - 2, 1):.1f}" height="{height:.1f}">'
-            f"<title>{told}</title></rect>"
+            f"<title>{label}</title></rect>"
         )
 
 

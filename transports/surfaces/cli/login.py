@@ -10,36 +10,33 @@ from typing import Annotated
 
 import typer
 
-from .output import print_json, print_note, print_text, run_async
+from .options import Json
+from .output import asynchronous, print_json, print_note, print_text
 
 
-def login(
+@asynchronous
+async def login(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The app: its table [apps.NAME] in abp.toml.")],
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here).")
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
-) -> int:
+    as_json: Json = False,
+) -> None:
     """Open an app in a visible browser, and keep what you sign in to for later calls."""
+    from ...errors import UsageError
+    from ...session.config_file import read_config
+    from ...session.named_apps import find_app
+    from ...session.sign_in import sign_in
 
-    async def work() -> int:
-        from ...errors import UsageError
-        from ...session.config_file import read_config
-        from ...session.named_apps import find_app
-        from ...session.sign_in import sign_in
-
-        app = find_app(read_config(config), name, None)
-        if app is None:
-            raise UsageError(f"there is no table [apps.{name}] in abp.toml; `abp login` signs in to an app by its name")
-        kept = await sign_in(app, _enter, headless=headless)
-        if as_json:
-            print_json({"success": True, "app": app.name, "kept": str(kept)})
-        else:
-            print_text(f"Signed in to {app.name}; kept in {kept}")
-        return 0
-
-    return run_async(work)
+    app = find_app(read_config(config), name, None)
+    if app is None:
+        raise UsageError(f"there is no table [apps.{name}] in abp.toml; `abp login` signs in to an app by its name")
+    kept = await sign_in(app, _enter, headless=headless)
+    if as_json:
+        print_json({"success": True, "app": app.name, "kept": str(kept)})
+    else:
+        print_text(f"Signed in to {app.name}; kept in {kept}")
 
 
 async def _enter() -> None:

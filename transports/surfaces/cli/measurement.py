@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Measurement", "percentile"]
 
-#: The percentiles that are told, by their names. The 0th is the fastest call, the 100th the slowest.
+#: The percentiles of a report, by their names. The 0th is the fastest call, the 100th the slowest.
 _PERCENTILES = {"min": 0, "median": 50, "p95": 95, "p99": 99, "max": 100}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import UsageError
+from .attach import Attach, attached_to
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -20,22 +21,19 @@ if TYPE_CHECKING:
 __all__ = [
     "AdapterFile",
     "BrowserName",
-    "BrowserServer",
-    "CdpUrl",
     "Connection",
+    "ConnectionOptions",
     "EvidenceText",
     "Headed",
     "Headers",
     "Json",
     "Output",
-    "Profile",
     "SharedBrowsers",
     "StorageState",
     "Target",
     "Timeout",
     "Token",
     "TransportName",
-    "connection",
     "headers_of",
     "read_token",
 ]
@@ -150,36 +148,44 @@ class Connection:
             yield app
 
 
-def connection(
-    *,
-    transport: str = "auto",
-    browser: str | None = None,
-    headed: bool = False,
-    profile: Path | None = None,
-    storage_state: Path | None = None,
-    cdp_url: str | None = None,
-    browser_server: str | None = None,
-    adapter: Path | None = None,
-    token: str | None = None,
-    headers: Sequence[str] | None = None,
-    evidence: str = "",
-) -> Connection:
-    """Return the connection that the options of a command describe. Raises
-    :class:`~transports.errors.UsageError` for headers and evidence that are none."""
-    from ...session.evidence import read_evidence  # late: `abp --help` need not wait for it
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """The options of a command that say how it reaches an app."""
 
-    return Connection(
-        transport=transport,
-        browser=browser,
-        profile=profile,
-        storage_state=storage_state,
-        cdp_url=cdp_url,
-        browser_server=browser_server,
-        adapter=adapter,
-        headless=False if headed else None,
-        headers=headers_of(token, headers or ()),
-        evidence=read_evidence(evidence) if evidence else None,
-    )
+    transport: TransportName = "auto"
+    browser: BrowserName = None
+    headed: Headed = False
+    profile: Profile = None
+    storage_state: StorageState = None
+    cdp_url: CdpUrl = None
+    browser_server: BrowserServer = None
+    attach: Attach = False
+    adapter: AdapterFile = None
+    token: Token = None
+    header: Headers = None
+
+    def connection(self, *, evidence: str = "") -> Connection:
+        """Return the connection that the options describe; ``--attach`` finds its browser. Not for an event loop.
+        Raises :class:`~transports.errors.UsageError` for headers and evidence that are none."""
+        from ...session.evidence import read_evidence  # late: `abp --help` need not wait for it
+
+        return Connection(
+            transport=self.transport,
+            browser=self.browser,
+            profile=self.profile,
+            storage_state=self.storage_state,
+            cdp_url=attached_to(self.attach, self.cdp_url),
+            browser_server=self.browser_server,
+            adapter=self.adapter,
+            headless=False if self.headed else None,
+            headers=headers_of(self.token, self.header or ()),
+            evidence=read_evidence(evidence) if evidence else None,
+        )
+
+    def of_this_command(self) -> dict[str, object]:
+        """Return the options by their names, except those that a server which makes the call takes, too."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("transport", "token")}
+        return {f"--{name.replace('_', '-')}": value for name, value in own.items()}
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:

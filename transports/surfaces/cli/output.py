@@ -10,7 +10,8 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import IO
+from functools import partial, wraps
+from typing import IO, ParamSpec, TypeVar
 
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol.plain_text import plain_line, plain_text
@@ -19,6 +20,7 @@ from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
 
 __all__ = [
+    "asynchronous",
     "evidence_lines",
     "is_dumb_terminal",
     "print_error",
@@ -33,13 +35,16 @@ __all__ = [
     "version_of",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 logger = logging.getLogger("transports.cli")
 
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000
 #: Exit status that a shell shows for a program that SIGPIPE ended.
 _READER_GONE = 141
-#: Codes of apps for parameters that they do not take: bad usage, whoever finds it.
+#: Codes of apps for parameters that they do not take: bad usage, whether the app finds it or the kit.
 _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 _printed = False
@@ -127,8 +132,18 @@ def print_line(text: str) -> None:
             sys.stderr.flush()
 
 
-def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
-    """Run the body of a command in an event loop and return its exit status.
+def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
+    """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_async(partial(command, *args, **kwargs))
+
+    return run
+
+
+def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
 
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
@@ -148,7 +163,7 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
         finish()
 
 
-async def _until_stopped(work: Coroutine[object, object, int]) -> int:
+async def _until_stopped(work: Coroutine[object, object, T]) -> T:
     """Cancel the work for a signal, so that everything is closed on the way out."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
@@ -213,7 +228,7 @@ def _usage(error: Exception) -> str:
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         return f"{text}; the form is `{form}`, {hint}"
     extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
-    if extra and any(param.name == "param" for param in context.command.params):
+    if extra and any("-p" in param.opts for param in context.command.params):
         # the words are joined by spaces: where one ends that has spaces itself, nobody knows
         pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
         return f"{text}; write -p {pair}, {hint}"

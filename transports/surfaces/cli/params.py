@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ...errors import ProtocolError, UsageError
 from .output import print_note
@@ -13,7 +16,25 @@ from .output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-__all__ = ["parse_value", "read_file", "read_params", "require_folder", "set_param"]
+__all__ = ["ParamOptions", "parse_value", "read_file", "read_params", "require_folder", "set_param"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParamOptions:
+    """The options of a command that hold the parameters of a call."""
+
+    params: Annotated[
+        str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
+    ] = None
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
+    ] = None
+    files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
+
+    def read(self) -> dict[str, object]:
+        """Return the parameters, as :func:`read_params` does."""
+        return read_params(self.params, self.pairs or (), self.files or ())
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol.plain_text import plain_line
-from .options import Headers, Json, Output, Timeout, Token, connection
-from .output import print_json, print_text, run_async
+from .options import Connection, Headers, Json, Output, Timeout, Token, headers_of
+from .output import asynchronous, print_event, print_json, print_text
 
 if TYPE_CHECKING:
     from ...session.session import Session
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["resources"]
 
 
-def resources(
+@asynchronous
+async def resources(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="The server: mcp+stdio:COMMAND, mcp+https://…, mcp:FILE#NAME")
     ],
@@ -37,24 +38,20 @@ def resources(
     """List the resources of an MCP server, or read some of them into files.
 
     With --watch and --json, each reading is a line of JSON."""
-
-    async def work() -> int:
-        reach = connection(token=token, headers=header)
-        async with reach.open(target, store=output if read or watch else "none:") as app:
-            if read:
-                results = [await app.resources.read(uri, timeout=timeout) for uri in read]
-                if as_json:
-                    print_json({"success": True, "results": [result.as_dict() for result in results]})
-                else:
-                    print_text("\n".join(result.summary(max_chars=100_000) for result in results))
-            if watch:
-                await _watch(app, watch, timeout, as_json)
-            if read or watch:
-                return 0
-            await _print_list(app, timeout, as_json)
-        return 0
-
-    return run_async(work)
+    reach = Connection(headers=headers_of(token, header or ()))
+    async with reach.open(target, store=output if read or watch else "none:") as app:
+        if read:
+            results = [await app.resources.read(uri, timeout=timeout) for uri in read]
+            if as_json:
+                print_json({"success": True, "results": [result.as_dict() for result in results]})
+            else:
+                print_text("\n".join(result.summary(max_chars=100_000) for result in results))
+        if watch:
+            await _watch(app, watch, timeout, as_json)
+        if read or watch:
+            return 0
+        await _print_list(app, timeout, as_json)
+    return 0
 
 
 async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
@@ -64,7 +61,7 @@ async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_js
     async def show(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
         if as_json:
-            print_json({"success": True, "uri": uri, "result": result.as_dict()})
+            print_event({"success": True, "uri": uri, "result": result.as_dict()})
         else:
             print_text(f"{uri}\n{result.summary(max_chars=100_000)}")
 

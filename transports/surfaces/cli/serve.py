@@ -10,15 +10,16 @@ from typing import Annotated
 import typer
 
 from .artifact_lookup import Id, find
-from .artifact_store import Folder, Json, store_at
-from .options import AdapterFile, SharedBrowsers
-from .output import print_json, print_text, run_async
+from .artifact_store import Folder, store_at
+from .options import AdapterFile, Json, SharedBrowsers
+from .output import asynchronous, print_json, print_text
 from .retention import Limits, State, Ttl, open_limited_store
 
 __all__ = ["link", "serve"]
 
 
-def serve(
+@asynchronous
+async def serve(
     targets: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
     ] = None,
@@ -44,52 +45,48 @@ def serve(
     limits: Limits = None,
     state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
-) -> int:
+) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
+    from ...artifacts import sweeping
+    from ...session.config_file import read_config
+    from ...session.connect import connect
+    from ...session.named_apps import app_entries
+    from ..shared.apps import adapter_options
+    from ..shared.call_ledger import CallLedger
+    from ..shared.pooled import pooled
+    from ..web import Options
+    from ..web import serve as serve_web
 
-    async def work() -> int:
-        from ...artifacts import sweeping
-        from ...session.config_file import read_config
-        from ...session.connect import connect
-        from ...session.named_apps import app_entries
-        from ..shared.apps import adapter_options
-        from ..shared.call_ledger import CallLedger
-        from ..shared.pooled import pooled
-        from ..web import Options
-        from ..web import serve as serve_web
-
-        connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
-        reaching, named = partial(connect, config=config), app_entries(read_config(config))
-        async with (
-            open_limited_store(ttl, limits, config=config) as store,
-            sweeping(store),
-            pooled(reaching, options.browsers, store, config=config) as reach,
-            CallLedger(state) as ledger,
-            serve_web(
-                store,
-                options,
-                host=host,
-                port=port,
-                connect=reach,
-                runs=runs or (),
-                ledger=ledger,
-                named=named,
-            ) as served,
-        ):
-            for target in targets or ():
-                await served.apps.connect(target, connecting)
-            if as_json:
-                print_json({"url": served.url, "token": served.token})
-            else:
-                print_text(f"Open {served.page}")
-                print_text("Ctrl-C ends it.")
-            await asyncio.Event().wait()
-        return 0
-
-    return run_async(work)
+    connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
+    reaching, named = partial(connect, config=config), app_entries(read_config(config))
+    async with (
+        open_limited_store(ttl, limits, config=config) as store,
+        sweeping(store),
+        pooled(reaching, options.browsers, store, config=config) as reach,
+        CallLedger(state) as ledger,
+        serve_web(
+            store,
+            options,
+            host=host,
+            port=port,
+            connect=reach,
+            runs=runs or (),
+            ledger=ledger,
+            named=named,
+        ) as served,
+    ):
+        for target in targets or ():
+            await served.apps.connect(target, connecting)
+        if as_json:
+            print_json({"url": served.url, "token": served.token})
+        else:
+            print_text(f"Open {served.page}")
+            print_text("Ctrl-C ends it.")
+        await asyncio.Event().wait()
 
 
-def link(
+@asynchronous
+async def link(
     artifact_id: Id,
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
@@ -100,18 +97,13 @@ def link(
     ] = None,
     folder: Folder = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Make an address that opens one artifact for a while."""
+    from ..web import make_link
 
-    async def work() -> int:
-        from ..web import make_link
-
-        async with store_at(folder) as store:
-            made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
-        if as_json:
-            print_json({"success": True, "url": made, "expires_at": until})
-        else:
-            print_text(made)
-        return 0
-
-    return run_async(work)
+    async with store_at(folder) as store:
+        made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
+    if as_json:
+        print_json({"success": True, "url": made, "expires_at": until})
+    else:
+        print_text(made)

@@ -10,23 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...tasks import cancel_and_wait
 from .answers import print_result
-from .attach import Attach, attached_to
-from .options import (
-    AdapterFile,
-    BrowserName,
-    BrowserServer,
-    CdpUrl,
-    Headed,
-    Headers,
-    Output,
-    Profile,
-    StorageState,
-    Target,
-    Timeout,
-    Token,
-    TransportName,
-    connection,
-)
+from .option_groups import spread_groups
+from .options import ConnectionOptions, Output, Target, Timeout
 from .output import print_note, print_text, report_error, run_async
 from .progress import ProgressBar
 from .questions import at_terminal
@@ -45,47 +30,21 @@ help CAPABILITY                   its parameters
 exit                              end; as Ctrl-D. Ctrl-C cancels a call. Tab completes, ↑ goes back."""
 
 
-def shell(
-    target: Target,
-    transport: TransportName = "auto",
-    output: Output = None,
-    timeout: Timeout = None,
-    browser: BrowserName = None,
-    headed: Headed = False,
-    profile: Profile = None,
-    storage_state: StorageState = None,
-    cdp_url: CdpUrl = None,
-    browser_server: BrowserServer = None,
-    attach: Attach = False,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
-) -> int:
+@spread_groups
+def shell(target: Target, *, output: Output = None, timeout: Timeout = None, options: ConnectionOptions) -> int:
     """Call capabilities line by line, over one connection.
 
     Without a terminal the lines come from stdin, and the exit status is 1 if any of them failed.
     """
 
-    cdp_url = attached_to(attach, cdp_url)
+    connection = options.connection()
 
     def work() -> Coroutine[object, object, int]:
-        reach = connection(
-            transport=transport,
-            browser=browser,
-            headed=headed,
-            profile=profile,
-            storage_state=storage_state,
-            cdp_url=cdp_url,
-            browser_server=browser_server,
-            adapter=adapter,
-            token=token,
-            headers=header,
-        )
         given = None if at_terminal() or sys.stdin is None else sys.stdin.read().splitlines()
 
         async def answer() -> int:
             bar = ProgressBar("")
-            async with reach.open(target, store=output, pause=bar.pause) as app:
+            async with connection.open(target, store=output, pause=bar.pause) as app:
                 lines = _typed(app) if given is None else _listed(given)
                 return await _Shell(app, timeout, bar, interactive=given is None).run(lines)
 
@@ -163,17 +122,15 @@ class _Shell:
             await self._run_call(name, params)
 
     def _help(self, name: str) -> None:
-        from ...protocol.capabilities import unknown_capability
+        from ...protocol.capabilities import find_capability
         from .calls import print_capabilities
         from .describe import print_capability
 
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
             print_text(_HELP)
-        elif name in self._app.capabilities:
-            print_capability(self._app.capabilities[name])
         else:
-            raise unknown_capability(self._app.info.name, name, self._app.capabilities)
+            print_capability(find_capability(self._app.info.name, name, self._app.capabilities))
 
     async def _run_call(self, name: str, params: Mapping[str, object]) -> None:
         self._bar.set_label(name)

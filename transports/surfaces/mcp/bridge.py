@@ -76,8 +76,8 @@ class Bridge:
 
     ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
     :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
-    anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which whoever gave them closes;
-    without them they are kept in memory. ``named`` are the apps that may be connected by their names.
+    anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which the caller closes; without
+    them they are kept in memory. ``named`` are the apps that may be connected by their names.
     """
 
     def __init__(

@@ -144,8 +144,8 @@ def kept_result(kept: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolR
     if kept.answer is not None:  # made on the web page
         answer: Any = decode_json(kept.answer)
         return text_result(f"Call {record.id} of {name}: {record.status}", {**answer, **document}, max_bytes)
-    told = f" ({record.progress.text})" if record.progress and record.progress.text else ""
-    text = f"Call {record.id} of {name} is under way: {record.status}{told}. Ask again with abp_result."
+    progress = f" ({record.progress.text})" if record.progress and record.progress.text else ""
+    text = f"Call {record.id} of {name} is under way: {record.status}{progress}. Ask again with abp_result."
     return text_result(text, document, max_bytes)
 
 

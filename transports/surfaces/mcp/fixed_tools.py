@@ -72,12 +72,10 @@ _SCREENSHOT_OPTIONS = _options(
 )
 
 
-def _hints(
-    *, read_only: bool = False, destructive: bool = False, idempotent: bool = False, open_world: bool = False
-) -> ToolAnnotations:
+def _hints(*, read_only: bool = False, idempotent: bool = False, open_world: bool = False) -> ToolAnnotations:
     return ToolAnnotations(
         read_only_hint=read_only,
-        destructive_hint=destructive,
+        destructive_hint=False,
         idempotent_hint=idempotent,
         open_world_hint=open_world,
     )

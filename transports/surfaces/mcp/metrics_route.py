@@ -1,4 +1,4 @@
-"""``GET /metrics`` beside the bridge, for whoever may use the bridge."""
+"""``GET /metrics`` beside the bridge, for every user of the bridge."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Connections:
     def _opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]
         if not opening.cancelled():
-            opening.exception()  # whoever waited may be gone
+            opening.exception()  # the request that waited may be gone
 
     def noted(self, app: App, result: Result) -> Result:
         """Return the result of a call with a warning if it is the first since the app was opened again."""

@@ -124,13 +124,13 @@ class Subscribers:
         self._stream_uris.update(uris)
         self._open_streams += 1
         try:
-            await self._watch_or_stop()
+            await self.watch_or_stop()
             return await self._streams(ctx, params)
         finally:
             self._open_streams -= 1
             self._stream_uris.subtract(uris)
             self._stream_uris += Counter()  # drops URIs with a count of zero
-            spawn(self._watch_or_stop(), self._tasks)
+            spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
         """Tell an older client of changes of one resource. Raises :class:`MCPError` above 1,000 resources."""
@@ -138,12 +138,12 @@ class Subscribers:
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
-        await self._watch_or_stop()
+        await self.watch_or_stop()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
         """End a subscription of an older client; one that does not exist is no error."""
         self._connection(ctx).uris.discard(uri)
-        await self._watch_or_stop()
+        await self.watch_or_stop()
 
     def set_level(self, ctx: Context, level: LoggingLevel) -> None:
         """Set the least severe log level that an older client is sent; it is ``info`` before."""
@@ -209,26 +209,22 @@ class Subscribers:
                     await send(connection.session)
                 except (MCPError, ClosedResourceError, BrokenResourceError):
                     self._connections.pop(key, None)
-                    spawn(self._watch_or_stop(), self._tasks)
+                    spawn(self.watch_or_stop(), self._tasks)
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     def _uris(self) -> set[str]:
         return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
 
-    async def _watch_or_stop(self) -> None:
-        """Watch the store exactly while there are subscriptions to artifacts, and the servers for the others. When this
-        returns, no change will be missed."""
+    async def watch_or_stop(self) -> None:
+        """Watch the store exactly while there are subscriptions to artifacts, and the servers for the others, also
+        those that were connected since. When this returns, no change will be missed."""
         async with self._watcher_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._uris()):
                 await self._watcher.start()
             else:
                 await self._watcher.aclose()
         await self._update_servers({uri for uri in self._uris() if not uri.startswith(_ARTIFACT)})
-
-    async def apps_changed(self) -> None:
-        """Subscribe at servers that were connected since to what clients are subscribed to."""
-        await self._watch_or_stop()
 
 
 def connection_key(ctx: Context) -> str:

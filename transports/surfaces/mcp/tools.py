@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...errors import ABPError, UsageError
-from ...protocol.capabilities import unknown_capability
+from ...protocol.capabilities import find_capability
 from ...protocol.plain_text import plain_line, plain_tree
 from ...protocol.schema import check_params
 from ...routing import Result
@@ -113,9 +113,7 @@ class Tools:
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
         async def work(call: ToolCall) -> Result:
-            known = app.session.capabilities
-            if capability not in known:
-                raise unknown_capability(app.session.info.name, capability, known)
+            find_capability(app.session.info.name, capability, app.session.capabilities)
             files, store = arguments.get("files", []), self._user.store
             filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
@@ -221,10 +219,7 @@ class Tools:
         apps, capability = self._user.apps, arguments.get("capability")
         if capability is not None:
             app = await self._find(arguments.get("session"), capability)
-            known = app.session.capabilities
-            if capability not in known:
-                raise unknown_capability(app.session.info.name, capability, known)
-            one = known[capability]
+            one = find_capability(app.session.info.name, capability, app.session.capabilities)
             document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
             return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
         closed = await self._user.connections.closed()
@@ -253,6 +248,6 @@ class Tools:
             text = f"Disconnected session {key}, which was not open; its artifacts are kept."
             return text_result(text, {"success": True, "session": key}, self._options.max_answer_bytes)
         app = self._user.apps.select(key)
-        await self._user.disconnect(app)
+        await self._user.apps.disconnect(app)
         text = f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept."
         return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)

@@ -94,17 +94,13 @@ class User:
             )
         return await self.connect(name, options, key)
 
-    async def disconnect(self, app: App) -> None:
-        """Disconnect an app; its artifacts stay. Idempotent."""
-        await self.apps.disconnect(app)
-
     def on_connected(self, app: App, apps: Apps) -> None:
         """Announce the app's tools, and subscribe to its resources for clients that asked for them."""
         if self._activity:
             self._activity.on_connected(app, apps)
         self.subscribers.tools_changed()
         if app.session.resources.available:
-            spawn(self.subscribers.apps_changed(), self._tasks)
+            spawn(self.subscribers.watch_or_stop(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
         """Announce that the app's tools are gone. The connection is kept only where nobody asked for its end."""

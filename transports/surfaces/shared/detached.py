@@ -30,8 +30,8 @@ logger = logging.getLogger("transports")
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
-#: Seconds between two looks at a call that another server of the same state runs.
-_LOOK = 1.0
+#: Seconds between two checks of a call that another server of the same state runs.
+_POLL_INTERVAL = 1.0
 #: Calls of earlier servers that a server knows from its beginning.
 _MAX_RESTORED = 200
 
@@ -47,7 +47,7 @@ class LiveCall:
 
 
 class DetachedCalls:
-    """The detached calls of one server. Whoever asks for one names a scope: calls outside of it do not exist for them.
+    """The detached calls of one server. A request for one names a scope: calls outside of it do not exist for them.
 
     ``ledger`` keeps what became of them; without one they are kept in memory. ``activity`` logs them as well."""
 
@@ -161,7 +161,7 @@ class DetachedCalls:
             return KeptCall(live.record)
         kept = await self.ledger.get(call, scope)
         while kept is not None and not kept.record.status.final and (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, _LOOK))
+            await asyncio.sleep(min(left, _POLL_INTERVAL))
             kept = await self.ledger.get(call, scope)
         if kept is None:
             raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")

@@ -8,7 +8,7 @@ from itertools import islice
 from aiohttp import web
 
 from ...artifacts import Scope
-from ...protocol.capabilities import unknown_capability
+from ...protocol.capabilities import find_capability
 from ...protocol.plain_text import plain_line
 from ...session.named_apps import is_app_name
 from ..shared.activity import Activity, ConnectedApp
@@ -82,9 +82,8 @@ class AppRoutes:
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /apps/{session}/capabilities/{name}`` with the capability as the app declares it."""
         session, name = self.find(request, visitor).app.session, request.match_info["name"]
-        if name not in session.capabilities:
-            raise unknown_capability(session.info.name, name, session.capabilities)
-        return json_response(session.capabilities[name].model_dump(by_alias=True))
+        found = find_capability(session.info.name, name, session.capabilities)
+        return json_response(found.model_dump(by_alias=True))
 
     def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
         """Return the app that the path names. Raises :class:`~.responses.RequestRefused` (404) if the visitor sees no

@@ -12,7 +12,7 @@ from aiohttp import web
 from ...artifacts import Scope
 from ...binary.params import set_path
 from ...errors import UsageError
-from ...protocol.capabilities import unknown_capability
+from ...protocol.capabilities import find_capability
 from ...protocol.elicitation import default_answer
 from ...protocol.ids import new_id
 from ...protocol.payloads import ElicitationRequest
@@ -147,9 +147,7 @@ class CallRoutes:
         capability, params = body.get("capability"), body.get("params", {})
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
-        known = app.session.capabilities
-        if capability not in known:
-            raise unknown_capability(app.session.info.name, capability, known)
+        find_capability(app.session.info.name, capability, app.session.capabilities)
         timeout = seconds_in(body, "timeout", 0.0) if body.get("timeout") is not None else None
         if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
             raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")

@@ -27,7 +27,7 @@ logger = logging.getLogger("transports")
 _MAX_RUNS, _MAX_FOLDERS = 100, 10_000
 #: Ledgers that are open at a time, and seconds after which one is closed that nobody asked for.
 _MAX_OPEN, _IDLE = 8, 60.0
-#: Seconds between two looks at a run that is watched; more if a look takes long.
+#: Seconds between two reads of a run that is watched; more if a read takes long.
 _INTERVAL, _PAUSE_FACTOR = 1.0, 10
 
 
@@ -47,7 +47,7 @@ class Place:
 
 
 class ServedRun:
-    """A run that is looked at. Requests in between share what the last look found."""
+    """A run that is shown. Requests in between share what the last read found."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -55,11 +55,11 @@ class ServedRun:
         self.seen: Overview | None = None
         self.used = time.monotonic()
         self._due = 0.0
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     async def overview(self) -> Overview:
         """Return how the run stands, as of a second ago. Raises :class:`~transports.errors.LedgerError`."""
-        async with self._looking:
+        async with self._reading:
             if self.seen is None or time.monotonic() >= self._due:
                 started = time.monotonic()
                 self.seen = await self.view.overview()
@@ -154,7 +154,7 @@ class ServedRuns:
                 before = run.seen
                 try:
                     now = await run.overview()
-                except ABPError as error:  # whoever asks for the run is told
+                except ABPError as error:  # a request for the run gets the error
                     logger.debug("the run %s cannot be looked at: %s", run.place.name, error.message)
                     continue
                 if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):

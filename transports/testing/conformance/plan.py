@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from ...browser.process.extension import extension_folder
 from ...errors import UsageError
+from ...protocol.urls import is_page
 from ...session.settings import Settings
 from .evidence import Kind
 
@@ -50,7 +51,7 @@ def kind_of(target: str, transport: str) -> Kind:
         found: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
         found = "websocket"
-    elif target.lower().startswith(("http://", "https://")):
+    elif is_page(target):
         found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
         raise UsageError(f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER")

@@ -166,7 +166,7 @@ def _native(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "A call leaves the clipboard alone",
     source="docs/protocol.md 11.1, 12.5",
-    fix="answer the content; whoever called decides where it goes",
+    fix="answer the content; the caller decides where it goes",
 )
 def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":

@@ -1,0 +1,13 @@
+"""Transports around a transport: everything that a transport has reaches the one inside."""
+
+import pytest
+
+from transports import Transport
+from transports.adapters.recording import Recorder
+from transports.session.guarded import Guarded
+
+
+@pytest.mark.parametrize("kind", [Recorder, Guarded])
+def test_a_wrapper_passes_on_every_member_of_a_transport(kind: type[Transport]) -> None:
+    members = {name for name in vars(Transport) if not name.startswith("_")} - {"features"}
+    assert {name for name in members if getattr(kind, name) is getattr(Transport, name)} == set()

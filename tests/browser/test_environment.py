@@ -1,0 +1,47 @@
+"""The environment of the driver."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from transports.browser.process.environment import child_environment
+
+NAMES = ("TMPDIR", "NODE_COMPILE_CACHE")
+
+
+def _variables() -> tuple[str | None, ...]:
+    return tuple(map(os.environ.get, NAMES))
+
+
+def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
+    before, cache = _variables(), tmp_path / "cache/abp-transports/node"
+    with child_environment(tmp_path), child_environment(tmp_path):
+        assert _variables() == (str(tmp_path), str(cache))
+    assert _variables() == before and cache.stat().st_mode & 0o777 == 0o700
+    for folder in (cache, cache.parent):
+        folder.chmod(0o777)
+        with child_environment(tmp_path):
+            assert _variables() == (str(tmp_path), None)
+        folder.chmod(0o700)
+    cache.rmdir()
+    cache.symlink_to(tmp_path)
+    with child_environment(tmp_path):
+        assert _variables() == (str(tmp_path), None)
+
+
+@pytest.mark.parametrize("home", ["relative", "/dev/null/cache"])
+def test_a_place_that_cannot_be_had_is_done_without(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    with child_environment(tmp_path):
+        assert _variables() == (str(tmp_path), None)
+    monkeypatch.setenv("NODE_COMPILE_CACHE", "mine")
+    with child_environment(tmp_path):
+        assert _variables() == (str(tmp_path), "mine")

@@ -1,0 +1,91 @@
+"""Waits on a page: how they end, and that one costs the event loop few turns."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from typing import Any
+
+import pytest
+
+from transports.browser.page.agent import PageAgent
+from transports.errors import CallTimeout, Disconnected, PageCrashed
+
+
+class _Page:
+    """A page and its context, without a browser."""
+
+    browser = None
+
+    def __init__(self) -> None:
+        self.context = self
+
+    def on(self, event: str, listener: object) -> None: ...
+
+
+def _agent() -> PageAgent:
+    return PageAgent(_Page(), None, lambda *_: None, lambda lost: lost)  # type: ignore[arg-type]
+
+
+async def _answered(answer: asyncio.Future[str]) -> str:
+    return await answer
+
+
+async def test_an_answer_is_there_two_turns_of_the_event_loop_after_it_came() -> None:
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(_agent().with_deadline(_answered(answer), "waiting", timeout=60))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    answer.set_result("there")
+    turns = 0
+    while not waiting.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert (await waiting, turns) == ("there", 2)  # that of the work, and that of its caller
+
+
+@pytest.mark.parametrize("future", [False, True])
+async def test_a_wait_ends_with_its_page_and_at_its_deadline(future: bool) -> None:
+    agent, loop = _agent(), asyncio.get_running_loop()
+
+    def work() -> Any:
+        endless: asyncio.Future[str] = loop.create_future()
+        return asyncio.shield(endless) if future else _answered(endless)
+
+    with pytest.raises(CallTimeout, match="waiting"):
+        await agent.with_deadline(work(), "waiting", timeout=0.01)
+    waits = [asyncio.ensure_future(agent.with_deadline(work(), "waiting", timeout=60)) for _ in range(3)]
+    await asyncio.sleep(0)
+    agent.mark_lost(PageCrashed("the page's renderer crashed"))
+    agent.mark_lost(Disconnected("the page was closed"))
+    for wait in waits:
+        with pytest.raises(PageCrashed):
+            await asyncio.wait_for(wait, 15)
+    with pytest.raises(PageCrashed):  # the page is gone already
+        await agent.with_deadline(work(), "waiting", timeout=60)
+
+
+async def test_nothing_is_said_of_work_that_was_given_up() -> None:
+    said: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: said.append(about))
+    agent, failing = _agent(), asyncio.get_running_loop().create_future()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        unbegun = asyncio.ensure_future(agent.with_deadline(_answered(failing), "waiting", timeout=60))
+        await asyncio.sleep(0)  # the wait has begun, and its work has not
+        unbegun.cancel()
+        stubborn = asyncio.ensure_future(agent.with_deadline(_fails_when_cancelled(), "waiting", timeout=0.01))
+        results = await asyncio.gather(unbegun, stubborn, return_exceptions=True)
+        await asyncio.sleep(0)
+        del unbegun, stubborn
+        gc.collect()
+    assert [type(result) for result in results] == [asyncio.CancelledError, CallTimeout]
+    assert (said, warned) == ([], [])
+
+
+async def _fails_when_cancelled() -> None:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise LookupError from None
