@@ -61,7 +61,7 @@ def _manifest(project: dict[str, str]) -> dict[str, object]:
         },
         "tools": [{"name": tool.name, "description": tool.description} for tool in FIXED_TOOLS.values()],
         "tools_generated": True,
-        "compatibility": {"platforms": ["darwin", "linux"], "runtimes": {"python": ">=3.11"}},
+        "compatibility": {"platforms": ["darwin", "linux", "win32"], "runtimes": {"python": ">=3.11"}},
         "user_config": {
             "folder": {
                 "type": "directory",

@@ -15,6 +15,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,9 +126,14 @@ def commands(text: str) -> Iterator[list[str]]:
 SHELL = [(block, words) for block in blocks("sh", "bash", "console") for words in commands(block.text)]
 
 
+@cache
+def commands_of_abp() -> Any:
+    return typer.main.get_command(abp)
+
+
 @pytest.mark.parametrize(("block", "words"), SHELL, ids=lambda given: str(given) if isinstance(given, Block) else None)
 def test_a_command_is_one_that_abp_takes(block: Block, words: list[str]) -> None:
-    command: Any = typer.main.get_command(abp)
+    command: Any = commands_of_abp()
     context: Any = None
     while hasattr(command, "get_command"):
         command, words = command.get_command(context, words[0]), words[1:]

@@ -1,11 +1,13 @@
-"""The description of the distribution: the README, whose links hold where nothing is beside it."""
+"""The description of the distribution: the README, whose links hold where nothing is beside it, and its extras."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from hatch_build import standalone
+from transports.surfaces.cli.checks import _EXTRAS
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -23,3 +25,8 @@ def test_without_an_address_no_link_leads_nowhere() -> None:
     assert "A container image can be built" in text and "Read on" not in text and "## What was run" in text
     assert not re.search(r"\]\((?!https://)|src(set)?=", text)
     assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"
+
+
+def test_the_doctor_looks_for_every_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert _EXTRAS.keys() == project["optional-dependencies"].keys() - {"all"}

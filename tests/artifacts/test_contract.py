@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.clock import Clock
+from tests.support.portable_way import portable_way
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
@@ -33,7 +35,7 @@ from transports.artifacts import (
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, StoreFull, TooLarge, UsageError
 
 PDF = b"%PDF-1.7\n" + b"x" * 100
-KINDS = ("local", "memory", "indexed", pytest.param("object", marks=pytest.mark.object_server))
+KINDS = ("local", "portable", "memory", "indexed", pytest.param("object", marks=pytest.mark.object_server))
 #: Opens the store of a test, with the options of :func:`open_store`; again and again the same, but for memory.
 Open = Callable[..., ArtifactStore]
 
@@ -45,7 +47,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(kind)
+    address = {"memory": "memory:"}.get(kind, str(tmp_path / "out"))
     if kind == "indexed":
         address = f"{request.getfixturevalue('memory_bucket')}?index=sqlite://{tmp_path}/index.sqlite"
     elif kind == "object":
@@ -56,9 +58,10 @@ async def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> A
         stores.append(open_store(address, **options))
         return stores[-1]
 
-    yield open_one
-    for one in stores:
-        await one.aclose()
+    with portable_way() if kind == "portable" else nullcontext():
+        yield open_one
+        for one in stores:
+            await one.aclose()
 
 
 @pytest.fixture
@@ -155,8 +158,8 @@ async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> Non
 async def test_a_staged_file_that_changes_while_it_is_kept(
     kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "local":
-        pytest.skip("the file itself is linked, not read again; see test_artifacts")
+    if kind in ("local", "portable"):
+        pytest.skip("the file itself is kept, not read again; see test_artifacts")
     async with store.stage() as staged:
         staged.path.write_bytes(PDF)
         real = os.fstat

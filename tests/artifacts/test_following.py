@@ -124,7 +124,7 @@ async def test_a_sync_that_fails_behind_the_writer_fails_the_commit(
         raise OSError(errno.EIO, "the disk is broken")
 
     monkeypatch.setattr(following, "_SYNC_EVERY", 1_000_000)
-    monkeypatch.setattr(following, "_sync_data", sync)
+    monkeypatch.setattr(following, "sync_data", sync)
     store = LocalStore(tmp_path)
     staged = await stage(store)
     staged.follow()

@@ -16,8 +16,8 @@ KILLED_AT_EACH_STEP = """
 import asyncio, errno, os, sys, time
 from pathlib import Path
 from transports.artifacts import LocalStore, clock
-job, links, top = sys.argv[1], sys.argv[2] == "True", Path(sys.argv[3])
-STEPS = ("open", "link", "rename", "unlink")
+job, way, top = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+STEPS = ("open", "link", "rename", "replace", "unlink")
 real_time, real_elapsed, real_link = time.time, clock.elapsed, os.link
 def no_links(*_, **__):
     raise OSError(errno.EPERM, "no links")
@@ -49,8 +49,12 @@ async def look(root):
     traces = [str(path) for path in files if not refs and path.read_bytes() == b"secret" and path.name != "own.txt"]
     problems = [str(one) for one in (await store.fsck()).problems if one.kind != "index"]
     return before, left + traces + problems
-if not links:
+if way == "copies":
     os.link = no_links
+elif way == "portable":
+    from tests.support.portable_way import portable_way
+    portable = portable_way()
+    portable.__enter__()
 seen, bad = set(), []
 for step in range(1, 200):
     root = top / str(step)
@@ -78,9 +82,10 @@ print((sorted(seen), bad))
 
 
 @pytest.mark.fault(41)
-@pytest.mark.parametrize(("job", "links"), [("put", True), ("put", False), ("delete", True), ("delete", False)])
-def test_a_death_between_two_steps_leaves_nothing_behind(job: str, links: bool, tmp_path: Path) -> None:
-    kinds, bad = ast.literal_eval(run_script(KILLED_AT_EACH_STEP, job, links, tmp_path))
+@pytest.mark.parametrize("way", ["links", "copies", "portable"])
+@pytest.mark.parametrize("job", ["put", "delete"])
+def test_a_death_between_two_steps_leaves_nothing_behind(job: str, way: str, tmp_path: Path) -> None:
+    kinds, bad = ast.literal_eval(run_script(KILLED_AT_EACH_STEP, job, way, tmp_path))
     assert bad == []
     assert "name" in kinds and "orphan" in kinds  # fsck had told of them
 

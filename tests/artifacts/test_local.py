@@ -423,3 +423,15 @@ async def test_a_large_stream_needs_little_memory(tmp_path: Path) -> None:
     async for _ in store.open(ref.id):
         most = max(most, process.memory_info().rss)
     assert most - before < 50 << 20
+
+
+async def test_ids_that_differ_in_case_alone_are_two_where_names_do_not(store: LocalStore, root: Path) -> None:
+    upper = await store.put_bytes(PDF, namespace="Export")
+    meta = root / ".abp" / "meta"
+    (meta / f"{upper.id.lower()}.json").hardlink_to(meta / f"{upper.id}.json")  # so they answer to this name, too
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(upper.id.lower())
+    assert not await store.delete(upper.id.lower())
+    lower = await store.put_bytes(PDF, namespace="export")
+    assert lower.id not in (upper.id, upper.id.lower()) and lower.id.startswith("export_")
+    assert await store.get(lower.id) == PDF == await store.get(upper.id)

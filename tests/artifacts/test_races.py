@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.support.clock import Clock
 from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
 from transports.artifacts.retention import Entry, Incoming, Removal
+from transports.artifacts.system import try_lock
 
 VIEW = Scope(session="s")
 
@@ -80,14 +80,14 @@ async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.scoped(VIEW).put_bytes(PDF)
-    real, first = fcntl.flock, [True]
+    first = [True]
 
-    def flock(fd: int, operation: int) -> None:
+    def lock(fd: int) -> bool:
         if first.pop() if first else False:
             put_elsewhere(LocalStore(root), PDF)
-        real(fd, operation)
+        return try_lock(fd)
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr("transports.artifacts.local.tree.try_lock", lock)
     assert await store.delete(ref.id)  # what was there when it began is gone
     assert await store.get(ref.id) == PDF
     assert await store.delete(ref.id) and not await store.exists(ref.id)

@@ -45,6 +45,22 @@ async def test_a_name_that_a_dead_writer_reserved_goes_after_an_hour(
     assert inner(root, "staging") == [alive.name]
 
 
+async def test_a_copy_of_a_dead_writer_goes_though_others_wanted_its_name(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(b"x", filename="a.bin")
+    content = root / ".abp" / "blobs" / DIGEST[:2] / DIGEST
+    (root / ".abp" / "meta" / f"{ref.id}.json").unlink()
+    (root / "a.bin").unlink()
+    shutil.copy2(content, root / "copy.bin")
+    for number in range(8):  # they are read in any order
+        intend(root, "copy.bin", number=f"{number:02x}", digest=sha(b"%d" % number))
+    intend(root, "copy.bin", number="0a")
+    Clock(monkeypatch).passes(7200)
+    assert ("name", "copy.bin") in [(one.kind, one.id) for one in await store.gc()]
+    assert visible(root) == []
+
+
 async def test_every_symlink_is_told_though_a_folder_is_missing(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(b"x")
     inside = root / ".abp"

@@ -19,7 +19,7 @@ from transports.errors import Corrupt, StoreError, UsageError
         (Retention.only(ttl_seconds=3600), "removed 1 hour after it was stored"),
         (
             Retention.only(ttl_seconds=90, keep_unscoped=True),
-            "removed 90 seconds after it was stored, unless it has no owner",
+            "removed 90 seconds after it was stored, unless it belongs to no session",
         ),
         (Retention.only(max_trace_bytes=1), "removed earlier where its trace is over a limit"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import shutil
 import threading
@@ -19,6 +18,7 @@ import pytest
 from tests.support.local_store import sha
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts.local import writer
+from transports.artifacts.system import try_lock
 from transports.errors import StoreError
 
 
@@ -83,8 +83,8 @@ async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalSto
     free = next(data for data in (b"%d" % number for number in range(9)) if sha(data)[:2] != sha(b"held")[:2])
     await put(store, b"held")
     lock = root / ".abp/locks" / sha(b"held")[:2]
-    with lock.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with lock.open("r+b") as file:
+        assert try_lock(file.fileno())
         waiting = asyncio.ensure_future(put(store, b"held"))
         async with asyncio.timeout(30):
             assert await store.get((await put(store, free)).id) == free

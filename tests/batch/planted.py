@@ -109,7 +109,7 @@ class App(MemoryTransport):
         """Answers when the world says so."""
         self.world.waiting += 1
         await self.world.go_on.wait()
-        return {"browser": self.world.number(self.browser)}
+        return await self.work(params, call)
 
     async def refuse(self, params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError("not today", code="PERMISSION_DENIED")

@@ -36,6 +36,10 @@ def jobs(count: int, capability: str = "work", target: str = PAGE) -> Iterator[J
     return (Job(capability, {"n": n}, target, id=str(n)) for n in range(count))
 
 
+async def collect(outcomes: AsyncIterator[Outcome]) -> list[Outcome]:
+    return [outcome async for outcome in outcomes]
+
+
 def data(outcome: Outcome) -> Any:
     assert outcome.result is not None, outcome.error
     return outcome.result.data
@@ -48,7 +52,10 @@ def data(outcome: Outcome) -> Any:
 async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
     async with world.pool() as pool:
         assert pool.size == 4
-        outcomes = [outcome async for outcome in pool.map(jobs(60, target=target))]
+        collected = asyncio.ensure_future(collect(pool.map(jobs(60, "wait", target))))
+        await until(lambda: world.waiting == 4)  # each session is needed, however long the others take to open
+        world.go_on.set()
+        outcomes = await collected
         stats = pool.stats()
     assert sorted(int(outcome.job.id or "") for outcome in outcomes) == [*range(60)]
     assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED}
@@ -299,7 +306,7 @@ async def test_a_successor_serves_before_its_predecessor_drains(world: World) ->
         assert not world.browsers[0].closed
         assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 1}
         world.go_on.set()
-        assert (await held).data == {"browser": 0}
+        assert (await held).data == {"n": None, "browser": 0}
         await until(lambda: world.browsers[0].closed)
         assert len(pool.stats().browsers) == 1
 

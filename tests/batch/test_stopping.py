@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,16 +37,16 @@ async def test_outcomes_that_could_not_be_written_are_written_when_the_run_ends(
 ) -> None:
     async with open_ledger(tmp_path) as ledger:
         await ledger.add(lambda: [jobs(3)], "one")
-        settle, failed = ledger.settle, 0
+        settle_and_lease, failed = ledger.settle_and_lease, 0
 
-        async def fail_once(settlements: Sequence[Settlement]) -> int:
+        async def fail_once(settlements: Sequence[Settlement], *rest: Any, **options: Any) -> tuple[int, list[Leased]]:
             nonlocal failed
-            failed += 1
+            failed += bool(settlements)
             if failed == 1:
                 raise LedgerError("no space is left")
-            return await settle(settlements)
+            return await settle_and_lease(settlements, *rest, **options)
 
-        monkeypatch.setattr(ledger, "settle", fail_once)
+        monkeypatch.setattr(ledger, "settle_and_lease", fail_once)
         told: list[Settlement] = []
         with pytest.raises(LedgerError, match="no space"):
             await Runner(ledger, Driver(), RunOptions(), told.append).run()
@@ -57,15 +58,16 @@ async def test_outcomes_that_are_written_while_the_run_is_cancelled_are_told_onc
 ) -> None:
     async with open_ledger(tmp_path) as ledger:
         await ledger.add(lambda: [jobs(3)], "one")
-        settle, written, go_on = ledger.settle, asyncio.Event(), asyncio.Event()
+        settle_and_lease, written, go_on = ledger.settle_and_lease, asyncio.Event(), asyncio.Event()
 
-        async def slow(settlements: Sequence[Settlement]) -> int:
-            held = await settle(settlements)
-            written.set()
-            await go_on.wait()
-            return held
+        async def slow(settlements: Sequence[Settlement], *rest: Any, **options: Any) -> tuple[int, list[Leased]]:
+            done = await settle_and_lease(settlements, *rest, **options)
+            if settlements:
+                written.set()
+                await go_on.wait()
+            return done
 
-        monkeypatch.setattr(ledger, "settle", slow)
+        monkeypatch.setattr(ledger, "settle_and_lease", slow)
         told: list[Settlement] = []
         work = asyncio.create_task(Runner(ledger, Driver(), RunOptions(), told.append).run())
         await written.wait()
@@ -83,15 +85,15 @@ async def test_jobs_that_are_leased_while_the_run_is_cancelled_stay_queued(
 ) -> None:
     async with open_ledger(tmp_path) as ledger:
         await ledger.add(lambda: [jobs(3)], "one")
-        lease, leased, go_on = ledger.lease, asyncio.Event(), asyncio.Event()
+        settle_and_lease, leased, go_on = ledger.settle_and_lease, asyncio.Event(), asyncio.Event()
 
-        async def slow(*args: object, **options: object) -> list[Leased]:
-            held = await lease(*args, **options)  # type: ignore[arg-type]
+        async def slow(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            done = await settle_and_lease(*args, **options)
             leased.set()
             await go_on.wait()
-            return held
+            return done
 
-        monkeypatch.setattr(ledger, "lease", slow)
+        monkeypatch.setattr(ledger, "settle_and_lease", slow)
         work = asyncio.create_task(Runner(ledger, Driver(), RunOptions()).run())
         await leased.wait()
         assert await states(ledger) == ["leased"] * 3

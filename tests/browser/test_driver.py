@@ -104,7 +104,7 @@ asyncio.run(main())
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="starts as root to become somebody else")
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="starts as root to become somebody else")
 def test_the_renderer_of_an_ordinary_user_is_in_the_sandbox() -> None:
     with tempfile.TemporaryDirectory(prefix="sb", dir="/tmp") as folder:
         os.chown(folder, 65534, 65534)

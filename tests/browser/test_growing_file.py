@@ -101,3 +101,15 @@ async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> No
     await places.growing.drop()
     assert not list(places.store.iterdir()) and places.hidden.exists()
     await GrowingFile(places.path, places.temporary).drop()
+
+
+async def test_a_download_is_read_at_its_end_where_open_files_cannot_be_renamed(
+    places: _Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.browser.transfer.growing.OPEN_FILES_MOVE", False)
+    places.growing.begin()
+    places.hidden.write_bytes(b"all")
+    assert not places.growing._looking and not places.path.exists()
+    places.hidden.rename(places.written)
+    await places.growing.take(places.written)
+    assert places.path.read_bytes() == b"all"

@@ -19,7 +19,7 @@ SHELF = Path(__file__).parents[1] / "support" / "extension"
 
 
 def content(size: int) -> bytes:
-    return bytes((index * 31) % 253 for index in range(size))
+    return (bytes((index * 31) % 253 for index in range(253)) * (size // 253 + 1))[:size]
 
 
 async def told(app: Session, capability: str, **params: object) -> dict[str, Any]:

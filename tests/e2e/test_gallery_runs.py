@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,19 @@ from transports.batch.ledger import Settlement
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
+#: How far the first reason stands from the heading; whether its count follows its bar; what is wider than the window.
+REASONS = """() => {
+    const [heading, name, bar, count] = ['h2', 'button', 'svg', '.took'].map((one) => {
+        const range = document.createRange();
+        range.selectNodeContents(document.querySelector(`[aria-labelledby=reasons] ${one}`));
+        return one === 'svg' ? range.startContainer.getBoundingClientRect() : range.getBoundingClientRect();
+    });
+    return {
+        'from heading': Math.round(name.left - heading.left),
+        'in order': name.right <= bar.left && bar.right <= count.left,
+        'beyond': document.documentElement.scrollWidth - innerWidth,
+    };
+}"""
 CANARY = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
@@ -27,7 +41,7 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
     ):
         alerts: list[str] = []
         page.on("dialog", lambda dialog: alerts.append(dialog.message))
-        await page.get_by_role("link", name="Runs").click()
+        await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()  # without a click
         board, jobs = (
             page.locator("#run-board"),
             page.get_by_role("list", name="Jobs", exact=True).get_by_role("listitem"),
@@ -35,6 +49,11 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
         await expect(board).to_contain_text("70 of 90 jobs ended · running")
         await expect(board.get_by_role("img", name="Jobs that ended over")).to_be_visible()
         await expect(board).to_contain_text("3 browsers: memory 2, calls 1")
+        await expect(board).to_contain_text("50 % of the jobs within702 ms")
+        for width in (375, 1280):
+            await page.set_viewport_size({"width": width, "height": 900})
+            assert await page.evaluate(REASONS) == {"from heading": 0, "in order": True, "beyond": 0}, width
+        await expect(jobs.first).to_contain_text(f"1 file · {TARGET}")
         await expect(jobs).to_have_count(50)
         await page.get_by_role("button", name="More jobs").click()
         await expect(jobs).to_have_count(70)
@@ -60,7 +79,10 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
         await jobs.get_by_text("Parameters").click()
         await expect(jobs.get_by_role("region", name="Parameters")).to_contain_text('"year": 1991')
         await jobs.get_by_role("link", name="chart.png").click()
-        await expect(page.get_by_role("dialog", name="chart.png").locator("img.picture")).to_be_visible()
+        shown = page.get_by_role("dialog", name="chart.png")
+        await expect(shown.locator("img.picture")).to_be_visible()
+        await expect(shown.get_by_role("button", name="Delete")).to_have_count(0)
+        await expect(shown.get_by_role("link", name="chart.render")).to_have_attribute("href", re.compile("^#run="))
         await page.keyboard.press("Escape")
         await page.get_by_label("Search jobs").fill("")
 

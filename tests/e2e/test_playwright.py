@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -37,15 +38,22 @@ from webapp_fixture import Fixture, digest
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.fixture(scope="session")
-def browser(whole_browser: Browser) -> Browser:
-    """Chromium with all its parts."""
-    return whole_browser
+@pytest.fixture
+def light() -> None:
+    """For a test of what is the same in each Chromium: a page of the whole one costs three times as much."""
+
+
+@pytest.fixture
+def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
+    """Chromium with all its parts, but for ``light`` tests."""
+    chosen = browser if "light" in request.fixturenames else request.getfixturevalue("whole_browser")
+    assert isinstance(chosen, Browser)
+    return chosen
 
 
 def pattern(size: int) -> bytes:
     """The bytes that the app's capability ``shape`` answers."""
-    return bytes(i % 251 for i in range(size))
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
 def value(tree: object, *path: str | int) -> Any:
@@ -87,6 +95,7 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
             assert Path(ref.path).read_bytes() == pattern(size), shape
 
 
+@pytest.mark.usefixtures("light")
 async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) -> None:
     async with connected() as app:
         mixed = await app.call("shape", {"shape": "mixed"})
@@ -158,6 +167,7 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
 
 
 @pytest.mark.parametrize("auth", ["none", "bearer", "bearerLine", "bearerToken", "query", "cookie"])
+@pytest.mark.usefixtures("light")
 async def test_downloads_with_every_kind_of_authorization(connected: Connect, auth: str) -> None:
     async with connected() as app:
         result = await app.call("file.generate", {"bytes": 70_000, "as": "url", "auth": auth})
@@ -173,6 +183,7 @@ async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fix
 
 
 @pytest.mark.fault(24, 25)
+@pytest.mark.usefixtures("light")
 async def test_a_wrong_size_stores_nothing_and_the_session_survives(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         lies: list[tuple[str, dict[str, object]]] = [
@@ -214,6 +225,7 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
 
 @pytest.mark.requirement("R1-11b")
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
+@pytest.mark.usefixtures("light")
 async def test_content_in_parameters_arrives_byte_for_byte(
     connected: Connect, fixture: Fixture, tmp_path: Path, size: int
 ) -> None:
@@ -291,6 +303,7 @@ async def test_a_small_call_is_one_round_trip(connected: Connect) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
+@pytest.mark.usefixtures("light")
 async def test_each_event_is_delivered_once_and_in_order(connected: Connect, query: str) -> None:
     seen: list[Progress] = []
     events: list[str] = []
@@ -302,6 +315,7 @@ async def test_each_event_is_delivered_once_and_in_order(connected: Connect, que
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
+@pytest.mark.usefixtures("light")
 async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected: Connect, query: str) -> None:
     asked: list[ElicitationRequest] = []
 
@@ -315,6 +329,7 @@ async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected:
     assert [request.method for request in asked] == ["elicitation/input"]
 
 
+@pytest.mark.usefixtures("light")
 async def test_elicitations_are_declined_without_a_handler(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(CapabilityError) as caught:
@@ -324,6 +339,7 @@ async def test_elicitations_are_declined_without_a_handler(connected: Connect) -
 
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
+@pytest.mark.usefixtures("light")
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
     async with connected(query) as app:
         with pytest.raises(CallTimeout, match=r"job\.wait"):
@@ -338,6 +354,7 @@ async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query:
         assert list(dict.fromkeys(reasons)) == ["timeout", "cancelled by the client"]
 
 
+@pytest.mark.usefixtures("light")
 async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) -> None:
     async with connected() as app:
         calls = [app.call("file.digest", {"file": {"content": str(n).encode(), "mimeType": "x/y"}}) for n in range(60)]
@@ -353,6 +370,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
     ("query", "words"),
     [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws")],
 )
+@pytest.mark.usefixtures("light")
 async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, query: str, words: str) -> None:
     with pytest.raises(NotAbpApp, match=words):
         async with connected(query, grace=0.3):
@@ -368,7 +386,8 @@ async def test_a_page_without_abp_says_which_script_failed(
     context = await browser.playwright.new_context()
     files = {
         "": "<script src='app.js?token=s3cret'></script><script src='lib.js'></script>"
-        "<script>console.log('ready at https://me:s3cret@app.test'); Promise.reject(new Error('no data'))</script>",
+        "<script>console.log('ready at https://me:s3cret@app.test'); Promise.reject(new Error('no data'));"
+        "try { null.foo } catch (error) { console.error('a handler failed:', error) }</script>",
         "app.js": "window.abp = {\n  call: (;\n};",
     }
 
@@ -393,7 +412,9 @@ async def test_a_page_without_abp_says_which_script_failed(
     assert "SyntaxError" in message and "no data" in message and "lib.js: " in message
     assert channel == "playwright" or "app.js?…:2:" in message
     assert "404" in value(details, "failed_requests", 0)
-    assert value(details, "console", -1).startswith("console.log: ready at ")
+    logged = "\n".join(cast("list[str]", details["console"]))
+    assert "console.log: ready at " in logged
+    assert re.search(r"console\.error: a handler failed:.* \(http://app\.test/:1:\d+\)$", logged, re.MULTILINE), logged
     assert "s3cret" not in str(caught.value.as_dict())
 
 
@@ -407,6 +428,7 @@ async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connec
 
 
 @pytest.mark.fault(9)
+@pytest.mark.usefixtures("light")
 async def test_a_failing_initialize_raises_with_the_apps_message(connected: Connect) -> None:
     with pytest.raises(ABPError, match="initialize"):
         async with connected("?initfails"):

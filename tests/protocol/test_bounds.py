@@ -200,6 +200,7 @@ def test_eight_alternatives_and_three_requirements_are_named() -> None:
     known = Capabilities().merge([f"n{n}" for n in range(9)])
     unknown = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzz", known)
     assert unknown.alternatives == ("n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7")
+    assert unknown.message == "no; the app has n0, n1, n2, n3, n4, n5, n6, n7 and 1 more"
     needs = [{"description": f"r{n}", "resolution": "do it" if n else None} for n in range(4)]
     known = Capabilities().merge([{"name": "x", "requirements": [{"type": "met", "met": True}, *needs]}])
     unmet = with_suggestions(CapabilityError("no", code="REQUIREMENT_NOT_MET"), "x", known)

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import jwt
@@ -31,7 +32,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+@cache
+def own_key() -> rsa.RSAPrivateKey:
+    """What every provider of this process signs with."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -43,11 +48,11 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self._clients: dict[str, OAuthClientInformationFull] = {}
         self._codes: dict[str, AuthorizationCode] = {}
 
-    def token(self, key: Any = KEY, **claims: Any) -> str:
+    def token(self, key: Any = None, **claims: Any) -> str:
         """A signed access token; ``None`` leaves a claim out."""
         usual = {"iss": self.issuer, "sub": "carol", "exp": int(time.time()) + 300}
         said = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-        return jwt.encode(said, key, algorithm="RS256", headers={"kid": "one"})
+        return jwt.encode(said, key or own_key(), algorithm="RS256", headers={"kid": "one"})
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self._clients.get(client_id)
@@ -107,7 +112,7 @@ async def authorization_server(scopes: list[str]) -> AsyncIterator[Provider]:
     provider = Provider(f"http://127.0.0.1:{listening.getsockname()[1]}")
 
     async def keys(_: Request) -> JSONResponse:
-        return JSONResponse({"keys": [{**json.loads(RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "one"}]})
+        return JSONResponse({"keys": [{**json.loads(RSAAlgorithm.to_jwk(own_key().public_key())), "kid": "one"}]})
 
     registering = ClientRegistrationOptions(enabled=True, valid_scopes=scopes, default_scopes=scopes[:1])
     # an AnyHttpUrl of its own would end in a slash

@@ -15,6 +15,7 @@ from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger import Settlement
 
 TARGET = "http://127.0.0.1:8000/"
+SOURCE = {"capability": "chart.render", "call": "call-1"}
 #: How every so many jobs end, and with which error.
 ENDS = {
     11: (State.FAILED, "RENDER_FAILED", "the page has no element #chart"),
@@ -28,7 +29,7 @@ async def plant_run(folder: Path, *, jobs: int = 400, ended: int = 310, seconds:
     """Make a run of which ``ended`` jobs have ended over ``seconds`` and two are under way. The ledger is open, its
     worker holds those two."""
     store = LocalStore(folder / "files")
-    ref = await store.put_bytes(PICTURE, filename="chart.png", mime_type="image/png")
+    ref = await store.put_bytes(PICTURE, filename="chart.png", mime_type="image/png", meta=SOURCE)
     await store.aclose()
     ledger = await open_ledger(folder).__aenter__()
     given = [

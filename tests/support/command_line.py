@@ -6,9 +6,7 @@ import asyncio
 import io
 import json
 import os
-import pty
 import signal
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -148,7 +146,7 @@ class Terminal:
 
     def __init__(self, leader: int | None = None) -> None:
         if leader is None:
-            self.leader, self.follower = pty.openpty()
+            self.leader, self.follower = os.openpty()
         else:
             self.leader, self.follower = leader, -1
         self._bytes = b""
@@ -201,6 +199,8 @@ class Terminal:
     @property
     def cooked(self) -> bool:
         """Whether the terminal itself handles keys, such as Ctrl-C, since no program reads them one by one."""
+        import termios  # which Windows has not
+
         return bool(termios.tcgetattr(self.leader)[3] & termios.ICANON)
 
     def interrupt(self, shown: str, interrupt: Callable[[], object] | None = None) -> None:

@@ -75,6 +75,7 @@ async def work(gallery: Gallery) -> None:
 async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await page.goto(gallery.entry)
     await page.reload()
+    await page.get_by_role("link", name="Artifacts").click()  # it opens on the runs
     await page.locator(".card img").first.wait_for()
     wide = (page.viewport_size or WIDE)["width"] == WIDE["width"]
     await page.set_viewport_size(TALL if wide else NARROW)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -294,7 +293,7 @@ def test_an_app_that_conforms(
 
 
 def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:
-    leader, terminal = pty.openpty()
+    leader, terminal = os.openpty()
     command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     seen = b""

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from transports.testing.failure_report import FailureReport
 from transports.testing.run_folder import new_run_name, remove_older_runs
 
 pytest_plugins = ("pytester",)
 
 ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+#: A line of the kit's in a traceback, which would hide the test's own.
+KIT = "*/transports/*.py:[0-9]*"
 #: A number that no process has.
 NOBODY = 2**31 - 1
 
@@ -89,6 +92,7 @@ def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None
     result = ran(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html"])
+    result.stdout.no_fnmatch_line(KIT)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -125,6 +129,7 @@ def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pyt
     result = ran(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["nothing was kept: *"])
+    result.stdout.no_fnmatch_line(KIT)
     assert not (pytester.path / "abp-results").exists()
 
 
@@ -172,14 +177,25 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     """)
     result = ran(pytester)
     result.assert_outcomes(failed=4)
+    result.stdout.no_fnmatch_line(KIT)
     (run,) = (pytester.path / "abp-results").iterdir()
     (new,), (different,) = run.glob("*test_new/new.result.txt"), run.glob("*test_different/different.result.txt")
     assert new.read_bytes() == different.read_bytes() == b"result"
     result.stdout.fnmatch_lines_random(
         [
             f"*there is no golden file */new.txt; look at the result, {new}, then --abp-update-golden",
-            f"*of */different.txt; the result is {different}; --abp-update-golden accepts it",
+            "*the result differs from */different.txt:",
+            "*+result",
+            f"*The result is {different}; --abp-update-golden accepts it",
             "*notes.txt (artifact://*) has no file here; use a store in a folder, as abp_artifacts is*",
             "*gone.txt cannot be compared: No such file or directory*",
         ]
     )
+
+
+def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a test"
+    folder.mkdir()
+    (folder / "trace.zip").write_bytes(b"PK")
+    said = FailureReport(folder, artifacts=tmp_path / "none", recordings=tmp_path / "none").write()
+    assert said.endswith(f": trace.zip (see it with: playwright show-trace '{folder}/trace.zip')")

@@ -119,7 +119,7 @@ def _folder(url: str | Path | None) -> Path | None:
         return None
     if isinstance(url, str) and url[:5].lower() == "file:":
         return _path(url)
-    if not str(url) or "\0" in str(url) or (isinstance(url, str) and _SCHEME.match(url)):
+    if not str(url) or "\0" in str(url) or (isinstance(url, str) and _SCHEME.match(url) and not Path(url).drive):
         raise _unsupported(str(url))
     return Path(url)
 
@@ -146,7 +146,7 @@ def _path(url: str) -> Path:
     extra = parts.query or parts.fragment or parts.netloc.lower() not in ("", "localhost")
     if extra or not path.startswith("/") or "\0" in path:
         raise _unsupported(url)
-    return Path(path)
+    return Path(path[1:] if Path(path[1:]).drive else path)  # file:///C:/folder
 
 
 def _unsupported(url: str) -> UsageError:

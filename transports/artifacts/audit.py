@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import StoreError
 from ..protocol.timestamps import iso_utc
 from .ref import Scope
+from .system import open_file
 
 __all__ = ["AuditLog"]
 
@@ -54,10 +55,9 @@ class AuditLog:
             raise self._error("no space is left")
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             # Opened for each line: a log that was rotated away must not go on growing unseen.
-            return os.open(self.path, flags, 0o600)
+            return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             what = "it is a symlink, which is not followed" if self.path.is_symlink() else error.strerror
             raise self._error(what or str(error)) from error

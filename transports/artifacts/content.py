@@ -21,6 +21,7 @@ from ..protocol.redaction import Redactor
 from ..protocol.strict_json import decode_json, encode_json
 from ..protocol.timestamps import iso_utc
 from ..protocol.urls import redact_url
+from .system import read_into
 
 __all__ = [
     "NO_NAMESPACE",
@@ -112,7 +113,7 @@ def read_more(fd: int, meter: Meter, size: int, stop: Callable[[], bool] = lambd
     """
     before = meter.size
     buffer = memoryview(bytearray(min(_PIECE, max(size - before, 0) + 1)))
-    while not stop() and (count := os.preadv(fd, [buffer], meter.size)):
+    while not stop() and (count := read_into(fd, buffer, meter.size)):
         meter.add(buffer[:count])
     return meter.size > before
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
 from ..tasks import in_thread
 from .os_errors import map_os_errors, write_all
+from .system import open_file
 
 __all__ = ["PIECE", "ExportFile", "copy_out", "pieces_of", "read_pieces", "write_out"]
 
@@ -82,10 +83,10 @@ class ExportFile:
             mode = self._existing_mode()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_name(f".abp-{secrets.token_hex(8)}")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._fd = os.open(temporary, flags, 0o666)  # less the umask, as any new file of the user's
+            # 0o666 less the umask, as any new file of the user's
+            self._fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             self._temporary = temporary
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(self._fd, mode)
 
     def _existing_mode(self) -> int | None:
@@ -121,19 +122,23 @@ class ExportFile:
         assert self._temporary is not None
         with self._errors():
             os.fsync(self._fd)
+            self._close()  # an open file cannot be renamed on Windows
             self._temporary.replace(self._path)
         self._temporary = None
         return self._path
 
     def close(self) -> None:
         """Remove the temporary file unless it was committed; idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._close()
         if self._temporary is not None:
             with suppress(OSError):
                 self._temporary.unlink()
             self._temporary = None
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 from ..errors import ABPError
 from .content import Meter, read_more
+from .system import sync_data
 
 __all__ = ["Follower"]
 
@@ -17,7 +18,6 @@ __all__ = ["Follower"]
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
 #: Bytes after which they are written to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
-_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the second
 
 
 class Follower:
@@ -64,7 +64,7 @@ class Follower:
         if self._meter.size - self._synced >= _SYNC_EVERY:
             self._synced = self._meter.size
             try:
-                _sync_data(self._fd)
+                sync_data(self._fd)
             except OSError as error:
                 self._sync_error = error
                 raise

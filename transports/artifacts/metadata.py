@@ -23,6 +23,7 @@ __all__ = [
     "ID",
     "Metadata",
     "Name",
+    "OtherCase",
     "artifact_id",
     "candidate_ids",
     "damaged_metadata",
@@ -79,6 +80,10 @@ def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
         f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
         details={"id": artifact_id},
     )
+
+
+class OtherCase(FileNotFoundError):
+    """The file is the metadata of an id that differs in case alone: the file system does not tell them apart."""
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -172,10 +177,13 @@ class Metadata(msgspec.Struct, frozen=True):
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
         """Return the metadata in a file of :meth:`encode`. Raises :class:`ValueError` if a field is missing or of
         another type, if the file is the metadata of another id, or if it holds what :meth:`encode` never writes and
-        an index or a reader of JSON cannot take: numbers out of range, lone surrogates, deep nesting."""
+        an index or a reader of JSON cannot take: numbers out of range, lone surrogates, deep nesting. Raises
+        :class:`OtherCase` for an id that differs in case."""
         if (plain := _decode_plain(data, artifact_id)) is not None:
             return plain
         raw = load(data)
+        if isinstance(raw, dict) and raw.get("id") != artifact_id and str(raw.get("id")).lower() == artifact_id.lower():
+            raise OtherCase
         if not isinstance(raw, dict) or raw.get("version") != 1 or raw.get("id") != artifact_id:
             raise ValueError("not the metadata of this id")
         match raw:

@@ -118,7 +118,7 @@ class Retention:
         """The rest of the sentence "each artifact is …", such as ``removed 1 hour after it was stored``."""
         parts = []
         if self.ttl_seconds is not None:
-            exception = ", unless it has no owner" if self.keep_unscoped else ""
+            exception = ", unless it belongs to no session" if self.keep_unscoped else ""
             parts.append(f"removed {format_duration(self.ttl_seconds)} after it was stored{exception}")
         if self.cleanup_strategy != "none":
             levels = [level for level in ("trace", "session") if any(self.limits(level))]

@@ -19,6 +19,7 @@ from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
 from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
+from .system import belongs_to_us, open_file
 
 __all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
 
@@ -94,7 +95,7 @@ class SpooledFile(StagedFile):
     def _measure_external_file(self) -> bool:
         with map_os_errors("read the staged file", self.path.parent):
             try:
-                fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                fd = open_file(self.path, os.O_RDONLY)
             except FileNotFoundError:
                 return False
             try:
@@ -145,7 +146,7 @@ def _sweep() -> None:
         name = _NAME.match(folder.name)
         with suppress(OSError):
             status = folder.lstat()
-            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            ours = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
             if name and ours and not may_be_running(int(name[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -177,6 +177,8 @@ def with_suggestions(
         close = similar_names(name, known)
         error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
         listed = ", ".join(error.alternatives) or "none"
+        if not close and (more := len(known) - len(error.alternatives)) > 0 and error.alternatives:
+            listed += f" and {more} more"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:
         hints.append(f"instead there is {', '.join(error.alternatives[:8])}")

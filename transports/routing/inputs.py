@@ -14,6 +14,7 @@ from typing import TypedDict
 
 from ..artifacts import ArtifactRef, ArtifactStore, PutOptions
 from ..artifacts.files import pieces_of
+from ..artifacts.system import read_at
 from ..binary import BinaryData, Encoded, LocalFile
 from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime
 from ..binary.signatures import sniff
@@ -196,7 +197,7 @@ def _check_open(item: OpenFile, limits: FileLimits) -> OpenFile:
     """The same file with its type known."""
     fd = item.file.fileno()
     try:
-        size, head = os.fstat(fd).st_size, os.pread(fd, _HEAD, 0)
+        size, head = os.fstat(fd).st_size, read_at(fd, _HEAD, 0)
     except OSError as error:
         raise UsageError(f"cannot read {item.filename!r}: {error.strerror}") from error
     mime_type = _type(head, item)

@@ -84,6 +84,7 @@ class Result:
         Raises :class:`~transports.errors.UsageError`, which names the places, if nothing is stored at ``place``, or
         if there is not exactly one file.
         """
+        __tracebackhide__ = True
         if place is not None:
             if place in self.artifacts:
                 return self.artifacts[place]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Scope, discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError
+from ..errors.tracebacks import shortened
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from .config_file import ConfigFile, read_config, routing_of
@@ -135,14 +136,18 @@ def connect(
     if app is not None:
         target, options = app.entry.url, app.entry.options | options
     timeout = cast("float | None", options.get("timeout"))
-    transport = _transport(
-        target,
-        options,
-        settings=settings,
-        sampling=on_elicitation is not None,
-        app=app,
-        secrets=secrets_for(file, user),
-    )
+    __tracebackhide__ = True
+    try:
+        transport = _transport(
+            target,
+            options,
+            settings=settings,
+            sampling=on_elicitation is not None,
+            app=app,
+            secrets=secrets_for(file, user),
+        )
+    except ABPError as error:
+        raise shortened(error)  # noqa: B904 - it is the same error
     discovery = discovery_for(target, transport, settings)
     if record is not None:
         from ..adapters.recording import Recording, record_transport

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..artifacts.system import open_file
 from ..browser.process.launch import Browser
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
 from ..protocol.urls import is_page, redact_url
@@ -87,7 +88,7 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -63,7 +63,8 @@ class Background:
     def __init__(self) -> None:
         self._exiting = False
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         """Start without a thread: a forked process does not inherit it."""

@@ -159,6 +159,7 @@ def connect(
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
+    __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
     return Session(asynchronous.connect(**options), _runner(page or context))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +21,13 @@ __all__ = ["Golden", "assert_schema", "assert_size"]
 
 _DIFFERENT = (255, 0, 80)
 _FADED = 4
+#: Bytes of a text whose lines are compared, and how many lines of a difference are shown, and of how many characters.
+_MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
 
 
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
     """Assert that the artifact has ``exactly`` so many bytes, or a number between ``at_least`` and ``at_most``."""
+    __tracebackhide__ = True
     if exactly is not None:
         at_least = at_most = exactly
     wanted = f"exactly {exactly}" if exactly is not None else f"at least {at_least}, at most {at_most}"
@@ -33,6 +37,7 @@ def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int =
 
 def assert_schema(data: object, schema: Mapping[str, object]) -> None:
     """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in it fits wherever it stands."""
+    __tracebackhide__ = True
     found = check_output(schema, data, [item.path for item in find(data)])
     assert not found, "; ".join(found)
 
@@ -48,10 +53,12 @@ class Golden:
         """Assert that ``actual`` equals the golden file ``name``.
 
         Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a picture of the
-        difference is written. PDFs are compared by their text, page by page, everything else byte by byte. Raises
+        difference is written. PDFs are compared by their text, page by page, everything else byte by byte: of text the
+        lines that differ are shown. Raises
         :class:`AssertionError`, which names a copy of the result in the report of the test, and
         :class:`~transports.errors.UsageError` for an artifact without a file.
         """
+        __tracebackhide__ = True
         data, golden = _bytes(actual), self.folder / name
         if golden.resolve().parent != self.folder.resolve():
             raise UsageError(f"{name!r} is no plain file name")
@@ -73,10 +80,10 @@ class Golden:
         elif kind == "application/pdf":
             difference = _compare_pages(data, expected, golden)
         else:
-            difference = f"{_first_difference(data, expected)} {golden}"
+            difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
         if difference:
             result = self._keep(data, golden)
-            raise AssertionError(f"{difference}; the result is {result}; --abp-update-golden accepts it")
+            raise AssertionError(f"{difference}\nThe result is {result}; --abp-update-golden accepts it")
 
     def _keep(self, data: bytes, golden: Path) -> Path:
         """Write what was compared beside the report of the test, to be looked at."""
@@ -107,6 +114,7 @@ class Golden:
 
 
 def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
+    __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual
     if isinstance(actual, Path):
@@ -121,6 +129,20 @@ def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be compared: {error.strerror}") from error
+
+
+def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
+    """Return the lines of a text that differ, or an empty text for what is no text or too long to compare."""
+    if max(len(data), len(expected)) > _MAX_TEXT:
+        return ""
+    try:
+        new, old = data.decode().splitlines(), expected.decode().splitlines()
+    except UnicodeDecodeError:
+        return ""
+    lines = [*difflib.unified_diff(old, new, str(golden), "the result", lineterm="", n=1)]
+    more = [f"… and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
+    shown = (line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…" for line in lines[:_MAX_LINES])
+    return "\n".join((f"the result differs from {golden}:", *shown, *more)) if lines else ""
 
 
 def _first_difference(data: bytes, expected: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -55,7 +56,8 @@ class FailureReport:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, self._folder / "trace.zip"))
         if (self._folder / "trace.zip").is_file():
-            written.append("trace.zip (see it with: playwright show-trace)")
+            command = shlex.join(("playwright", "show-trace", str(self._folder / "trace.zip")))
+            written.append(f"trace.zip (see it with: {command})")
         if self._copy_artifacts():
             written.append("artifacts")
         return (

@@ -141,6 +141,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     An HTML file beside the test is served, with its folder. Override the fixture for an app whose address is known at
     run time only.
     """
+    __tracebackhide__ = True
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
@@ -214,6 +215,7 @@ def abp_app(
     """
     from ..sync import connect
 
+    __tracebackhide__ = True
     options = _options(request, abp_target, abp_transport)
     if starts_browser(abp_target, options):
         options["browser"] = request.getfixturevalue("abp_browser")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import ArtifactRef, LocalStore
+from transports.surfaces.cli.artifact_list import print_list
 
 
 def put(folder: Path, **contents: bytes) -> list[ArtifactRef]:
@@ -64,6 +65,14 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
     assert ran.err == "abp: the 2 that were stored last; there are older ones\n"
     assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
     assert abp("artifacts", "list", "--limit", 0).status == 2
+
+
+def test_the_columns_of_a_list_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
+    ids, types = ("a" * 32, "b" * 44), ("text/plain", "application/vnd.openxmlformats-officedocument.wordprocessingml")
+    refs = [ArtifactRef(one, "", None, "name", kind, 3, "") for one, kind in zip(ids, types, strict=True)]
+    print_list(refs, False, "")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.index(types[0]) == second.index(types[1]) and first.index("name") == second.index("name")
 
 
 def test_the_same_content_under_another_name_is_found_by_both(abp: CommandLine, tmp_path: Path) -> None:

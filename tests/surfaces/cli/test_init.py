@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import socket
 import subprocess
 import sys
 import tomllib
@@ -47,6 +49,19 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["init", "app", str(tmp_path)]) == main(["init", "app", str(tmp_path / "mine.txt")]) == 2
     assert "is no empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_server_of_the_app_says_that_its_port_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["init", "app", str(tmp_path / "notes")]) == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(sys, "argv", ["serve.py", str(port)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(tmp_path / "notes" / "serve.py"), run_name="__main__")
+    wanted = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another port, 0 for a free one"
+    assert ended.value.code == wanted
 
 
 def test_tests_of_an_app_run_as_they_are_written(workbench: Fixture, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ async def test_nothing_is_exported_outside_the_allowed_folders(serve: Serve, roo
             answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": path})
             assert answer.is_error, path
             assert answer.structured_content["error"]["code"] == "INVALID_PARAMS", path
+            assert words(answer).endswith("Next: correct the argument path and call again"), path
         missing = await client.call_tool("abp_read_artifact", {"id": "nothing", "path": str(root / "a")})
         assert missing.structured_content["error"]["code"] == "ARTIFACT_NOT_FOUND"
     assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options, serve_http
 
 ISSUER, AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"
-RSA, OTHER = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
-EC, ED = ec.generate_private_key(ec.SECP256R1()), ed25519.Ed25519PrivateKey.generate()
-KEYS: dict[str, tuple[Any, Any]] = {
-    "RS256": (RSA, RSAAlgorithm),
-    "ES256": (EC, ECAlgorithm),
-    "EdDSA": (ED, OKPAlgorithm),
-}
+KINDS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+
+
+@cache
+def key_of(algorithm: str, whose: str = "the issuer's") -> Any:
+    """The same key each time; made when it is asked for, since every worker imports this module."""
+    if algorithm == "ES256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def pem(key: Any) -> bytes:
@@ -45,17 +50,17 @@ def pem(key: Any) -> bytes:
     return data
 
 
-def token(key: Any = RSA, algorithm: str = "RS256", *, kid: str | None = None, **claims: Any) -> str:
+def token(key: Any = None, algorithm: str = "RS256", *, kid: str | None = None, **claims: Any) -> str:
     usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": time.time() + 300}
     said = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-    return jwt.encode(said, key, algorithm=algorithm, headers={"kid": kid or algorithm})
+    return jwt.encode(said, key or key_of("RS256"), algorithm=algorithm, headers={"kid": kid or algorithm})
 
 
 @asynccontextmanager
 async def keys(fetched: list[float] | None = None, *, fails: bool = False) -> AsyncIterator[str]:
     """The URL of a set of keys. ``fetched`` gets the time of each request; with ``fails`` each is answered with 503."""
     listed = [
-        {**json.loads(kind.to_jwk(key.public_key())), "kid": name, "alg": name} for name, (key, kind) in KEYS.items()
+        {**json.loads(kind.to_jwk(key_of(name).public_key())), "kid": name, "alg": name} for name, kind in KINDS.items()
     ]
     app = web.Application()
 
@@ -82,9 +87,9 @@ async def status(url: str, bearer: str) -> int:
 
 
 @pytest.mark.requirement("R2-7.2d", "R4-7f")
-@pytest.mark.parametrize("algorithm", list(KEYS))
+@pytest.mark.parametrize("algorithm", list(KINDS))
 async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:
-    key, _ = KEYS[algorithm]
+    key = key_of(algorithm)
     async with keys() as jwks:
         claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
         async with (
@@ -117,14 +122,14 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 @pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
 @pytest.mark.parametrize("way", ["file", "server"])
 async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
-    (tmp_path / "key.pem").write_bytes(pem(RSA))
-    now = time.time()
+    (tmp_path / "key.pem").write_bytes(pem(key_of("RS256")))
+    now, another = time.time(), key_of("RS256", "another's")
     good = token()
     head, body, signature = good.split(".")
     changed = json.loads(base64.urlsafe_b64decode(body + "==")) | {"sub": "ann"}
     stolen = base64.urlsafe_b64encode(json.dumps(changed).encode()).rstrip(b"=").decode()
     bad = {
-        "another key": token(OTHER),
+        "another key": token(another),
         "another issuer": token(iss="https://other.test/"),
         "another audience": token(aud="https://other.test/mcp"),
         "over": token(exp=now - 60),
@@ -136,10 +141,10 @@ async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
         "from nowhere": token(iss=None),
         "for all": token(aud=None),
         "unsigned": forged({"alg": "none", "typ": "JWT"}, b""),
-        "a public key as a secret": forged({"alg": "HS256", "kid": "RS256"}, pem(RSA)),
-        "another algorithm": token(RSA, "RS512", kid="RS256"),
-        "another kind of key": token(EC, "ES256", kid="RS256"),
-        "a key that nobody knows": token(OTHER, kid="unknown"),
+        "a public key as a secret": forged({"alg": "HS256", "kid": "RS256"}, pem(key_of("RS256"))),
+        "another algorithm": token(key_of("RS256"), "RS512", kid="RS256"),
+        "another kind of key": token(key_of("ES256"), "ES256", kid="RS256"),
+        "a key that nobody knows": token(another, kid="unknown"),
         "changed": f"{head}.{stolen}.{signature}",
         "no token": "a.b.c",
         "long": f"{head}.{body}.{'A' * 20_000}",
@@ -175,9 +180,9 @@ async def test_forged_tokens_do_not_make_the_bridge_fetch_keys_again_and_again(t
     async with keys(fetched) as jwks:
         claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
         async with served(tmp_path, **claims) as url:
-            started = time.monotonic()
+            started, another = time.monotonic(), key_of("RS256", "another's")
             for number in range(20):
-                assert await status(url, token(OTHER, kid=f"k{number}")) == 401
+                assert await status(url, token(another, kid=f"k{number}")) == 401
                 assert await status(url, token()) != 401
             assert len(fetched) <= 1 + (time.monotonic() - started) / 5
 

@@ -203,7 +203,7 @@ async def test_meta(web: Web) -> None:
         "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
         "sha256": ref.sha256, "created": ref.source["created"], "session": None, "capability": "a.b", "app": "App",
         "call": "c-1", "evidence": None, "preview": "text", "url": f"/artifacts/{ref.id}", "source": dict(ref.source),
-        "scope": {},
+        "scope": {}, "run": None,
     }  # fmt: skip
 
 

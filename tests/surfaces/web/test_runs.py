@@ -82,7 +82,9 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
         assert (await web.post(f"/artifacts/{ref.id}/verify")).json["ok"] is True
         link = (await web.post(f"/artifacts/{ref.id}/link")).json["url"]
         assert (await web.get(link, token=False)).body == b"<b>kept</b>"
-        assert (await web.ask("DELETE", f"/artifacts/{ref.id}")).status == 404  # of the run, which is read only
+        refused = await web.ask("DELETE", f"/artifacts/{ref.id}")
+        assert refused.status == 403 and "belongs to a batch run" in refused.json["error"]["message"]
+        assert (await web.get(f"/artifacts/{ref.id}/meta")).json["run"] == await run_id(web)
         assert (await web.get("/artifacts")).json["total"] == 0
 
         async with web.listen() as events:

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -33,6 +33,8 @@ _CHUNK_BYTES = 1 << 20
 _STDERR_BYTES, _STDERR_CHARS = 8192, 500
 #: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
 _GRACE = 1.0
+#: Whether processes have groups, which are signalled together.
+_HAS_GROUPS = hasattr(os, "killpg")
 _POLL_INTERVAL = 0.01
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -98,7 +100,7 @@ async def stdio_streams(
 async def _start(server: StdioServer) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            server.command,
+            _executable(server.command),
             *server.args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -111,6 +113,11 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+
+
+def _executable(command: str) -> str:
+    """On Windows ``npx`` is ``npx.cmd``, which a process is not started by."""
+    return (shutil.which(command) if os.name == "nt" else None) or command
 
 
 async def _read(
@@ -177,15 +184,22 @@ def _signal_name(number: int) -> str:
 async def _terminate(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
-    The whole group is killed even if the server has ended, since its children may hold its pipes.
+    The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
+    groups (Windows), it is what the server has started by now.
     """
+    if not _HAS_GROUPS:
+        from ...browser.process.processes import kill, process_tree
+
+        started = process_tree([process.pid])
     if process.stdin is not None:
         process.stdin.close()
     if not await _wait_for_exit(process):
-        _signal_group(process, signal.SIGTERM)
+        _signal_group(process, "SIGTERM")
         await _wait_for_exit(process)
-    if sys.platform != "win32":
-        _signal_group(process, signal.SIGKILL)
+    if _HAS_GROUPS:
+        _signal_group(process, "SIGKILL")
+    else:
+        await kill(started)
     if not await _wait_for_exit(process):
         logger.warning("the process %d is still there after it was killed", process.pid)
     transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
@@ -204,9 +218,9 @@ async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
     return True
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.terminate()
+        if _HAS_GROUPS:
+            os.killpg(process.pid, signal.Signals[name])
         else:
-            os.killpg(process.pid, number)
+            process.terminate()

@@ -24,17 +24,19 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from ...errors import ABPError, StoreError
 from ..content import Description, Meter, measure_file
-from ..metadata import Metadata, Name, candidate_ids, digest_prefix
+from ..metadata import Metadata, Name, OtherCase, candidate_ids, digest_prefix
 from ..ref import Scope
+from ..system import TO_SYNC
 from .catalog import read_metadata
+from .folder import Folder, OpenFile
 from .index import Index
-from .names import NO_LINKS, add_readable_name, link, move, same_file
-from .tree import OpenFolders, Tree, lstat, sync_folder, temporary_name, unlink, use, write_file
+from .names import NO_LINKS, add_readable_name, same_file
+from .tree import OpenFolders, Tree, temporary_name, use
 
 __all__ = ["BlobStore"]
 
@@ -42,11 +44,11 @@ logger = logging.getLogger("transports.artifacts")
 
 
 class _Folders(NamedTuple):
-    root: int
-    staging: int
-    blobs: int
-    meta: int
-    quarantine: int
+    root: Folder
+    staging: Folder
+    blobs: Folder
+    meta: Folder
+    quarantine: Folder
 
 
 class BlobStore:
@@ -66,12 +68,11 @@ class BlobStore:
         shard = digest[:2]
         with use(opened, self._tree) as at, at.lock(shard, wait=opened is None):
             places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
-            yield _Folders(at.fd(), *(at.fd(".abp", *parts) for parts in places))
+            yield _Folders(at.at(), *(at.at(".abp", *parts) for parts in places))
 
     def publish(
         self,
-        staged: str,
-        fd: int,
+        staged: OpenFile,
         meter: Meter,
         description: Description,
         scope: Scope,
@@ -79,68 +80,72 @@ class BlobStore:
     ) -> Metadata:
         """Make a staged file an artifact of ``scope`` and return its metadata.
 
-        ``staged`` is its name in the staging folder and ``fd`` its open descriptor; it must be synced. After an error
-        the staged file is still there, and nothing else. With open ``folders``, raises :class:`~.tree.LockBusy` instead
-        of waiting for another commit or delete of the same content.
+        ``staged`` must be synced; it is closed before it has to be renamed. After an error the file is still there, and
+        nothing else. With open ``folders``, raises :class:`~.tree.LockBusy` instead of waiting for another commit or
+        delete of the same content.
         """
         digest = meter.sha256
         with self._locked(digest, folders) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
             durable = description.durability == "disk"
-            self._link_blob(at, staged, fd, digest, undo, durable=durable)
-            names = self._ensure_name(at, digest, old, description, f"{staged}.name", undo)
+            self._link_blob(at, staged, digest, undo, durable=durable)
+            names = self._ensure_name(at, digest, old, description, f"{staged.name}.name", undo)
             if durable:
-                sync_folder(at.root)
+                at.root.sync()
             metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
-            write_file(at.staging, temporary, metadata.encode(), sync=durable)
-            undo.callback(unlink, temporary, at.staging)
-            move(temporary, at.staging, f"{key}.json", at.meta)
+            at.staging.write(temporary, metadata.encode(), sync=durable)
+            undo.callback(at.staging.unlink, temporary)
+            at.staging.move(temporary, at.meta, f"{key}.json")
             if old:
                 undo.pop_all()  # the former metadata is replaced: what the new one names must stay
             else:
-                undo.callback(unlink, f"{key}.json", at.meta)
+                undo.callback(at.meta.unlink, f"{key}.json")
             if durable:
-                sync_folder(at.meta)
+                at.meta.sync()
             undo.pop_all()
-            if self._index.live and (found := lstat(f"{key}.json", at.meta)):
+            if self._index.live and (found := at.meta.lstat(f"{key}.json")):
                 self._index.put([(metadata, found.st_ino)])
-            unlink(f"{staged}.name", at.staging)
-            unlink(staged, at.staging)
+            staged.close()
+            at.staging.discard(f"{staged.name}.name")
+            at.staging.discard(staged.name)
         return metadata
 
     def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
         for key in candidate_ids(namespace, digest, scope):
             try:
                 old = read_metadata(at.meta, key)
+            except OtherCase:
+                continue
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _link_blob(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack, *, durable: bool) -> None:
-        found = lstat(staged, at.staging)
-        if found is None or not os.path.samestat(found, os.fstat(fd)):
+    def _link_blob(self, at: _Folders, staged: OpenFile, digest: str, undo: ExitStack, *, durable: bool) -> None:
+        found = at.staging.lstat(staged.name)
+        if found is None or not os.path.samestat(found, os.fstat(staged.fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
-        there = lstat(digest, at.blobs)
+        there = at.blobs.lstat(digest)
         if there and not _is_intact(at, digest, sync=durable):
             logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
-            move(digest, at.blobs, digest, at.quarantine)
+            at.blobs.move(digest, at.quarantine, digest)
             there = None
         if not there:
-            if stat.S_IMODE(found.st_mode) != 0o600:  # another program made it
-                os.fchmod(fd, 0o600)
+            if stat.S_IMODE(found.st_mode) != 0o600 and hasattr(os, "fchmod"):  # another program made it
+                os.fchmod(staged.fd, 0o600)
             try:
-                link(staged, at.staging, digest, at.blobs)
-                undo.callback(unlink, digest, at.blobs)
+                at.staging.link(staged.name, at.blobs, digest)
+                undo.callback(at.blobs.unlink, digest)
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                move(staged, at.staging, digest, at.blobs)
-                undo.callback(move, digest, at.blobs, staged, at.staging)
+                staged.close()  # an open file cannot be renamed on Windows
+                at.staging.move(staged.name, at.blobs, digest)
+                undo.callback(at.blobs.move, digest, at.staging, staged.name)
         if durable:
-            sync_folder(at.blobs)  # also for a blob that was there: its writer may have died before this step
+            at.blobs.sync()  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
         self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
@@ -155,8 +160,8 @@ class BlobStore:
             if same_file(known.name, at.root, digest, at.blobs):
                 return (*names, known)
             if same_file(known.name, at.root, digest, at.quarantine):
-                unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
-            if not lstat(known.name, at.root):
+                at.root.unlink(known.name)  # damaged content under our own name, kept in quarantine
+            if not at.root.lstat(known.name):
                 wanted, requested = known.name, known.requested
         name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
         return (*names, Name(name, requested))
@@ -170,36 +175,36 @@ class BlobStore:
         digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                if not lstat(f"{key}.json", meta):
-                    return False
-                before = _readable(meta, key)
+                before = read_metadata(meta, key)
         except FileNotFoundError:
             return False
+        except ValueError:  # it cannot be read, and can be removed
+            before = None
         if stored is not None and (before is None or before.stored != stored):
             return False
         with self._locked(digest) as at:
             metadata = _readable(at.meta, key)
             if before and metadata and metadata.stored != before.stored:
                 return stored is None
-            if not unlink(f"{key}.json", at.meta):
+            if not at.meta.unlink(f"{key}.json"):
                 return False
-            sync_folder(at.meta)
+            at.meta.sync()
             self._index.forget([key])
             if metadata is None:
                 return True  # unreadable metadata does not tell what else belonged to it
             digest = metadata.sha256
             for name in metadata.names:  # a file that the user put there under the name stays
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
-                    unlink(name.name, at.root)
+                    at.root.discard(name.name)
             if not _named(at, digest):
-                unlink(digest, at.blobs)
-                unlink(digest, at.quarantine)
+                at.blobs.discard(digest)
+                at.quarantine.discard(digest)
         return True
 
     def remove_orphan(self, digest: str) -> bool:
         """Remove content that no metadata names. Returns ``False`` if the content is gone or is named by now."""
         with self._locked(digest) as at:
-            return not _named(at, digest) and unlink(digest, at.blobs)
+            return not _named(at, digest) and at.blobs.unlink(digest)
 
     def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
         """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, or is
@@ -207,7 +212,7 @@ class BlobStore:
         with self._locked(digest) as at:
             if not self._is_stray(at, name, digest, reserved=reserved):
                 return False
-            return unlink(name, at.root)
+            return at.root.unlink(name)
 
     def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
         """Return whether :meth:`remove_stray` would remove the name."""
@@ -219,7 +224,7 @@ class BlobStore:
             metadata = _readable(at.meta, key)
             if metadata is None or any(one.name == name for one in metadata.names):
                 return False  # metadata that cannot be read does not tell what it names
-        found = lstat(name, at.root)
+        found = at.root.lstat(name)
         if found is None:
             return False
         if reserved and found.st_size == 0 and found.st_nlink == 1:
@@ -229,14 +234,15 @@ class BlobStore:
     def open(self, digest: str) -> int:
         """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
-            return os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=blobs)
+            return blobs.open(digest)
 
-    def quarantine(self, digest: str, fd: int) -> None:
-        """Move a damaged blob, open at ``fd``, to quarantine unless another file has taken its place."""
-        with self._locked(digest) as at:
-            found = lstat(digest, at.blobs)
-            if found and os.path.samestat(found, os.fstat(fd)):
-                move(digest, at.blobs, digest, at.quarantine)
+    def quarantine(self, digest: str, damaged: os.stat_result) -> None:
+        """Move a ``damaged`` blob to quarantine, unless another file has taken its place, or, on Windows, somebody
+        reads it."""
+        with self._locked(digest) as at, suppress(PermissionError):
+            found = at.blobs.lstat(digest)
+            if found and os.path.samestat(found, damaged):
+                at.blobs.move(digest, at.quarantine, digest)
 
     def quarantine_metadata(self, key: str) -> bool:
         """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
@@ -246,21 +252,20 @@ class BlobStore:
             if _readable(at.meta, key) is not None:
                 return False
             try:
-                move(f"{key}.json", at.meta, f"{key}.json", at.quarantine)
+                at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
             except FileNotFoundError:
                 return False
-            sync_folder(at.meta)
+            at.meta.sync()
             self._index.forget([key])
-            for content in os.listdir(at.blobs):  # noqa: PTH208 - a descriptor
+            for content in at.blobs.names():
                 if content.startswith(digest) and not _named(at, content):
-                    move(content, at.blobs, content, at.quarantine)
-                    for name in os.listdir(at.root):  # noqa: PTH208 - a descriptor
-                        if same_file(name, at.root, content, at.quarantine):
-                            unlink(name, at.root)
+                    at.blobs.move(content, at.quarantine, content)
+                    for name in (one for one in at.root.names() if same_file(one, at.root, content, at.quarantine)):
+                        at.root.unlink(name)
         return True
 
 
-def _readable(meta: int, key: str) -> Metadata | None:
+def _readable(meta: Folder, key: str) -> Metadata | None:
     try:
         return read_metadata(meta, key)
     except (FileNotFoundError, ValueError):
@@ -273,12 +278,12 @@ def _named(at: _Folders, digest: str) -> bool:
 
 
 def _keys(at: _Folders, digest: str) -> list[str]:
-    keys = (name.removesuffix(".json") for name in os.listdir(at.meta))  # noqa: PTH208 - a descriptor
+    keys = (name.removesuffix(".json") for name in at.meta.names())
     return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
 
 def _is_intact(at: _Folders, digest: str, *, sync: bool) -> bool:
-    fd = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at.blobs)
+    fd = at.blobs.open(digest, TO_SYNC)
     try:
         if sync:  # its writer may not have waited for the disk
             os.fsync(fd)

@@ -16,9 +16,10 @@ from ..metadata import ID, Metadata
 from ..metadata_json import LONGEST
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
+from .folder import Folder
 from .index import Index
 from .rows import Row, ref_from_row
-from .tree import SYMLINK, Tree, lstat
+from .tree import SYMLINK, Tree
 
 __all__ = ["Catalog", "read_metadata"]
 
@@ -30,16 +31,15 @@ _SETTLED = 2_500_000_000  # nanoseconds after which a change would have another 
 _FEW = 1000  # up to so many names are looked up one by one, which is faster than reading the whole folder
 
 
-def read_metadata(meta: int, key: str) -> Metadata:
-    """Return the metadata of an artifact; ``meta`` is a descriptor of the folder. Raises :class:`FileNotFoundError`, or
+def read_metadata(meta: Folder, key: str) -> Metadata:
+    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
     :class:`ValueError` if the file is damaged."""
     return _read(meta, key)[0]
 
 
-def _read(meta: int, key: str) -> tuple[Metadata, int]:
-    # opening a pipe must not block
+def _read(meta: Folder, key: str) -> tuple[Metadata, int]:
     try:
-        fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=meta)
+        fd = meta.open(f"{key}.json")
     except OSError as error:
         if error.errno in SYMLINK:
             raise ValueError("it is a symlink") from error
@@ -57,9 +57,9 @@ def _read(meta: int, key: str) -> tuple[Metadata, int]:
         os.close(fd)
 
 
-def _mark(folder: os.stat_result) -> str:
+def _mark(times: os.stat_result) -> str:
     """Return what tells one state of a folder from another. Nobody can set the time of change."""
-    return f"{folder.st_dev}:{folder.st_ino}:{folder.st_ctime_ns}"
+    return f"{times.st_dev}:{times.st_ino}:{times.st_ctime_ns}"
 
 
 class Catalog:
@@ -84,9 +84,9 @@ class Catalog:
         """Return the mark of the folder of metadata, unless it was changed just now, and :meth:`keys`."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                status = os.fstat(meta)  # before its names are read: a later change must not look compared
-                mark = _mark(status) if time.time_ns() - status.st_ctime_ns > _SETTLED else None
-                with os.scandir(meta) as files:
+                times = meta.times()  # before its names are read: a later change must not look compared
+                mark = _mark(times) if times and time.time_ns() - times.st_ctime_ns > _SETTLED else None
+                with meta.scan() as files:
                     return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
             return None, {}
@@ -130,11 +130,12 @@ class Catalog:
         metadata; else ``None``. Each row is compared with its file."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                rows = self.index.rows(scope, _mark(os.fstat(meta)))
+                times = meta.times()
+                rows = self.index.rows(scope, _mark(times)) if times else None
                 if rows is None:
                     return None
                 if len(rows) <= _FEW:
-                    files = ((found := lstat(f"{row[0]}.json", meta)) and found.st_ino for row in rows)
+                    files = ((found := meta.lstat(f"{row[0]}.json")) and found.st_ino for row in rows)
                 else:
                     keys = self.keys()
                     files = (keys.get(row[0]) for row in rows)
@@ -145,8 +146,8 @@ class Catalog:
     def _from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
-            listed = set(os.listdir(root)) if len(rows) > _FEW else None  # noqa: PTH208 - a descriptor
-            exists = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
+            listed = set(root.names()) if len(rows) > _FEW else None
+            exists = listed.__contains__ if listed else lambda name: root.lstat(name) is not None
             return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
@@ -187,6 +188,6 @@ class Catalog:
     def path(self, metadata: Metadata) -> Path | None:
         """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
         with self._tree.folder() as root:
-            names = (name.name for name in reversed(metadata.names) if lstat(name.name, root))
+            names = (name.name for name in reversed(metadata.names) if root.lstat(name.name))
             name = next(names, None)
         return self._tree.root / name if name else None

@@ -25,8 +25,7 @@ from ..metadata import Metadata
 from ..ref import Scope
 from ..retention import Entry
 from .rows import Row, row_of, where
-from .tree import Tree, lstat, unlink
-from .tree import create as new_file
+from .tree import Tree
 
 __all__ = ["Index"]
 
@@ -196,7 +195,11 @@ class Index:
                 return self._use(work, create)
             except FileNotFoundError:  # there is no store yet, or no index
                 return None
-            except (OSError, sqlite3.Error) as error:  # busy, full, read-only, too many files
+            except (
+                OSError,
+                OverflowError,
+                sqlite3.Error,
+            ) as error:  # busy, full, read-only, a vast inode
                 self.incomplete = True
                 self._pause = time.monotonic() + _PAUSE
                 self._close()
@@ -228,14 +231,14 @@ class Index:
                     return self._db
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                if os.path.lexists(path.with_name(name)) and not lstat(name, folder):
+                if os.path.lexists(path.with_name(name)) and not folder.lstat(name):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
-            if not create and not lstat(_FILES[0], folder):
+            if not create and not folder.lstat(_FILES[0]):
                 raise FileNotFoundError(path)
             with suppress(FileExistsError):
-                os.close(new_file(_FILES[0], folder))  # with our mode, which SQLite's other files take over
-            found = lstat(_FILES[0], folder)
-            emptied = found is not None and found.st_size == 0 and lstat(_FILES[1], folder) is not None
+                os.close(folder.create(_FILES[0]))  # with our mode, which SQLite's other files take over
+            found = folder.lstat(_FILES[0])
+            emptied = found is not None and found.st_size == 0 and folder.lstat(_FILES[1]) is not None
         if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
             raise sqlite3.DatabaseError("it is empty")
         self._close()
@@ -259,7 +262,7 @@ class Index:
         self._close()
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                unlink(name, folder)
+                folder.unlink(name)
 
     def _close(self) -> None:
         db, self._db = self._db, None

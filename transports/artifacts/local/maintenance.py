@@ -15,8 +15,9 @@ from ..ref import Problem
 from ..retention import Removal
 from .blobs import BlobStore
 from .catalog import Catalog
+from .folder import Folder
 from .strays import Strays
-from .tree import Tree, lstat, unlink
+from .tree import Tree
 
 __all__ = ["Maintenance"]
 
@@ -65,7 +66,7 @@ class Maintenance:
             if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
-            if self._ages.of(name, status.st_ctime) > _QUARANTINE and (dry_run or unlink(name, folder)):
+            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.unlink(name)):
                 out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
@@ -78,7 +79,7 @@ class Maintenance:
                 match
                 and old
                 and not may_be_running(int(match[1]), status.st_mtime)
-                and (dry_run or unlink(name, folder))
+                and (dry_run or folder.unlink(name))
             ):
                 out.append(Removal("staged", name, status.st_size, "orphan"))
         return out
@@ -86,9 +87,9 @@ class Maintenance:
     def _orphans(self) -> list[tuple[str, int, float]]:
         """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
         blobs = [
-            (name, status.st_size, self._ages.of(name, status.st_ctime))
+            (name, status.st_size, self._ages.of(name, folder.changed(status)))
             for shard in self._shards()
-            for _, name, status in self._files("blobs", shard)
+            for folder, name, status in self._files("blobs", shard)
             if _BLOB.fullmatch(name)
         ]
         if not blobs:
@@ -133,8 +134,8 @@ class Maintenance:
         for parts in (*folders, *(("blobs", one) for one in self._shards())):
             try:
                 with self._tree.folder(".abp", *parts) as folder:
-                    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
-                        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    for name in folder.names():
+                        if stat.S_ISLNK(folder.stat(name).st_mode):
                             path = "/".join((".abp", *parts, name))
                             yield Problem("symlink", path, "a symlink that is not followed; remove it")
             except FileNotFoundError:
@@ -143,21 +144,21 @@ class Maintenance:
     def _shards(self) -> list[str]:
         try:
             with self._tree.folder(".abp", "blobs") as folder:
-                names = sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor
-                return [name for name in names if re.fullmatch("[0-9a-f]{2}", name) and _is_folder(name, folder)]
+                names = sorted(folder.names())
+                return [
+                    name
+                    for name in names
+                    if re.fullmatch("[0-9a-f]{2}", name) and stat.S_ISDIR(folder.stat(name).st_mode)
+                ]
         except FileNotFoundError:
             return []
 
-    def _files(self, *parts: str) -> Iterator[tuple[int, str, os.stat_result]]:
-        """Yield the regular files of a folder: its descriptor, name, status."""
+    def _files(self, *parts: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
+        """Yield the regular files of a folder: the folder, name, status."""
         try:
             with self._tree.folder(".abp", *parts) as folder:
-                for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
-                    if status := lstat(name, folder):
+                for name in folder.names():
+                    if status := folder.lstat(name):
                         yield folder, name, status
         except FileNotFoundError:
             return
-
-
-def _is_folder(name: str, folder: int) -> bool:
-    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

@@ -17,9 +17,11 @@ from ..following import Follower
 from ..os_errors import OTHER_FOLDER, map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
+from ..system import TO_SYNC
 from .blobs import BlobStore
+from .folder import Folder, OpenFile
 from .maintenance import Maintenance
-from .tree import LockBusy, OpenFolders, Tree, create, temporary_name, unlink, use
+from .tree import LockBusy, OpenFolders, Tree, temporary_name, use
 from .writer import Writer
 
 __all__ = ["LocalStaged", "check_free"]
@@ -57,6 +59,7 @@ class LocalStaged(StagedFile):
 
     def _start(self) -> None:
         self._fd = -1
+        self._made = False
         self._meter = Meter(self._store.max_bytes)
         self._pending: list[memoryview] = []
         self._waiting = 0  # bytes in ``_pending``
@@ -74,7 +77,7 @@ class LocalStaged(StagedFile):
     async def prepare(self) -> None:
         def work() -> None:
             with map_os_errors("make the artifact folder", self._tree.root), OpenFolders(self._tree) as folders:
-                folders.fd(".abp", "staging")
+                folders.at(".abp", "staging")
                 check_free(self._tree.root, self._min_free)
             self._maintenance.sweep_once()
 
@@ -103,11 +106,19 @@ class LocalStaged(StagedFile):
                 pending.append(more)
             if self._fd < 0:
                 with use(folders, self._tree) as opened:
-                    self._fd = create(self._name, opened.fd(".abp", "staging"))
+                    self._fd = self._open_own(opened.at(".abp", "staging"))
                 self._maintenance.sweep_once()
             check_free(self._tree.root, self._min_free, sum(map(len, pending)))
             for chunk in pending:
                 write_all(self._fd, chunk)
+
+    def _open_own(self, staging: Folder) -> int:
+        """Return a descriptor of what is written: of a new file, or of the one that a failed commit closed."""
+        if self._made:
+            return staging.open(self._name, os.O_RDWR | os.O_APPEND)
+        fd = staging.create(self._name)
+        self._made = True
+        return fd
 
     def follow(self) -> None:
         self._check()
@@ -142,7 +153,8 @@ class LocalStaged(StagedFile):
                 if description.durability == "disk":
                     os.fsync(self._fd)
                 scope = self._store.scope
-                metadata = self._blobs.publish(self._name, self._fd, meter, description, scope, folders)
+                staged = OpenFile(self._name, self._fd, self._close)
+                metadata = self._blobs.publish(staged, meter, description, scope, folders)
                 self._committed = True  # here, because the caller may be cancelled while the thread works
                 self._close()
                 return metadata.ref(self._tree.root / metadata.names[-1].name)
@@ -155,19 +167,18 @@ class LocalStaged(StagedFile):
     def _open_external_file(self) -> bool:
         self._close()
         try:
-            self._fd = self._open_path()
+            self._fd = self._open_path(TO_SYNC)
         except OSError as error:
             if self.path.is_symlink():
                 raise StoreError("the staged file is a symlink and is not followed; nothing was stored") from error
             raise
         return self._fd >= 0
 
-    def _open_path(self) -> int:
+    def _open_path(self, flags: int = os.O_RDONLY) -> int:
         """Return a descriptor of the file at :attr:`path`, -1 if there is none."""
         try:
             with self._tree.folder(".abp", "staging") as staging:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
-                return os.open(self._name, flags, dir_fd=staging)
+                return staging.open(self._name, flags)
         except FileNotFoundError:
             return -1
 
@@ -205,7 +216,7 @@ class LocalStaged(StagedFile):
         self._close()
         try:
             with self._tree.folder(".abp", "staging") as staging:
-                unlink(self._name, staging)
+                staging.unlink(self._name)
         except FileNotFoundError:
             pass  # the whole folder is gone
         except (OSError, StoreError) as error:

@@ -20,6 +20,7 @@ from ..os_errors import map_os_errors
 from ..ref import ArtifactRef, CheckReport, Problem, Scope
 from ..retention import Entry, Removal, Retention
 from ..staged import StagedFile
+from ..system import read_at
 from .blobs import BlobStore
 from .catalog import Catalog
 from .index import Index
@@ -122,15 +123,18 @@ class LocalStore(ArtifactStore):
         return await in_thread(work)
 
     async def change_token(self) -> object:
-        """Return a token made of the time of the metadata folder, which every commit and every removal changes."""
+        """Return a token made of the time of the metadata folder, which every commit and every removal changes, or
+        ``None`` where it does not."""
 
         def work() -> object:
             with map_os_errors("look at the store", self.root):
                 try:
                     with self._tree.folder(".abp", "meta") as meta:
-                        now = os.fstat(meta)
+                        now = meta.times()
                 except FileNotFoundError:
                     return 0
+                if now is None:
+                    return None
                 # a second change within the resolution of the folder's time would not be seen
                 ticking = time.time() - now.st_mtime < _TICK
                 return (now.st_ino, now.st_mtime_ns, time.monotonic_ns() if ticking else 0)
@@ -216,7 +220,7 @@ class _Reader:
             if self._fd < 0:
                 self._open()
             wanted = min(size, self._end - self._position)
-            chunk = os.pread(self._fd, wanted, self._position)
+            chunk = read_at(self._fd, wanted, self._position)
             self._position += len(chunk)
             if self._whole:
                 self._digest.update(chunk)
@@ -246,7 +250,9 @@ class _Reader:
     def quarantine(self) -> NoReturn:
         """Move the content to quarantine and raise :class:`~transports.errors.Corrupt`."""
         with map_os_errors("read an artifact", self._root):
-            self._blobs.quarantine(self._ref.sha256, self._fd)
+            damaged = os.fstat(self._fd)
+            self.close()  # an open file cannot be renamed on Windows
+            self._blobs.quarantine(self._ref.sha256, damaged)
         raise self._corrupt("its content no longer matches its hash and was put into quarantine")
 
     def _corrupt(self, what: str) -> Corrupt:

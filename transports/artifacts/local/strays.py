@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..os_errors import may_be_running
 from .blobs import BlobStore
 from .catalog import Catalog
-from .tree import Tree, lstat, unlink
+from .tree import Tree
 
 __all__ = ["Stray", "Strays"]
 
@@ -48,19 +48,23 @@ class Strays:
         owned = {name.name for one in metadata for name in one.names}
         used = {one.sha256 for one in metadata}
         files, copies = self._contents(used)
-        out = {stray.name: stray for stray in self._intended() if stray.name not in owned}
+        # several writers may have wanted a name, and one of them has made it
+        out = {stray.name: stray for stray in self._intended() if stray.name not in owned and self._is_stray(stray)}
         if not files and not out:
             return []  # perhaps there is no store yet
         with self._tree.folder() as root:
-            for name in os.listdir(root):  # noqa: PTH208 - a descriptor
-                if name in owned or name in out or not (found := lstat(name, root)):
+            for name in root.names():
+                if name in owned or name in out or not (found := root.lstat(name)):
                     continue
                 digest = files.get((found.st_dev, found.st_ino))
                 if digest is None and found.st_nlink == 1:
                     digest = copies.get((found.st_size, found.st_mtime_ns))
                 if digest:
-                    out[name] = Stray(name, digest, found.st_size, found.st_ctime)
-        return [one for one in out.values() if self._blobs.is_stray(one.name, one.digest, reserved=bool(one.intent))]
+                    out[name] = Stray(name, digest, found.st_size, root.changed(found))
+        return [one for one in out.values() if one.intent or self._is_stray(one)]
+
+    def _is_stray(self, one: Stray) -> bool:
+        return self._blobs.is_stray(one.name, one.digest, reserved=bool(one.intent))
 
     def remove(self, stray: Stray) -> bool:
         """Remove a name. Returns ``False`` if it is gone, or has an owner by now."""
@@ -70,10 +74,10 @@ class Strays:
         """Remove what dead writers wrote of their names before ``max_changed``. Call it when the names are gone."""
         try:
             with self._tree.folder(".abp", "staging") as staging:
-                for name in os.listdir(staging):  # noqa: PTH208 - a descriptor
-                    found = lstat(name, staging) if _INTENT.fullmatch(name) else None
+                for name in staging.names():
+                    found = staging.lstat(name) if _INTENT.fullmatch(name) else None
                     if found and found.st_mtime < max_changed and not _alive(name, found.st_mtime):
-                        unlink(name, staging)
+                        staging.unlink(name)
         except FileNotFoundError:
             return
 
@@ -84,8 +88,8 @@ class Strays:
         for parts in (*(("blobs", f"{number:02x}") for number in range(256)), ("quarantine",)):
             try:
                 with self._tree.folder(".abp", *parts) as folder:
-                    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
-                        if _BLOB.fullmatch(name) and (found := lstat(name, folder)):
+                    for name in folder.names():
+                        if _BLOB.fullmatch(name) and (found := folder.lstat(name)):
                             files[found.st_dev, found.st_ino] = name
                             if name not in used and found.st_nlink == 1:
                                 copies[found.st_size, found.st_mtime_ns] = name
@@ -97,18 +101,17 @@ class Strays:
         out = []
         try:
             with self._tree.folder(".abp", "staging") as staging, self._tree.folder() as root:
-                for intent in os.listdir(staging):  # noqa: PTH208 - a descriptor
-                    status = lstat(intent, staging) if _INTENT.fullmatch(intent) else None
+                for intent in staging.names():
+                    status = staging.lstat(intent) if _INTENT.fullmatch(intent) else None
                     if status is None or _alive(intent, status.st_mtime):
                         continue
-                    fd = os.open(intent, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=staging)
-                    with os.fdopen(fd, "rb") as file:
+                    with os.fdopen(staging.open(intent), "rb") as file:
                         text = file.read(_LONGEST_INTENT).decode(errors="replace")
                     digest, _, name = text.partition("\n")
                     if not _BLOB.fullmatch(digest) or name in ("", ".", "..") or "/" in name or "\0" in name:
                         continue
-                    if found := lstat(name, root):
-                        out.append(Stray(name, digest, found.st_size, found.st_ctime, intent))
+                    if found := root.lstat(name):
+                        out.append(Stray(name, digest, found.st_size, root.changed(found), intent))
         except FileNotFoundError:
             pass
         return out

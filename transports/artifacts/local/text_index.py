@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 
 from ...errors import StoreError
-from .tree import Tree, create, lstat, unlink
+from .tree import Tree
 
 __all__ = ["TextIndex"]
 
@@ -82,8 +82,8 @@ class TextIndex:
         with self._tree.folder(".abp", create=True) as folder:
             with suppress(FileExistsError):
                 # made here, with our mode and never through a symlink
-                os.close(create(_FILE, folder))
-            if not lstat(_FILE, folder):
+                os.close(folder.create(_FILE))
+            if not folder.lstat(_FILE):
                 raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
         db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_WAIT, isolation_level=None)
         try:
@@ -98,4 +98,4 @@ class TextIndex:
     def _remove(self) -> None:
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                unlink(name, folder)
+                folder.unlink(name)

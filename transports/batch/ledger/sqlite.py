@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...artifacts.system import open_file, try_lock
 from ...database import SqliteConnection
 from ...errors import LedgerError
 
 __all__ = ["SqliteDatabase"]
+
+_PAUSE = 0.01  # seconds between two tries to lock a file
 
 
 class SqliteDatabase(SqliteConnection):
@@ -37,8 +40,8 @@ class SqliteDatabase(SqliteConnection):
         super().close()
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
+            os.close(lock[0])  # first: an open file cannot be removed on Windows
             lock[1].unlink(missing_ok=True)
-            os.close(lock[0])
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
@@ -49,8 +52,9 @@ class SqliteDatabase(SqliteConnection):
             self._locks.mkdir(exist_ok=True)
             self.lost_workers([file.name for file in self._locks.iterdir()])  # those that had no lease left their files
             while True:
-                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                handle = open_file(path, os.O_RDWR | os.O_CREAT)
+                while not try_lock(handle):  # somebody looks whether it is free
+                    time.sleep(_PAUSE)
                 with contextlib.suppress(FileNotFoundError):  # taken away before it was locked
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         break
@@ -67,13 +71,14 @@ class SqliteDatabase(SqliteConnection):
 def _has_ended(lock: Path) -> bool:
     """Whether the worker whose file this is has ended; then its file is removed."""
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        handle = open_file(lock, os.O_RDWR)
     except FileNotFoundError:
         return True
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(handle):
+            return False
     except OSError:
         return False
     finally:

@@ -126,7 +126,8 @@ class Runner:
                         self._on_settled(settlement)
                 else:
                     self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
-            await self._rate.take(len(leased))
+            if leased:
+                await self._rate.take(len(leased))
         except asyncio.CancelledError:
             if _succeeded(asking):
                 self._ended += [_given_back(one) for one in asking.result() if one.key not in self._running]

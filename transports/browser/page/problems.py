@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ __all__ = ["PageProblems", "not_abp", "read_problems"]
 _TIMEOUT = 2.0
 #: Items of each kind that are kept: the first errors and requests, the last lines of the console.
 _MAX_ITEMS = 20
+#: The first place in the stack of an error, as Chromium writes it.
+_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
 #: Items that a message shows.
 _MAX_SUMMARY = 3
 #: Characters of one item.
@@ -73,9 +76,15 @@ class PageProblems:
         if not url.partition("?")[0].endswith("/favicon.ico"):
             _append(self.requests, f"{redact_url(url)}: {_line(reason)}")
 
-    def add_console(self, level: str, text: str) -> None:
-        """Add a line of the console; the oldest goes if there are too many."""
-        self.console.append(f"console.{level}: {_line(text)}")
+    def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
+        """Add a line of the console; the oldest goes if there are too many. An error has its place: where it was made,
+        if the page gave its stack, else ``frame``, where it was written."""
+        where = ""
+        if level == "error" and (made := _FRAME.search(text)):
+            where = f" ({redact_url(made[1])}:{made[2]})"
+        elif level == "error" and frame and frame["url"]:
+            where = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
+        self.console.append(f"console.{level}: {_line(text)}{where}")
         del self.console[:-_MAX_ITEMS]
 
 
@@ -115,7 +124,8 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
 
     def on_console(event: Mapping[str, Any]) -> None:
         values = [arg.get("value", arg.get("description", arg["type"])) for arg in event["args"]]
-        problems.add_console(event["type"], " ".join(map(str, values)))
+        frames = event.get("stackTrace", {}).get("callFrames", ())
+        problems.add_console(event["type"], " ".join(map(str, values)), frames[0] if frames else None)
 
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
@@ -140,7 +150,7 @@ async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
         problems.add_error(f"{error.name}: {error.message}" if error.name else error.message, "", 0, 0)
     for message in await page.console_messages():
         if not message.text.startswith(_NETWORK_PREFIX):  # a failed request, which is listed below
-            problems.add_console(message.type, message.text)
+            problems.add_console(message.type, message.text, message.location)
     for request in await page.requests():
         response = request.existing_response
         if response is not None and response.status >= 400 and request.url != page.url:

@@ -30,7 +30,8 @@ def lock_profile(folder: Path) -> Iterator[None]:
         raise UsageError(f"profile= must be a folder, and {folder} is none")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = folder.resolve()
-    if real in _locked or any(_is_locked(real / name) for name in ("SingletonLock", "lock")):
+    locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
+    if real in _locked or locked or any(_is_held(real / name) for name in ("lockfile", "parent.lock")):
         raise ProfileInUse.at(folder)
     _locked.add(real)
     try:
@@ -51,3 +52,14 @@ def _is_locked(lock: Path) -> bool:
     host, _, pid = owner.rpartition("+" if "+" in owner else "-")
     here = owner[:1].isdigit() or host == socket.gethostname()
     return here and pid.isdigit() and psutil.pid_exists(int(pid))
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a browser on Windows has its lock file open, which nobody else can open then."""
+    try:
+        with lock.open("rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False

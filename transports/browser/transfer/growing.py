@@ -9,6 +9,7 @@ from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
+from ...artifacts.system import OPEN_FILES_MOVE
 from ...tasks import cancel_and_wait, in_thread, spawn
 
 __all__ = ["GrowingFile", "move_file"]
@@ -32,7 +33,8 @@ class GrowingFile:
 
     def begin(self) -> None:
         """Begin to look for the file."""
-        spawn(self._look(), self._looking)
+        if OPEN_FILES_MOVE:  # who reads it would keep it from being taken
+            spawn(self._look(), self._looking)
 
     async def take(self, written: Path) -> None:
         """Rename the file that the browser has written to ``path``, whatever has that name by now."""

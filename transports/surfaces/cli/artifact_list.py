@@ -24,8 +24,11 @@ def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
+    id_width = max((len(ref.id) for ref in refs), default=0)
+    type_width = max((len(ref.mime_type) for ref in refs), default=0)
     for ref in refs:
-        print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {_date(ref):<16}  {ref.filename}")
+        start = f"{ref.id:<{id_width}} {ref.size_bytes:>12,}  {ref.mime_type:<{type_width}}"
+        print_text(f"{start} {_date(ref):<16}  {ref.filename}")
     if not refs:
         print_note(none)
 

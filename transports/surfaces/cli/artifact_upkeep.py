@@ -43,8 +43,9 @@ async def gc(
             }
         )
         return 0
+    width = max((len(one.id) for one in removed), default=0)
     for one in removed:
-        print_text(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
+        print_text(f"{one.kind:<10} {one.id:<{width}} {one.size_bytes:>12,}  {one.reason}")
     print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
     return 0
 
@@ -78,8 +79,9 @@ async def fsck(
             error = {"code": "CORRUPT", "message": message, "retryable": False}
             print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
         else:
+            width = max((len(problem.id) for problem in report.problems), default=0)
             for problem in report.problems:
-                print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
+                print_text(f"{problem.kind:<10} {problem.id:<{width}} {problem.message}")
         print_note(f"{message} [CORRUPT]", always=True)
         return 1
 

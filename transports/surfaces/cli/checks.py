@@ -11,7 +11,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .output import version_of
@@ -37,6 +36,7 @@ _EXTRAS = {
     "cloud": "obstore",
     "images": "pillow",
     "mcp": "mcp",
+    "otel": "opentelemetry-sdk",
     "parquet": "pyarrow",
     "pdf": "pypdfium2",
     "postgres": "psycopg",
@@ -49,6 +49,12 @@ _PRINTED_VARIABLES = (
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
     *("ABP_MAX_SESSION_BYTES", "ABP_MIN_FREE_DISK"),
 )
+#: What was run on each system (docs/compatibility.md).
+_SYSTEMS = {
+    "Linux": "the whole test suite was run",
+    "Darwin": "macOS: written for, not run; please report what fails",
+    "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
+}
 #: Bytes of the file of the self-test, and seconds for each check that waits.
 _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
@@ -99,6 +105,14 @@ def _plugins() -> list[dict[str, str | None]]:
     ]
 
 
+async def _system(facts: Facts) -> None:
+    from ...artifacts.local.posix import PosixFolder
+
+    name, links = platform.system(), PosixFolder.is_possible()
+    known = _SYSTEMS.get(name, "not run; please report what fails")
+    facts["system"] = Fact(f"{name}: {known}", {"name": name, "tested": name == "Linux", "hard_links": links})
+
+
 async def _settings(facts: Facts) -> None:
     names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
     shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
@@ -134,12 +148,11 @@ async def _store(facts: Facts) -> None:
 
 
 async def _folder(facts: Facts) -> None:
-    from ...artifacts import open_store
+    from ...artifacts import LocalStore, open_store
     from ...session.settings import Settings
 
     store = open_store(Settings.load().output_dir)
-    path = Path(store.url.removeprefix("file://"))
-    if path.is_dir():
+    if isinstance(store, LocalStore) and (path := store.root).is_dir():
         free, mode = shutil.disk_usage(path).free, f"{path.stat().st_mode & 0o777:04o}"
         facts["output folder"] = Fact(
             f"{path} (mode {mode}, {free >> 20:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free}
@@ -228,4 +241,12 @@ _WEBMCP_OFF = (
     "--enable-features=WebMCP. A page with a polyfill works all the same"
 )
 #: In the order in which they run.
-CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)
+CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
+    _versions,
+    _system,
+    _settings,
+    _store,
+    _folder,
+    _ports,
+    _browser,
+)

@@ -115,4 +115,4 @@ def _is_text(value: str) -> bool:
     """Whether ``-p KEY=VALUE`` takes the text as it is, and not for JSON."""
     from .params import parse_value
 
-    return parse_value(value) == value
+    return parse_value(value) == value and not value.startswith("@")

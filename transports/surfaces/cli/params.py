@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from .output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-__all__ = ["ParamOptions", "parse_value", "read_file", "read_params", "require_folder", "set_param"]
+__all__ = ["ParamOptions", "parse_value", "read_file", "read_params", "read_value", "require_folder", "set_param"]
+
+#: Bytes of a text that is read as parameters; larger content is a file.
+_MAX_TEXT = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,11 @@ class ParamOptions:
     ] = None
     pairs: Annotated[
         list[str] | None,
-        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
+        typer.Option(
+            "-p",
+            metavar="KEY=VALUE",
+            help="One parameter; JSON if it is valid JSON, else text; @FILE reads it from a file.",
+        ),
     ] = None
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
@@ -40,14 +48,14 @@ class ParamOptions:
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
     """Return the parameters of a call.
 
-    ``text`` is that of ``--params JSON|@FILE|-``. Then come ``pairs``, ``KEY=VALUE`` with JSON or else text as value,
-    and ``files``, ``KEY=PATH``; a dot in KEY leads into an object. Each key of these is given once, and replaces one of
+    ``text`` is that of ``--params JSON|@FILE|-``. Then come ``pairs``, ``KEY=VALUE`` (see :func:`read_value`), and
+    ``files``, ``KEY=PATH``; a dot in KEY leads into an object. Each key of these is given once, and replaces one of
     ``text``. May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
     params = {} if text is None else _document(text)
     given: set[tuple[str, ...]] = set()
     for pair in pairs:
         key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
-        set_param(params, key, parse_value(value), given)
+        set_param(params, key, read_value(value, f"-p {pair}"), given)
     for pair in files:
         key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
         set_param(params, key, read_file(value, f"--file {pair}"), given)
@@ -88,22 +96,28 @@ def _read(text: str) -> tuple[str, str]:
     if text != "-" and not text.startswith("@"):
         return "--params", text
     source = f"--params {text}" + " (stdin)" * (text == "-")
+    if text == "-" and sys.stdin is None:
+        raise UsageError(f"{source}: there is no stdin; use --params @FILE")
+    if text == "-" and sys.stdin.isatty():
+        print_note("type the parameters as JSON, then Ctrl-D", always=True)
+    return source, _read_text(text, source)
+
+
+def _read_text(text: str, source: str, fix: str = "correct the file name after @") -> str:
+    """The text of ``@FILE``, or of stdin for ``-``."""
     try:
-        if text != "-":
-            data = Path(text[1:]).read_bytes()
-        elif sys.stdin is None:
-            raise UsageError(f"{source}: there is no stdin; use --params @FILE")
-        else:
-            if sys.stdin.isatty():
-                print_note("type the parameters as JSON, then Ctrl-D", always=True)
-            data = sys.stdin.buffer.read()
-        return source, data.decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{source}: cannot be read ({error.strerror}); correct the file name after @") from error
+        with contextlib.nullcontext(sys.stdin.buffer) if text == "-" else Path(text[1:]).open("rb") as file:
+            data = file.read(_MAX_TEXT + 1)
+        if len(data) > _MAX_TEXT:
+            raise UsageError(f"{source} is larger than {_MAX_TEXT:,} bytes; give a file with --file KEY=PATH")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from error
+    except (OSError, ValueError) as error:  # the latter for a name with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{source}: cannot be read ({reason}); {fix}") from error
 
 
 def _kind(value: object) -> str:
@@ -127,6 +141,17 @@ def parse_value(text: str) -> object:
         return decode_json(text)
     except ProtocolError:
         return text
+
+
+def read_value(text: str, source: str) -> object:
+    """Return the VALUE of ``KEY=VALUE``: JSON, or else text. ``@FILE`` stands for what a file holds, ``@@`` for a text
+    that begins with ``@``. Raises :class:`~transports.errors.UsageError`, which names ``source``, for a file that
+    cannot be read, is larger than 64 MB, or is no UTF-8."""
+    if text.startswith("@@"):
+        return text[1:]
+    if text.startswith("@"):
+        text = _read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
+    return parse_value(text)
 
 
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:

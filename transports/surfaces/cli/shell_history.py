@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from ...artifacts.system import open_file
 from ...protocol.redaction import Redactor
 from ..shared.state_folder import state_folder
 
@@ -22,7 +23,7 @@ def open_history() -> History:
     shell."""
     try:
         path = state_folder() / _FILE
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        os.close(open_file(path, os.O_WRONLY | os.O_CREAT))
     except OSError:
         return InMemoryHistory()
     return _History(path)

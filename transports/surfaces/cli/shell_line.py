@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 
 from ...errors import ProtocolError, UsageError
 from ...protocol.plain_text import plain_line
-from .params import parse_value, read_file, set_param
+from .params import parse_value, read_file, read_value, set_param
 
 if TYPE_CHECKING:
     from ...protocol.declarations import Capability
@@ -31,8 +31,8 @@ _DECODER = json.JSONDecoder()
 def parse_line(line: str) -> tuple[str, dict[str, object]]:
     """Return the first word of a line, and the parameters after it.
 
-    These are one JSON object, or any number of ``KEY=VALUE`` (JSON, or else text up to the next space; in quotes for
-    more) and ``KEY@PATH`` (a file); a dot in KEY leads into an object. Raises
+    These are one JSON object, or any number of ``KEY=VALUE`` (JSON, or else text up to the next space, or ``@FILE``; in
+    quotes for more) and ``KEY@PATH`` (a file); a dot in KEY leads into an object. Raises
     :class:`~transports.errors.UsageError` for anything else."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
@@ -46,7 +46,7 @@ def parse_line(line: str) -> tuple[str, dict[str, object]]:
         if match is None or not all(path):
             word = rest.split()[0]
             raise UsageError(f"{word!r} is not of the form KEY=VALUE or KEY@FILE, such as title=Report or image@a.png")
-        value, text, rest = _value(rest[match.end() :], match[1])
+        value, text, rest = _value(rest[match.end() :], match[1], is_file=match[2] == "@")
         if match[2] == "@":
             set_param(params, path, read_file(text, f"{match[1]}@{text}"), given)
         else:
@@ -65,7 +65,7 @@ def _json_object(text: str) -> dict[str, object]:
     return params
 
 
-def _value(rest: str, key: str) -> tuple[object, str, str]:
+def _value(rest: str, key: str, *, is_file: bool) -> tuple[object, str, str]:
     """The value at the beginning of ``rest``, its text, and what follows."""
     if rest[:1] == "'":
         text, quote, after = rest[1:].partition("'")
@@ -81,7 +81,7 @@ def _value(rest: str, key: str) -> tuple[object, str, str]:
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")
         return parse_value(rest[:end]), str(decoded), rest[end:].strip()
     text, _, after = rest.partition(" ")
-    return parse_value(text), text, after.strip()
+    return (text if is_file else read_value(text, f"{key}={text}")), text, after.strip()
 
 
 class LineCompleter(Completer):

@@ -1,6 +1,6 @@
-"""Signals that end a command: SIGINT, SIGTERM and SIGHUP. Only the first one counts: closing takes a few seconds at
-most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`), and so does one that first ends what it has
-begun (:func:`draining`)."""
+"""Signals that end a command: SIGINT, SIGTERM, SIGHUP, and SIGBREAK on Windows. Only the first one counts: closing
+takes a few seconds at most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`), and so does one that
+first ends what it has begun (:func:`draining`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from types import FrameType
 
 __all__ = ["Stopped", "draining", "handle_signals", "on_interrupt", "on_signal"]
 
-_REASONS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
+_REASONS = {
+    "SIGINT": "interrupted",
+    "SIGTERM": "terminated",
+    "SIGHUP": "the terminal went away",
+    "SIGBREAK": "interrupted",
+}
 
 _received: int | None = None
 _drained = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import termios
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session
@@ -48,11 +47,8 @@ class LineReader:
 
     def drop_typed(self) -> None:
         """Forget what was typed and not read yet: it was not meant for what is asked next."""
-        try:
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        except (termios.error, OSError, ValueError):  # no terminal
-            return
-        clear_typeahead(self._session.input)
+        if _drop_waiting():
+            clear_typeahead(self._session.input)
 
     async def read(self, prompt: str) -> str:
         """Return the next line. Raises :class:`Interrupted` for Ctrl-C and :class:`EOFError` for Ctrl-D."""
@@ -64,3 +60,20 @@ class LineReader:
             return await self._session.prompt_async(handle_sigint=False)
         finally:
             sys.stderr.write("\n")
+
+
+def _drop_waiting() -> bool:
+    """Drop what waits at the terminal. Returns ``False`` if stdin is none."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+        return sys.stdin.isatty()
+    import termios
+
+    try:
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    except (termios.error, OSError, ValueError):
+        return False
+    return True

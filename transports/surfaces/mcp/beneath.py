@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from ...artifacts.local.folder import Folder
 from ...artifacts.local.tree import Tree
 from ...errors import StoreError, UsageError
 
@@ -16,9 +17,9 @@ __all__ = ["folder_beneath", "open_beneath"]
 
 
 @contextmanager
-def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, int]]:
-    """Open a folder in or below one of ``roots``, and give its real path and its descriptor. What is opened by the
-    descriptor is there, whatever the path leads to later.
+def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, Folder]]:
+    """Open a folder in or below one of ``roots``, and give its real path and the folder. What is opened in that is
+    there, whatever the path leads to later, on systems with descriptors of folders.
 
     Raises ``refused`` for any other folder, and what :meth:`Tree.folder` raises for one that is replaced meanwhile."""
     try:
@@ -28,8 +29,8 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
     root = next((root for root in roots if real.is_relative_to(root)), None)
     if root is None:
         raise refused
-    with Tree(root, own=False).folder(*real.relative_to(root).parts) as fd:
-        yield real, fd
+    with Tree(root, own=False).folder(*real.relative_to(root).parts) as opened:
+        yield real, opened
 
 
 def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:
@@ -38,8 +39,7 @@ def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileI
     try:
         real = Path(path).resolve(strict=True)
         with folder_beneath(real.parent, roots, refused) as (_, folder):
-            # not to wait for a writer of a pipe
-            fd = os.open(real.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            fd = folder.open(real.name)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise refused

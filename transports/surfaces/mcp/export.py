@@ -10,7 +10,9 @@ from contextlib import aclosing
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...artifacts.local.tree import create, temporary_name, unlink
+from ...artifacts.local.folder import Folder
+from ...artifacts.local.names import NO_LINKS, place
+from ...artifacts.local.tree import temporary_name
 from ...artifacts.os_errors import write_all
 from ...errors import StoreError, UsageError
 from ...tasks import in_thread
@@ -19,6 +21,8 @@ from .beneath import folder_beneath
 __all__ = ["export_artifact"]
 
 _PIECE = 1 << 20
+#: The details of every refusal: which argument to correct.
+_ARGUMENT = {"argument": "path"}
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
@@ -28,44 +32,56 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     is left as it is. No symlink leads out of ``roots``, also not one that is made meanwhile. Raises
     :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
     refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
-                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead")  # fmt: skip
+                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=dict(_ARGUMENT))  # fmt: skip
     target = Path(path)
     if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
         raise refused
     try:
-        with folder_beneath(target.parent, roots, refused) as (folder, fd):
-            await _write(store, ref, fd, target.name)
-            return folder / target.name
+        with folder_beneath(target.parent, roots, refused) as (real, folder):
+            await _write(store, ref, folder, target.name)
+            return real / target.name
     except FileExistsError:
-        raise UsageError(f"path: {target.name} is there already with other content; choose another name") from None
+        message = f"path: {target.name} is there already with other content; choose another name"
+        raise UsageError(message, details=dict(_ARGUMENT)) from None
     except (OSError, StoreError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
-        raise UsageError(f"path: cannot write there: {reason}") from error
+        raise UsageError(f"path: cannot write there: {reason}", details=dict(_ARGUMENT)) from error
 
 
-async def _write(store: ArtifactStore, ref: ArtifactRef, folder: int, name: str) -> None:
+async def _write(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
     temporary = f".{temporary_name()}"
-    fd = create(temporary, folder)
+    fd = folder.create(temporary)
     try:
-        async with aclosing(store.open(ref.id)) as pieces:
-            async for piece in pieces:
-                await in_thread(write_all, fd, memoryview(piece))
-        await in_thread(os.fsync, fd)
         try:
-            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            await in_thread(os.fsync, folder)
+            async with aclosing(store.open(ref.id)) as pieces:
+                async for piece in pieces:
+                    await in_thread(write_all, fd, memoryview(piece))
+            await in_thread(os.fsync, fd)
+        finally:
+            os.close(fd)
+        try:
+            _name(temporary, folder, name)
+            await in_thread(folder.sync)
         except FileExistsError:
             if await in_thread(_digest, name, folder) != ref.sha256:
                 raise
     finally:
-        os.close(fd)
-        unlink(temporary, folder)
+        folder.unlink(temporary)
 
 
-def _digest(name: str, folder: int) -> str | None:
+def _name(temporary: str, folder: Folder, name: str) -> None:
+    try:
+        folder.link(temporary, folder, name)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        place(temporary, folder, folder, name)
+
+
+def _digest(name: str, folder: Folder) -> str | None:
     """The SHA-256 of a regular file, or ``None`` for anything else of that name."""
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        fd = folder.open(name)
     except OSError:
         return None
     with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path

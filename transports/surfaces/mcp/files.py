@@ -32,8 +32,8 @@ async def with_files(
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
     filled: dict[str, Any] = dict(params)
     with ExitStack() as opened:
-        given = {file["param"]: _given(file, options.roots, opened) for file in files}
         try:
+            given = {file["param"]: _given(file, options.roots, opened) for file in files}
             accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
         except ABPError as error:
             error.details["argument"] = "files"

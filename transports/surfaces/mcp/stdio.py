@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import anyio
@@ -46,6 +46,19 @@ def _exit_within(seconds: float) -> None:
     timer.start()
 
 
+def _parent_lives() -> Callable[[], bool]:
+    """Return a function that tells whether the parent of this process still runs."""
+    parent = os.getppid()
+    if os.name != "nt":
+        return lambda: os.getppid() == parent
+    import psutil  # there the number of the parent stays when it ends
+
+    try:
+        return psutil.Process(parent).is_running
+    except psutil.NoSuchProcess:
+        return lambda: False
+
+
 class _Lines:
     """The lines of stdin, until it or the parent process ends.
 
@@ -60,7 +73,7 @@ class _Lines:
         os.close(empty)
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
-        self._parent = os.getppid()
+        self._parent_lives = _parent_lives()
         for work in (self._read, self._watch):
             threading.Thread(target=work, daemon=True).start()
 
@@ -84,7 +97,7 @@ class _Lines:
 
     def _watch(self) -> None:
         stop = threading.Event()
-        while os.getppid() == self._parent:
+        while self._parent_lives():
             stop.wait(_PARENT_CHECK)
         _exit_within(_GRACE)
         self._end()

@@ -12,6 +12,7 @@ from mcp_types.version import is_version_at_least
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.detect import Place, field_of, replace
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
+from ...protocol.durations import format_duration
 from ...protocol.plain_text import plain_line, plain_text, plain_tree
 from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
@@ -61,6 +62,8 @@ async def call_result(
     images = await read_images(files, store, max_image_bytes)
     texts = await read_texts(files, store, max_bytes // 4)
     notes = [images.note] if images.note else []
+    if refs and store.retention and store.retention.ttl_seconds is not None:
+        notes.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
     summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
     text = "\n".join([summary, *view.url_lines(refs), *notes, *texts])
     labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
@@ -107,7 +110,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
         lines.append(f"Retryable: yes{after}")
     else:
-        lines.append("Retryable: no, not unchanged")
+        lines.append("Retryable: not before something has changed")
     if error.alternatives:
         lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
     lines.append(f"Next: {_next(error)}")
@@ -155,7 +158,7 @@ def _next(error: ABPError) -> str:
     if not error.session_survives:
         return "connect again with abp_connect"
     if isinstance(error, UsageError):
-        return "correct the arguments; abp_status with `capability` has their schema"
+        return "correct the arguments; abp_status with `capability` has the schema of that capability"
     return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
 
 

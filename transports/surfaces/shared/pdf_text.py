@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 
 #: Bytes of address space, and seconds of processor time.
 _MEMORY, _SECONDS = 1 << 30, 15
@@ -15,10 +16,12 @@ _MEMORY, _SECONDS = 1 << 30, 15
 
 def main() -> int:
     """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
-    import resource
+    with suppress(ImportError):  # Windows: there the caller's deadline is the only limit
+        import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        with suppress(ValueError):  # macOS limits no address space
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     import pypdfium2
 
     limit = int(sys.argv[1])

@@ -3,12 +3,12 @@ names."""
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
 import platformdirs
 
+from ...artifacts.system import belongs_to_us, others_may_read
 from ...errors import LedgerError
 
 __all__ = ["make_private", "state_folder"]
@@ -28,9 +28,9 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        if not stat.S_ISDIR(status.st_mode) or not belongs_to_us(status):
             raise LedgerError(f"{folder} is a symlink or belongs to somebody else; name another folder with --state")
-        if status.st_mode & 0o077:
+        if others_may_read(status):
             folder.chmod(0o700)
     except OSError as error:
         raise LedgerError(f"{folder}: {error.strerror}; name another folder with --state") from error

@@ -16,6 +16,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ _SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 def main() -> int:
     """Return the exit status: 0 with an image, 1 if none of any size fits."""
-    import resource
+    with suppress(ImportError):  # Windows: there the caller's deadline is the only limit
+        import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        with suppress(ValueError):  # macOS limits no address space
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     from PIL import Image
 
     warnings.simplefilter("error")

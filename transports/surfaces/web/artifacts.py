@@ -57,7 +57,7 @@ class ArtifactRoutes:
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}`` with the content."""
-        return await serve_content(request, *await self._find(request, visitor), self._metrics)
+        return await serve_content(request, *(await self._find(request, visitor))[:2], self._metrics)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}?link=…`` with the content: the link stands for a token. 410 for a link that has
@@ -69,19 +69,25 @@ class ArtifactRoutes:
             raise RequestRefused(410, error.code, f"this link is over: {error.message}") from None
         if not opens:
             raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
-        return await serve_content(request, *await self._find(request), self._metrics)
+        return await serve_content(request, *(await self._find(request))[:2], self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``."""
-        _, ref = await self._find(request, visitor)
-        return json_response({**artifact_meta(ref), "source": dict(ref.source), "scope": dict(ref.scope.items())})
+        """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``; of
+        a file of a batch run, ``run`` is its id."""
+        _, ref, run = await self._find(request, visitor)
+        return json_response(
+            {**artifact_meta(ref), "run": run, "source": dict(ref.source), "scope": dict(ref.scope.items())}
+        )
 
-    async def _find(self, request: web.Request, visitor: Visitor | None = None) -> tuple[ArtifactStore, ArtifactRef]:
-        """The artifact of a request, and the store that it is in. Without a visitor, a link has opened it."""
+    async def _find(
+        self, request: web.Request, visitor: Visitor | None = None
+    ) -> tuple[ArtifactStore, ArtifactRef, str | None]:
+        """The artifact of a request, the store that it is in, and the id of the batch run that it is a file of.
+        Without a visitor, a link has opened it."""
         artifact_id = request.match_info["id"]
         view = self.view(visitor) if visitor else self._store
         try:
-            return view, await view.stat(artifact_id)
+            return view, await view.stat(artifact_id), None
         except ArtifactNotFound:
             if (visitor is None or visitor.operator) and (found := await self._runs.artifact(artifact_id)):
                 return found
@@ -125,16 +131,20 @@ class ArtifactRoutes:
         return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /artifacts/{id}`` with 204, or 404 for an artifact that the visitor does not see."""
-        view, artifact_id = self.view(visitor), request.match_info["id"]
-        await view.stat(artifact_id)  # raises for one that the visitor does not see
-        await view.delete(artifact_id)
+        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact that the visitor does not see, or 403 for one
+        of a batch run."""
+        view, ref, run = await self._find(request, visitor)
+        if run is not None:
+            raise RequestRefused(
+                403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is only shown; delete its folder"
+            )
+        await view.delete(ref.id)
         self._watcher.check_now()
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /artifacts/{id}/verify``: read all of the content again and compare its size and SHA-256."""
-        view, ref = await self._find(request, visitor)
+        view, ref, _ = await self._find(request, visitor)
         digest, size = hashlib.sha256(), 0
         try:
             async with aclosing(view.open(ref.id)) as pieces:
@@ -148,7 +158,7 @@ class ArtifactRoutes:
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /artifacts/{id}/link`` with a signed link. It expires no later than the visitor's token."""
-        _, ref = await self._find(request, visitor)
+        _, ref, _ = await self._find(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._signer.clock() + seconds
         if visitor.expires_at is not None:

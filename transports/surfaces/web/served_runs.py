@@ -112,9 +112,9 @@ class ServedRuns:
             await self._close(min(self._open, key=lambda key: self._open[key].used))
         return run
 
-    async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef] | None:
-        """Return a file of a run whose files are beside its ledger, and the store that it is in; ``None`` for no such
-        file."""
+    async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
+        """Return a file of a run whose files are beside its ledger: the store that it is in, and the id of the run;
+        ``None`` for no such file."""
         places = await self.places() if self._given else []
         for gone in self._stores.keys() - {place.id for place in places}:
             if store := self._stores.pop(gone, None):  # another request may have closed it
@@ -125,7 +125,7 @@ class ServedRuns:
             store = self._stores.get(place.id) or open_store(place.folder / "files")
             self._stores[place.id] = store
             with suppress(ArtifactNotFound):
-                return store, await store.stat(artifact_id)
+                return store, await store.stat(artifact_id), place.id
         return None
 
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...artifacts.system import belongs_to_us, open_file, others_may_read
 from ...errors import StoreError
 from ..shared.state_folder import state_folder
 
@@ -26,17 +27,17 @@ def signing_key() -> str:
         path = state_folder() / _KEY
         with suppress(FileExistsError):
             temporary = path.with_name(f".{_KEY}-{os.getpid()}-{secrets.token_hex(4)}")
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 with os.fdopen(fd, "w", encoding="ascii") as file:
                     file.write(secrets.token_urlsafe(32))
                 os.link(temporary, path)  # the whole key at once, and never over another one
             finally:
                 temporary.unlink()
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = open_file(path, os.O_RDONLY)
         with os.fdopen(fd, encoding="ascii") as file:
             status = os.fstat(fd)
-            if status.st_mode & 0o077 or status.st_uid != os.getuid():
+            if others_may_read(status) or not belongs_to_us(status):
                 raise StoreError(f"{path} can be read by others; remove it, and a new key is made")
             key = file.read().strip()
     except OSError as error:

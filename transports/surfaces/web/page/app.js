@@ -42,7 +42,10 @@ function enter() {
   signedIn = true;
   show();
   follow();
-  get('/runs').then(({ served }) => (byId('runs-link').hidden = !served)).catch(() => null);
+  get('/runs').then(({ served }) => {
+    byId('runs-link').hidden = !served;
+    if (served && !location.hash) location.replace('#runs');
+  }).catch(() => null);
 }
 
 function leave() {

@@ -20,7 +20,7 @@ let openId = null;
 
 function facts(meta) {
   const call = calls.get(meta.call);
-  const made = meta.call && h('a', { href: `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
+  const made = meta.call && h('a', { href: meta.run ? `#run=${meta.run}` : `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
   const rows = [
     ['Type', meta.mime_type],
     ['Size', exactSize(meta.size_bytes)],
@@ -120,7 +120,7 @@ export async function openDetails(id) {
         h('div', { class: 'row' },
           h('a', { class: 'button primary', href: `${meta.url}?download`, download: '' }, 'Download'),
           opensInTab(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
-        facts(meta), more(meta), hashCheck(meta), linkForm(meta), deleteButton(meta))));
+        facts(meta), more(meta), hashCheck(meta), linkForm(meta), !meta.run && deleteButton(meta))));
   if (!dialog.open) dialog.showModal();
 }
 

@@ -59,7 +59,7 @@ function plot({ began, step_seconds: step, succeeded, others }) {
   return h('figure', { class: 'plot' },
     h('span', { class: 'muted' }, rate),
     svg('svg', { viewBox: '0 0 100 100', preserveAspectRatio: 'none', role: 'img', 'aria-label': label }, ...bars),
-    h('figcaption', { class: 'muted' }, h('span', {}, moment(began)), h('span', {}, `${duration(step * 1000)} a bar`), h('span', {}, `+ ${spent}`)));
+    h('figcaption', { class: 'muted' }, h('span', {}, moment(began)), h('span', {}, `each bar: ${duration(step * 1000)}`), h('span', {}, `+ ${spent}`)));
 }
 
 /** A bar of all states, and their counts as buttons that filter the jobs. */
@@ -107,8 +107,8 @@ function report({ recycled, milliseconds, written }) {
   const replaced = why.length ? `${plural(why.reduce((sum, [, count]) => sum + count, 0), 'browser')}: ${why.map(([name, count]) => `${name} ${number(count)}`).join(', ')}` : 'none';
   return h('section', { class: 'card-like stack tight', 'aria-labelledby': 'report' }, h('h2', { id: 'report' }, 'Browsers and times'),
     h('dl', { class: 'facts-list' },
-      recycled && [h('dt', {}, 'Replaced'), h('dd', {}, replaced)],
-      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, name), h('dd', {}, duration(ms))])),
+      recycled && [h('dt', {}, 'Browsers replaced'), h('dd', {}, replaced)],
+      Object.entries(milliseconds).map(([name, ms]) => [h('dt', {}, `${name.replace('p', '')} % of the jobs within`), h('dd', {}, duration(ms))])),
     h('p', { class: 'hint' }, `As of the report of ${moment(written)}`));
 }
 
@@ -168,8 +168,8 @@ function row(job) {
   const node = h('details', { class: 'job', 'data-status': MARKS[job.state] ?? job.state },
     h('summary', {},
       h('span', { class: 'what' }, h('span', { class: 'mark', role: 'img', 'aria-label': word }, sign), h('span', {}, h('strong', {}, job.id ?? job.key.slice(0, 12)), h('span', { class: 'muted' }, job.capability))),
-      h('span', { class: 'told' }, job.error ?? job.target),
-      h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : ''), h('span', { class: 'told' }, outcome)));
+      h('span', { class: 'told' }, `${outcome} · ${job.error ?? job.target}`),
+      h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : '')));
   node.addEventListener('toggle', () => node.append(panel(job)), { once: true });
   return h('div', { role: 'listitem' }, node);
 }

@@ -1,0 +1,160 @@
+"""Systems without POSIX: nothing is touched at import that they lack, and files are kept there, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.local_store import run_script
+from transports.adapters.mcp import process
+from transports.adapters.mcp.servers import StdioServer
+from transports.browser.process.environment import child_environment
+from transports.browser.process.processes import is_running
+from transports.browser.process.profile import lock_profile
+from transports.errors import ProfileInUse
+from transports.surfaces.cli import checks, doctor, main
+
+#: First everything as it is, so that other distributions and the standard library have what they need. Then again.
+_IMPORT = """
+import sys
+from tests.support.no_posix import forget, import_all
+names = import_all()
+for name in [name for name in sys.modules if name.partition(".")[0] == "transports"]:
+    del sys.modules[name]
+forget()
+assert import_all() == names and len(names) > 300
+print("imported")
+"""
+
+_KEEP = """
+import asyncio, os, sys
+from pathlib import Path
+import platformdirs, psutil, sqlite3
+from tests.support.no_posix import forget
+runner = asyncio.Runner()
+runner.get_loop()  # which has a pair of sockets
+forget()
+from transports.artifacts import AuditLog, LocalStore, Scope
+from transports.artifacts.local import tree
+from transports.artifacts.local.portable import PortableFolder
+from transports.batch.ledger.sqlite import SqliteDatabase
+from transports.errors import Corrupt, StoreError
+from transports.surfaces.web.state import signing_key
+
+async def keep(root):
+    store = LocalStore(root, audit=AuditLog(root.with_name("audit")))
+    data = os.urandom(300_000)
+    ref = await store.put_bytes(data, filename="a.bin", durability="process")
+    assert (await store.put_bytes(data, filename="b.bin")).path.read_bytes() == data == await store.get(ref.id)
+    async with store.stage() as staged:
+        staged.follow()
+        await staged.prepare()
+        staged.path.write_bytes(data * 20)
+        large = await staged.commit(filename="large.bin")
+    assert await store.get(large.id) == data * 20 and await store.export(large, root.with_name("copy"))
+    assert len(await store.list()) == 2 and await store.change_token() is None
+    assert (await store.fsck()).problems == () and await store.gc() == []
+    content = next((root / ".abp/blobs").glob("*/" + ref.sha256))
+    times = content.stat()
+    content.write_bytes(data[::-1])  # as a disk forgets: the times stay
+    os.utime(content, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for _ in range(2):
+        try:
+            await store.get(ref.id)
+        except Corrupt:
+            continue
+        raise AssertionError
+    assert await store.delete(ref.id) and await store.delete(large.id) and await store.list() == []
+    assert [path.name for path in root.iterdir()] == [".abp"] and not list((root / ".abp/staging").iterdir())
+    elsewhere = root.with_name("elsewhere")
+    elsewhere.mkdir()
+    (root / "link").symlink_to(elsewhere)
+    try:
+        await LocalStore(root / "link").put_bytes(data)
+    except StoreError as error:
+        assert "symlink" in str(error) and not list(elsewhere.iterdir())
+    else:
+        raise AssertionError
+
+root = Path(sys.argv[1])
+assert tree._way is PortableFolder
+with runner:
+    runner.run(keep(root / "out"))
+os.environ["XDG_STATE_HOME"] = str(root)
+assert signing_key() == signing_key()
+one, other = (SqliteDatabase(root) for _ in range(2))
+one.begin_work("worker")
+assert other.lost_workers(["worker"]) == []
+one.close()
+assert other.lost_workers(["worker"]) == ["worker"] and not list((root / "workers").iterdir())
+print("kept")
+"""
+
+
+def test_every_module_is_imported_on_a_system_without_posix() -> None:
+    assert run_script(_IMPORT, timeout=120) == "imported\n"
+
+
+def test_files_locks_and_keys_are_kept_on_a_system_without_posix(tmp_path: Path) -> None:
+    assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
+
+
+async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_HAS_GROUPS", False)
+    started = tmp_path / "pid"
+    server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {started}.new; mv {started}.new {started}; cat"))
+    async with asyncio.timeout(30):
+        async with process.stdio_streams(server, process.Stderr(server), max_bytes=1000, on_exit=print):
+            while not started.exists():
+                await asyncio.sleep(0.01)
+            child = psutil.Process(int(started.read_text()))
+        while is_running(child):
+            await asyncio.sleep(0.01)
+
+
+def test_programs_find_the_run_folder_by_the_name_that_their_system_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {"TMPDIR": None, "TEMP": "t", "TMP": None}
+    for name, value in before.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    with child_environment(tmp_path), child_environment(tmp_path):
+        assert {os.environ[name] for name in before} == {str(tmp_path)}
+    assert {name: os.environ.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("name", ["lockfile", "parent.lock"])
+def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As browsers on Windows lock it."""
+    (tmp_path / name).touch()
+    with lock_profile(tmp_path):
+        pass
+
+    def refused(path: Path, mode: str) -> None:
+        raise PermissionError if path.name == name else FileNotFoundError
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ProfileInUse), lock_profile(tmp_path):
+        pass
+
+
+def test_the_doctor_says_what_is_known_of_this_system(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", [checks._system])
+    for name, says in (("Linux", "was run"), ("Darwin", "macOS: written for, not run"), ("Plan 9", "not run")):
+        monkeypatch.setattr(platform, "system", lambda name=name: name)
+        assert main(["doctor"]) == 0 and says in capsys.readouterr().out
+        assert main(["doctor", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["system"]
+        assert found == {"name": name, "tested": name == "Linux", "hard_links": True}
