@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,34 @@ async def test_jobs_that_are_leased_while_the_run_is_cancelled_stay_queued(
         with pytest.raises(asyncio.CancelledError):
             await work
         assert await states(ledger) == ["queued"] * 3
+
+
+async def test_jobs_that_were_leased_stay_queued_if_an_outcome_cannot_be_reported(tmp_path: Path) -> None:
+    def refuse(_: Settlement) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(6)], "one")
+        with pytest.raises(BrokenPipeError):
+            await Runner(ledger, Driver(), RunOptions(concurrency=2), refuse).run()
+        assert sorted(await states(ledger)) == ["queued"] * 4 + ["succeeded"] * 2
+
+
+async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(tmp_path: Path) -> None:
+    class HeldUp:
+        ran = 0
+
+        async def run(self, job: Job) -> Outcome:
+            self.ran += 1
+            await asyncio.sleep(0.01)
+            time.sleep(1.2)  # the machine slept
+            return Outcome(job, State.SUCCEEDED)
+
+    driver = HeldUp()
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [[Job("do", {}, "memory:", idempotent=True)]], "one")
+        await Runner(ledger, driver, RunOptions(concurrency=1, lease_seconds=1.0)).run()
+        assert await states(ledger) == ["succeeded"] and driver.ran == 1
 
 
 async def test_jobs_that_wait_for_the_rate_when_the_run_is_cancelled_stay_queued(

@@ -98,7 +98,7 @@ class Runner:
 
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
-        idle = not self._running
+        idle = not self._running and not self._ended  # what has ended is leased until it is settled
         if time.monotonic() - self._renewed < (_IDLE if idle else self._options.lease_seconds / 4):
             return
         self._renewed = time.monotonic()
@@ -128,7 +128,7 @@ class Runner:
                     self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
             if leased:
                 await self._rate.take(len(leased))
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or ``on_settled`` has failed
             if _succeeded(asking):
                 self._ended += [_given_back(one) for one in asking.result() if one.key not in self._running]
             raise
