@@ -54,10 +54,12 @@ async def test_jobs_are_added_once_by_their_key_and_read_back_in_order(place: st
 
     async with open_ledger(place) as ledger:
         added = await ledger.add(input_lines, "one")
-        assert (added.lines, added.jobs, added.known) == (7, 4, False)
+        assert (added.lines, added.jobs, added.copies, added.known) == (7, 4, 3, False)
         again = await ledger.add(lambda: pytest.fail("read again"), "one")
         assert (again.lines, again.jobs, again.known) == (7, 0, True)
-        rows = [row async for row in ledger.rows()]
+        lines = [row async for row in ledger.rows()]
+        assert [(row.job, row.copy) for row in lines[3:5]] == [(job, True) for job in jobs(2)]
+        rows = [row for row in lines if not row.copy]
         assert [row.job for row in rows] == [*jobs(2), rich, jobs(3)[2]]
         assert [row.key for row in rows] == [row.job.key for row in rows]
         assert {row.state for row in rows} == {State.QUEUED}

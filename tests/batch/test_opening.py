@@ -76,7 +76,7 @@ async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatc
             go_on.set()
         added = await adding
         assert (added.lines, added.jobs, added.known) == (5, 2, False)
-        assert [row.job.params["n"] async for row in worker.rows()] == [0, 1, 2, 9, 3, 4]
+        assert [row.job.params["n"] async for row in worker.rows()] == [0, 1, 2, 9, 3, 3, 4]
         assert (await other.add(slow, "two", extend=True)).known
 
 

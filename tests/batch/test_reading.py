@@ -67,6 +67,11 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.csv", "capability\ndo,too,many", "line 2 has more cells than the first line has names"),
         ("a.csv", 'capability\n"do', r"line 2 cannot be read"),
         ("a.parquet", "no table", "cannot be read behind row 0"),
+        ("a.csv", "id;capability;n\n1;do;2", 'the only column is "id;capability;n"; separate columns with commas'),
+        ("a.tsv", "id,capability\n1,do", 'the only column is "id,capability"; separate columns with tabs'),
+        ("a.csv", "Id,Capability\n1,do", 'the columns are "Id", "Capability"; names are in small letters'),
+        ("a.csv", "id,n\n1,do", 'the columns are "id", "n"; one must be capability'),
+        ("a.csv", f"{'x' * 999},{',' * 99}\n1,do", f'the columns are "{"x" * 60}", "", .* and 81 more; one must be'),
     ],
 )
 def test_what_is_no_job_is_refused_with_its_line(tmp_path: Path, name: str, text: str, refusal: str) -> None:
@@ -75,6 +80,28 @@ def test_what_is_no_job_is_refused_with_its_line(tmp_path: Path, name: str, text
     with pytest.raises(UsageError, match=refusal) as refused:
         read(path)
     assert name in refused.value.message
+
+
+def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"capability": "do"}\nno job\n{}\n[]\n' + '{"params": {}}\n' * 1000)
+    with pytest.raises(UsageError) as refused:
+        read(path)
+    first, *lines = refused.value.message.splitlines()
+    assert (
+        first
+        == f"{path} has 1003 lines that are no jobs; nothing was run: correct them, and give the same command again"
+    )
+    assert lines[0].startswith("line 2 is not JSON (") and lines[1].startswith("line 3: capability is missing")
+    assert lines[2].startswith("line 4 is no JSON object") and lines[19].startswith("line 21: ")
+    assert lines[20:] == ["and 983 more"]
+    table = tmp_path / "a.csv"
+    table.write_text("capability,timeout\ndo,x\ndo,2\ndo,1,1\n" + "do,never\n" * 2)
+    with pytest.raises(UsageError, match=r"4 lines that are no jobs") as refused:
+        read(table)
+    assert [line.split(":")[0].split(" has")[0] for line in refused.value.message.splitlines()[1:]] == [
+        f"line {n}" for n in (2, 4, 5, 6)
+    ]
 
 
 def test_a_job_needs_a_target_and_an_input_must_exist(tmp_path: Path) -> None:

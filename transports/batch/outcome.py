@@ -83,3 +83,10 @@ class Outcome:
             retry_after=error.retry_after,
             retryable=may_pass and (not sent or refused or job.idempotent),
         )
+
+    def files(self) -> list[dict[str, object]]:
+        """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) where that is known."""
+        fields = [*self.result.artifacts] if self.result is not None else []
+        if len(fields) != len(self.artifacts):
+            return [ref.as_dict() for ref in self.artifacts]
+        return [{"field": field, **ref.as_dict()} for field, ref in zip(fields, self.artifacts, strict=True)]

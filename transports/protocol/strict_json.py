@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TypeAlias
 
@@ -61,28 +61,43 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
         raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
 
 
-def json_lines(file: IO[bytes], where: str, kind: str) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty ones. Raises
-    :class:`~transports.errors.UsageError` for a line that is no object, which names ``where`` it stands and the
-    ``kind`` of object that it should be, and for one over 64 MiB."""
+def json_lines(
+    file: IO[bytes], where: str, kind: str, refuse: Callable[[str], object] | None = None
+) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty ones.
+
+    For a line that is no object, or is over 64 MiB, :class:`~transports.errors.UsageError` names ``where`` it stands
+    and the ``kind`` of object that it should be. With ``refuse`` it is not raised: that is told of the line instead.
+    The one that is too long is the last."""
     number = 0
     while line := file.readline(_MAX_LINE + 1):
         number += 1
-        place = f"{where}, line {number}"
-        if len(line) > _MAX_LINE:
-            raise UsageError(f"{place} is longer than {_MAX_LINE >> 20} MiB; give files as files")
-        if number == 1:
-            line = line.removeprefix(BOM_UTF8)
-        if not line.strip():
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        if not text.strip():
             continue
         try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{place} is not UTF-8 text ({error.reason} at byte {error.start}); correct it") from error
-        document = decode_given(text, place)
-        if not isinstance(document, dict):
-            raise UsageError(f"{place} is no JSON object {kind}")
-        yield number, len(line), document
+            document = _object_of(text, f"{where}, line {number}".removeprefix(", "), kind)
+        except UsageError as error:
+            if refuse is None:
+                raise
+            refuse(error.message)
+            if len(line) > _MAX_LINE:
+                return
+        else:
+            yield number, len(text), document
+
+
+def _object_of(line: bytes, place: str, kind: str) -> dict[str, object]:
+    if len(line) > _MAX_LINE:
+        raise UsageError(f"{place} is longer than {_MAX_LINE >> 20} MiB; give files as files")
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{place} is not UTF-8 text ({error.reason} at byte {error.start}); correct it") from error
+    document = decode_given(text, place)
+    if not isinstance(document, dict):
+        raise UsageError(f"{place} is no JSON object {kind}")
+    return document
 
 
 def _decode_long(text: str | bytes) -> object:

@@ -37,28 +37,38 @@ def events(out: str) -> list[dict[str, Any]]:
 def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
-    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n, team="blue") for n in range(20)), csv_job(3))
+    path = write_jobs(
+        tmp_path / "jobs.jsonl",
+        *(csv_job(n, team="blue") for n in range(20)),
+        csv_job(3),
+        csv_job(4, id="x", team="red"),
+    )
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--json")
     first = abp(*run)
     told = events(first.out)
-    assert first.status == 0 and "1 of 21 lines are jobs that the run has already" in first.err
+    assert first.status == 0 and "2 of 22 lines are the same jobs as earlier lines" in first.err
     assert [one["event"] for one in told] == ["begun"] + ["ended"] * 20 + ["report"]
     assert told[0]["queued"] == 20 and told[-1]["states"]["succeeded"] == 20 and "recycled" in told[-1]["browsers"]
     manifest = events((tmp_path / "run" / "manifest.jsonl").read_text())
-    assert [line["id"] for line in manifest] == [f"j{n}" for n in range(20)] and manifest[0]["team"] == "blue"
+    assert [line["id"] for line in manifest] == [*(f"j{n}" for n in range(20)), "j3", "x"]
+    assert (manifest[0]["team"], manifest[-1]["team"], manifest[-1]["key"]) == ("blue", "red", manifest[4]["key"])
     assert len({line["sha256"] for line in manifest}) == 20 and all(line["bytes"] for line in manifest)
+    assert (told[-1]["lines"], told[-1]["copies"], told[-1]["jobs"]) == (22, 2, 20)
     assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 20
     again = abp(*run)
     assert again.status == 0 and [one["event"] for one in events(again.out)] == ["begun", "report"]
     shown = abp("batch", "status", tmp_path / "run")
     assert shown.status == 0 and "succeeded  20\n" in shown.out and "total      20\n" in shown.out
     assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 20
+    named = abp("batch", "export", tmp_path / "run", "--files", tmp_path / "named", "--name", "{id}-{team}-x")
+    assert named.status == 0 and f"22 files are in {tmp_path / 'named'}" in named.err
+    assert (tmp_path / "named" / "j7-blue-x.csv").read_text() == "n\n7\n", named
     # another input is refused, unless it extends the run
     other = write_jobs(tmp_path / "other.jsonl", csv_job(99))
     refused = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url)
     assert refused.status == 2 and "--extend" in refused.err
     extended = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url, "--extend")
-    assert extended.status == 0 and "Jobs: 21 succeeded" in extended.out
+    assert extended.status == 0 and "Jobs: 21 succeeded\nLines: 23, of which 2 are the same jobs" in extended.out
 
 
 def test_failed_jobs_are_named_and_run_again_when_asked_for(
@@ -73,11 +83,44 @@ def test_failed_jobs_are_named_and_run_again_when_asked_for(
     (failed,) = events((tmp_path / "run" / "failed.jsonl").read_text())
     assert failed == {"capability": "no.such", "params": {}, "target": workbench.ws_url, "team": "red"}
     again = abp(*run, "--retry-failed", stdin=lines)
-    assert again.status == 3 and "1 jobs are run again" in again.err
+    assert again.status == 3 and "1 job is run again" in again.err
     assert abp("batch", "run", tmp_path / "run" / "failed.jsonl", "--out", tmp_path / "more").status == 3
     exported = abp("batch", "export", tmp_path / "run", "--out", tmp_path / "copy", "--json")
     assert exported.status == 3 and events(exported.out)[0]["codes"] == {"UNKNOWN_CAPABILITY": 1}
     assert (tmp_path / "copy" / "manifest.jsonl").stat().st_size
+
+
+def test_a_correction_of_a_failed_line_makes_the_run_green(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    """And columns that are no parameters are named, before the run and after it."""
+    table, out = tmp_path / "jobs.csv", tmp_path / "run"
+    table.write_text("id,capability,html,team\n" + "".join(f"j{n},export.pdf,<p>{n}</p>,a\n" for n in range(3)))
+    run = ("batch", "run", table, "--out", out, "--target", workbench.ws_url)
+    first = abp(*run)
+    assert first.status == 3 and "2 of 3 lines are the same jobs as earlier lines; each job runs once" in first.err
+    assert "html is carried along, no parameter; name it params.html if it is one\n" in first.err
+    assert "Jobs: 1 failed\nLines: 3, of which 2 are the same jobs" in first.out
+    assert (
+        "Hint: html is carried along, no parameter; name it params.html if it is one\n" in first.out
+        and "Hint: t" not in first.out
+    )
+    assert (
+        f"To run failed jobs again: the same command with --retry-failed\nTo look at them: abp serve --batch {out}"
+        in (first.out)
+    )
+    assert json.loads((out / "report.json").read_text())["copies"] == 2
+    failed = events((out / "failed.jsonl").read_text())
+    assert [one["id"] for one in failed] == ["j0", "j1", "j2"]
+    jobs = [{**one, "capability": "data.csv", "params": {"rows": [{"html": one["html"]}]}} for one in failed]
+    corrected = write_jobs(tmp_path / "corrected.jsonl", *jobs)
+    second = abp("batch", "run", corrected, "--out", out, "--extend")
+    assert second.status == 0 and "3 failed lines are replaced by" in second.err, second
+    assert second.out == f"Jobs: 3 succeeded\nManifest: {out / 'manifest.jsonl'}\n"
+    manifest = events((out / "manifest.jsonl").read_text())
+    assert [(line["id"], line["status"]) for line in manifest] == [(f"j{n}", "succeeded") for n in range(3)]
+    assert json.loads((out / "report.json").read_text())["replaced"] == 3
+    assert abp(*run).status == 0 and abp("batch", "export", out).status == 0
 
 
 def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
@@ -106,6 +149,7 @@ def test_a_worker_keeps_files_where_the_run_does(abp: CommandLine, workbench: Fi
     ("args", "status", "words"),
     [
         (("run", "gone.jsonl", "--out", "{run}"), 2, "gone.jsonl cannot be read"),
+        (("run", "{worse}", "--out", "{run}"), 2, "again [INVALID_PARAMS]\n    line 1 is not JSON ("),
         (("run", "{bad}", "--out", "{run}"), 2, "line 2 is not JSON"),
         (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
         (("status", "{run}"), 1, "has no run"),
@@ -119,9 +163,15 @@ def test_a_run_that_cannot_be_done_says_why(
 ) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"capability": "a", "target": "memory:"}\nno job\n')
-    ran = abp("batch", *(one.format(run=tmp_path / "run", bad=bad) for one in args))
+    worse = tmp_path / "worse.jsonl"
+    worse.write_text("no job\n" * 30)
+    ran = abp("batch", *(one.format(run=tmp_path / "run", bad=bad, worse=worse) for one in args))
     assert ran.status == status and words in ran.err, ran
+    assert "gone.jsonl" not in args or not (tmp_path / "run").exists()
     assert "run" not in args or not (tmp_path / "run" / "manifest.jsonl").exists()
+    if "{bad}" in args[1:2] and "{run}" in args:  # what such a run has left may be used
+        empty = abp("batch", "status", tmp_path / "run")
+        assert empty.status == 1 and "begin it with `abp batch run`, at the same place" in empty.err
 
 
 def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
@@ -132,7 +182,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
 
     def once(terminal: Terminal) -> None:
-        terminal.wait_for("0/6")
+        terminal.wait_for("browsers and apps are starting")
         until_leased(tmp_path / "run")
         interrupt()
         terminal.wait_for("no more jobs are begun")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -11,13 +11,12 @@ from ...database import Cursor, Value
 from ...errors import LedgerError, UsageError
 from ..jobs import Job
 from .columns import new_row
+from .corrections import replace_failed
 from .database import Database
 from .entries import Added
 from .schema import INPUT, put_value, values_of
 
 __all__ = ["Addition"]
-
-_INSERT = "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Addition:
         another one, unless this one extends it."""
         known = values_of(self.database, cursor, self.run)
         if INPUT + self.fingerprint in known:
-            return Added(int(known[INPUT + self.fingerprint]), 0, known=True)
+            return Added(int(known[INPUT + self.fingerprint]), known=True)
         if not self.extend and any(name.startswith(INPUT) for name in known):
             raise UsageError(
                 "this run has another input; add this one to it with --extend, or name another folder with --out"
@@ -46,40 +45,65 @@ class Addition:
 
     def stage(self, cursor: Cursor) -> None:
         """Read the input into a table of this connection's own, so that no other one waits meanwhile."""
-        cursor.execute("DROP TABLE IF EXISTS temp.abp_input")
-        cursor.execute("CREATE TEMP TABLE abp_input (key, line INTEGER PRIMARY KEY, host, job, idempotent, state)")
-        for rows in self._rows():
-            cursor.executemany("INSERT INTO temp.abp_input VALUES (?, ?, ?, ?, ?, ?)", rows)
+        cursor.execute("DROP TABLE IF EXISTS abp_input")
+        cursor.execute(
+            "CREATE TEMP TABLE abp_input (key TEXT, line INTEGER PRIMARY KEY, host TEXT, id TEXT, job TEXT, "
+            "idempotent INTEGER, state TEXT)"
+        )
+        line = 0
+        for batch in self.source():
+            if self.cancelled.is_set():
+                raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
+            rows = [new_row(job, line + at) for at, job in enumerate(batch, 1)]
+            cursor.executemany("INSERT INTO abp_input VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            line += len(rows)
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
         """Add the jobs, which are read now unless they are ``staged``."""
         if (known := self.known(cursor)) is not None:
             return known
-        cursor.execute("SELECT coalesce(max(position), 0), count(*) FROM abp_jobs WHERE run = ?", (self.run,))
-        last, before = (cast(int, value) for value in cursor.fetchall()[0])
-        if staged:
+        if not staged:
+            self.stage(cursor)
+        last = max(_number(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run) for table in _LINES)
+        lines = _number(cursor, "SELECT count(*) FROM abp_input")
+        jobs = before = 0
+        for first in range(0, lines, _CHUNK):
             cursor.execute(
-                f"{_INSERT} SELECT ?, key, line + ?, host, job, idempotent, state FROM temp.abp_input WHERE true "
-                "ORDER BY line ON CONFLICT DO NOTHING",
-                (self.run, last),
+                "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
+                "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
+                "WHERE line > ? AND line <= ? ORDER BY line ON CONFLICT DO NOTHING",
+                (self.run, last, first, first + _CHUNK),
             )
-            cursor.execute("SELECT count(*) FROM temp.abp_input")
-            lines = cast(int, cursor.fetchall()[0][0])
-            cursor.execute("DROP TABLE temp.abp_input")
-        else:
-            lines = 0
-            for rows in self._rows(last):
-                jobs = [(self.run, *row) for row in rows]
-                cursor.executemany(f"{_INSERT} VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", jobs)
-                lines += len(rows)
+            jobs += cursor.rowcount
+            if cursor.rowcount < min(_CHUNK, lines - first):
+                before += self._add_copies(cursor, last, first)
+        cursor.execute("DROP TABLE abp_input")
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
-        cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self.run,))
-        return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
+        replaced = replace_failed(self.database, cursor, self.run, last) if last else 0
+        return Added(lines, jobs, lines - jobs - before, replaced)
 
-    def _rows(self, last: int = 0) -> Iterator[Sequence[tuple[Value, ...]]]:
-        """The jobs as rows, which are placed behind ``last``."""
-        for batch in self.source():
-            if self.cancelled.is_set():
-                raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-            yield [new_row(job, last + at) for at, job in enumerate(batch, 1)]
-            last += len(batch)
+    def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
+        """Add those lines behind ``first`` whose job is there already, and return how many of these jobs other inputs
+        brought. A line of an earlier input with the same job and the same id is not added again."""
+        lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
+        chosen = (self.run, first, first + _CHUNK)
+        same = "position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
+        cursor.execute(
+            "INSERT INTO abp_copies (run, position, key, id, job) "
+            f"SELECT j.run, i.line + ?, i.key, i.id, i.job FROM {lines} AND j.position <> i.line + ? "
+            f"AND NOT EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? AND key = i.key AND {same}) "
+            f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
+            (last, *chosen, last, self.run, last, self.run, last),
+        )
+        return _number(cursor, f"SELECT count(*) FROM {lines} AND j.position <= ?", *chosen, last)
+
+
+#: Lines that one statement adds: each ends long before the database's time for one.
+_CHUNK = 20_000
+#: The tables whose rows are lines of inputs.
+_LINES = ("abp_jobs", "abp_copies")
+
+
+def _number(cursor: Cursor, sql: str, *values: Value) -> int:
+    cursor.execute(sql, values)
+    return cast(int, cursor.fetchall()[0][0] or 0)

@@ -14,11 +14,15 @@ __all__ = ["Added", "Counts", "Leased", "Row", "Settlement"]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What an input brought: its ``lines``, and the ``jobs`` that were not in the ledger before. ``known`` says that
-    the whole input was in it already."""
+    """What an input brought: its ``lines``, and the ``jobs`` that were not in the ledger before.
+
+    ``copies`` are lines that ask for the same as an earlier one of this input, ``replaced`` the lines of failed jobs
+    whose place others of the same id took. ``known`` says that the whole input was in the ledger already."""
 
     lines: int
-    jobs: int
+    jobs: int = 0
+    copies: int = 0
+    replaced: int = 0
     known: bool = False
 
 
@@ -66,8 +70,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job as the ledger has it. ``position`` is its place in the input; times are in seconds since 1970, and ``None``
-    where there is none yet. ``artifacts`` are references as JSON objects."""
+    """A line of the input, and its job as the ledger has it.
+
+    ``position`` is its place in the input; times are in seconds since 1970, and ``None`` where there is none yet.
+    ``artifacts`` are references as JSON objects. A ``copy`` asks for the same as an earlier line, whose job it shares;
+    its ``job`` has its own id and what it carried."""
 
     position: int
     key: str
@@ -81,3 +88,4 @@ class Row:
     error_code: str | None
     error: str | None
     artifacts: tuple[Mapping[str, JSONValue], ...]
+    copy: bool = False

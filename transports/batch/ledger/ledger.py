@@ -13,7 +13,7 @@ from ...database import Cursor, Transactions, Value
 from ...errors import LedgerError
 from ..jobs import Job, State
 from .adding import Addition
-from .columns import COLUMNS, row_from
+from .columns import COLUMNS, COPY_COLUMNS, row_from
 from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
@@ -61,8 +61,10 @@ class Ledger:
         try:
             values = await self._transactions.run(look, write=False)
             if self._existing and not any(name.startswith(INPUT) for name in values):
-                name, advice = (f" {self._run!r}", "correct run=") if self._run else ("", "name another folder")
-                raise LedgerError(f"the run{name} has no jobs; {advice}, or begin it with `abp batch run`")
+                name, advice = (f" {self._run!r}", "correct run=, or ") if self._run else ("", "")
+                raise LedgerError(
+                    f"the run{name} has no jobs; {advice}begin it with `abp batch run`, at the same place"
+                )
             if "schema" not in values:
                 values = await self._transactions.run(begin)
             if (version := values["schema"]) != VERSION:
@@ -84,9 +86,11 @@ class Ledger:
     ) -> Added:
         """Add the jobs of one input, in batches: all of them, or none if reading one raises.
 
-        Of jobs with one key the first counts. ``fingerprint`` names the input: one that is in the ledger as a whole is
-        not read again, and another one is refused unless ``extend``. ``source`` is called in the ledger's thread; more
-        than once only if a connection was lost. Raises :class:`~transports.errors.UsageError`.
+        Of jobs with one key the first counts; the other lines are copies of it. A line that extends the run takes the
+        place of a failed job with its ``id``, which is kept beside the run. ``fingerprint`` names the input: one that
+        is in the ledger as a whole is not read again, and another one is refused unless ``extend``. ``source`` is
+        called in the ledger's thread; more than once only if a connection was lost. Raises
+        :class:`~transports.errors.UsageError`.
         """
         adding = Addition(self._database, self._run, source, fingerprint, extend)
         staged = self._database.one_writer
@@ -252,19 +256,28 @@ class Ledger:
         return await self._transactions.run(work, write=False)
 
     async def rows(self, *states: State) -> AsyncIterator[Row]:
-        """Yield all jobs, or those in ``states``, in the order of the input. They are read in pages, so that a job that
-        changes meanwhile may be seen before or after."""
+        """Yield all lines of the input, or those whose jobs are in ``states``, in its order. They are read in pages, so
+        that a job that changes meanwhile may be seen before or after."""
         chosen = [state.value for state in states or tuple(State)]
+        wanted = f"state IN ({', '.join('?' * len(chosen))})"
         after: tuple[int, str] = (0, "")
         while True:
 
             def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
+                page = "position >= ? AND (position > ? OR key > ?)", "ORDER BY position, key LIMIT ?"
+                values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
                 cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position >= ? AND (position > ? OR key > ?) "
-                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position, key LIMIT ?",
-                    (self._run, after[0], *after, *chosen, _PAGE),
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {wanted} {page[1]}", values
                 )
-                return [row_from(*cells) for cells in cursor.fetchall()]
+                rows = [row_from(*cells) for cells in cursor.fetchall()]
+                cursor.execute(
+                    f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
+                    f"AND {page[0]}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {wanted} "
+                    "ORDER BY c.position, c.key LIMIT ?",
+                    values,
+                )
+                rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
+                return sorted(rows, key=lambda one: (one.position, one.key))[:_PAGE]
 
             page = await self._transactions.run(work, write=False)
             for row in page:
@@ -272,3 +285,7 @@ class Ledger:
             if len(page) < _PAGE:
                 return
             after = page[-1].position, page[-1].key
+
+    async def replaced(self) -> int:
+        """Return how many lines of failed jobs gave their places to corrected ones."""
+        return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])

@@ -8,7 +8,7 @@ from .database import Database
 __all__ = ["INPUT", "LEASED", "VERSION", "make_tables", "put_value", "values_of"]
 
 #: A ledger of another version is refused.
-VERSION = "2"
+VERSION = "3"
 #: A condition that is written out, so that both databases know which index has these rows.
 LEASED = "state = 'leased'"
 #: What the names of a run's inputs begin with.
@@ -24,6 +24,7 @@ _SCHEMA = (
     key TEXT NOT NULL,
     position BIGINT NOT NULL,
     host TEXT NOT NULL,
+    id TEXT,
     job TEXT NOT NULL,
     idempotent INTEGER NOT NULL,
     state TEXT NOT NULL,
@@ -42,6 +43,12 @@ _SCHEMA = (
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
+    # lines of the input whose job an earlier line brought; and lines of failed jobs whose place others of the id took
+    "CREATE TABLE IF NOT EXISTS abp_copies (run TEXT NOT NULL, position BIGINT NOT NULL, key TEXT NOT NULL, id TEXT, "
+    "job TEXT NOT NULL, PRIMARY KEY (run, position))",
+    "CREATE INDEX IF NOT EXISTS abp_copies_key ON abp_copies (run, key)",
+    "CREATE TABLE IF NOT EXISTS abp_replaced (run TEXT NOT NULL, position BIGINT NOT NULL, job TEXT NOT NULL, "
+    "error_code TEXT, error TEXT, artifacts TEXT NOT NULL, PRIMARY KEY (run, position))",
     # what a worker holds, and what ends next: however much others hold
     f"CREATE INDEX IF NOT EXISTS abp_jobs_worker ON abp_jobs (run, worker) WHERE {LEASED}",
     f"CREATE INDEX IF NOT EXISTS abp_jobs_ends ON abp_jobs (run, lease_until) WHERE {LEASED}",

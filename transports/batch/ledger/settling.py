@@ -30,7 +30,7 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
                 outcome.milliseconds,
                 without_nul(outcome.error_code),
                 without_nul(outcome.error),
-                without_nul(encoded([ref.as_dict() for ref in outcome.artifacts])),
+                without_nul(encoded(outcome.files())),
                 run,
                 one.key,
                 worker,

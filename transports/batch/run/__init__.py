@@ -1,9 +1,23 @@
 """A batch from its input to its manifest: read jobs, run them with limits and retries, write what became of them."""
 
 from .batch import add_input, open_run, run_batch
+from .files import export_files
+from .notes import input_notes
 from .options import RunOptions
 from .outputs import export_run
-from .reading import spool_stream
+from .reading import require_input, spool_stream
 from .runner import Driver, Runner
 
-__all__ = ["Driver", "RunOptions", "Runner", "add_input", "export_run", "open_run", "run_batch", "spool_stream"]
+__all__ = [
+    "Driver",
+    "RunOptions",
+    "Runner",
+    "add_input",
+    "export_files",
+    "export_run",
+    "input_notes",
+    "open_run",
+    "require_input",
+    "run_batch",
+    "spool_stream",
+]

@@ -14,7 +14,7 @@ from ..jobs import Job
 from ..ledger import Added, Ledger, Settlement, open_ledger
 from .options import RunOptions
 from .outputs import export_run
-from .reading import fingerprint, read_jobs, spool_jobs
+from .reading import fingerprint, read_jobs, require_input, spool_jobs
 from .runner import Driver, OnSettled, Runner
 
 __all__ = ["Source", "add_input", "ignore", "open_run", "run_batch"]
@@ -76,6 +76,8 @@ async def run_batch(
     ``extend``; :class:`~transports.errors.LedgerError`.
     """
     folder = Path(out)
+    if isinstance(jobs, str | os.PathLike):
+        await in_thread(require_input, Path(jobs))  # before the folder is made
     async with open_ledger(folder) as ledger:
         await add_input(ledger, jobs, folder, target=target, extend=extend)
         await Runner(ledger, pool, options or RunOptions(), on_settled).run()

@@ -15,6 +15,7 @@ from ...tasks import in_thread
 from ..job_format import job_document
 from ..jobs import State
 from ..ledger import Ledger, Row
+from .notes import CarriedParameters
 from .parquet import write_parquet
 from .replacing import replacing
 
@@ -50,7 +51,7 @@ async def export_run(
                 manifest.write(b"".join(waiting))
                 waiting.clear()
         manifest.write(b"".join(waiting))
-    report: dict[str, JSONValue] = {**times.report(), **(extra or {})}
+    report: dict[str, JSONValue] = {**times.report(), "replaced": await ledger.replaced(), **(extra or {})}
     async with _replacing(folder / "report.json") as file:
         file.write(encode_json(report) + b"\n")
     await write_parquet(folder / "manifest.jsonl", folder / "manifest.parquet")
@@ -100,9 +101,15 @@ class Times:
         self._milliseconds = array("d")
         self._finished = array("d")
         self._first = float("inf")
+        self._copies = 0
+        self._carried = CarriedParameters()
 
     def add(self, row: Row) -> None:
-        """Count one job."""
+        """Count one line of the manifest. A copy is told of, but its job counts once."""
+        self._carried.look(row)
+        if row.copy:
+            self._copies += 1
+            return
         self._states[row.state] += 1
         if row.error_code is not None and row.state.is_final:
             self._codes[row.error_code] += 1
@@ -113,11 +120,16 @@ class Times:
             self._milliseconds.append(row.milliseconds)
 
     def report(self) -> dict[str, JSONValue]:
-        """Return the counts by state and by code, percentiles of the jobs that succeeded in milliseconds, and how many
-        jobs ended in each part of the run's time."""
+        """Return the counts of lines, copies and jobs, those of the jobs by state and by code, hints at parameters that
+        are carried along, percentiles of the jobs that succeeded in milliseconds, and how many jobs ended in each part
+        of the run's time."""
         ordered = sorted(self._milliseconds)
+        jobs = sum(self._states.values())
         return {
-            "jobs": sum(self._states.values()),
+            "lines": jobs + self._copies,
+            "copies": self._copies,
+            "jobs": jobs,
+            "hints": list[JSONValue](self._carried.hints()),
             "states": {state.value: self._states[state] for state in State},
             "codes": dict(self._codes.most_common()),
             "milliseconds": {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in _PERCENTILES}

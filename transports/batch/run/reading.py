@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -16,8 +17,9 @@ from ...errors import ABPError, LedgerError, UsageError
 from ...protocol.strict_json import encode_json, json_lines
 from ..job_format import job_document, parse_job
 from ..jobs import Job
+from .refusals import EXAMPLE, Refused, require_columns
 
-__all__ = ["fingerprint", "read_jobs", "spool_jobs", "spool_stream"]
+__all__ = ["fingerprint", "first_jobs", "read_jobs", "require_input", "spool_jobs", "spool_stream"]
 
 #: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
 _BATCH, _BATCH_BYTES = 500, 16 << 20
@@ -26,7 +28,7 @@ _BATCH, _BATCH_BYTES = 500, 16 << 20
 def fingerprint(path: Path, target: str | None) -> str:
     """Return the SHA-256 of an input and of the target for jobs that name none. Raises
     :class:`~transports.errors.UsageError` if it cannot be read."""
-    _require_file(path)
+    require_input(path)
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
@@ -36,9 +38,14 @@ def fingerprint(path: Path, target: str | None) -> str:
     return digest.hexdigest()
 
 
-def _require_file(path: Path) -> None:
-    """Refuse a pipe or a device: it has no end, or cannot be read twice."""
-    if path.exists() and not path.is_file():
+def require_input(path: Path) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a path that no input can be read from: a pipe or a device has no
+    end, or cannot be read twice."""
+    try:
+        path.open("rb").close() if path.is_file() else path.stat()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
+    if not path.is_file():
         raise UsageError(f"{path} is no regular file; name one, or - to read JSON Lines from stdin")
 
 
@@ -72,71 +79,80 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
     one a row; any other file is JSON Lines. Jobs without a target get ``target``. The files that jobs name are read,
     for their keys.
 
-    Raises :class:`~transports.errors.UsageError`, which names the line, for what is no job, and for an input without
-    any.
+    Raises :class:`~transports.errors.UsageError` at the end for what is no job, with the first 20 lines of that and
+    the reasons, and for an input without any job.
     """
     batch: list[Job] = []
-    held = 0
+    taken = held = 0
+    refused = Refused(path)
     empty = True
-    for where, size, document in _documents(path):
+    for where, size, document in _documents(path, refused):
         try:
             job = parse_job(document, target=target)
             if job.target is None:
                 raise UsageError("target is missing; name it in the line, or give --target for all")
             _ = job.key
+            batch.append(job)
         except ABPError as error:
-            raise UsageError(f"{path}, {where}: {error.message}") from error
-        batch.append(job)
+            refused.add(f"{where}: {error.message}")
         empty = False
+        taken += 1
         held += size
-        if len(batch) >= _BATCH or held >= _BATCH_BYTES:
+        if taken >= _BATCH or held >= _BATCH_BYTES:
             yield batch
-            batch, held = [], 0
+            batch, taken, held = [], 0, 0
+    refused.check()
     if empty:
-        raise UsageError(f"{path} has no jobs; each line is one, such as {_EXAMPLE}")
+        raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
     if batch:
         yield batch
 
 
-_EXAMPLE = '{"capability": "export.pdf", "params": {}}'
+def first_jobs(path: Path) -> list[Job]:
+    """Return the first jobs of an input that can be read, without looking at their files."""
+    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), _BATCH)]
 
 
 #: Where in the input an object stands, about how many bytes it has there, and what it is.
 _Found: TypeAlias = tuple[str, int, Mapping[str, object]]
 
 
-def _documents(path: Path) -> Iterator[_Found]:
+def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
     suffix = path.suffix.lower()
-    _require_file(path)
+    require_input(path)
     try:
         if suffix == ".parquet":
-            yield from _parquet(path)
+            yield from _parquet(path, refused)
         elif suffix in (".csv", ".tsv"):
-            yield from _table(path, "\t" if suffix == ".tsv" else ",")
+            yield from _table(path, "\t" if suffix == ".tsv" else ",", refused)
         else:
             with path.open("rb") as file:
-                for number, size, document in json_lines(file, str(path), f"such as {_EXAMPLE}"):
+                for number, size, document in json_lines(file, "", f"such as {EXAMPLE}", refused.add):
                     yield f"line {number}", size, document
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _table(path: Path, delimiter: str) -> Iterator[_Found]:
+def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
+            require_columns(path, reader.fieldnames or (), delimiter)
             for row in reader:
                 where = f"line {reader.line_num}"
                 if None in row:
-                    raise UsageError(f"{path}, {where} has more cells than the first line has names")
-                yield where, sum(len(cell or "") for cell in row.values()), row
-        except csv.Error as error:
-            raise UsageError(f"{path}, line {reader.reader.line_num} cannot be read ({error}); correct it") from error
+                    refused.add(f"{where} has more cells than the first line has names")
+                else:
+                    yield where, sum(len(cell or "") for cell in row.values()), row
+        except csv.Error as error:  # what follows cannot be told apart
+            refused.add(f"line {reader.reader.line_num} cannot be read ({error})")
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+            raise UsageError(
+                f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from error
 
 
-def _parquet(path: Path) -> Iterator[_Found]:
+def _parquet(path: Path, refused: Refused) -> Iterator[_Found]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -147,6 +163,7 @@ def _parquet(path: Path) -> Iterator[_Found]:
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
+            require_columns(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_BATCH):
                 for row in batch.to_pylist():
                     number += 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
-from .batch_options import WorkerOptions
+from .batch_options import Store, WorkerOptions
 from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
 from .option_groups import spread_groups
 from .options import Json
@@ -71,11 +71,16 @@ def run_(
         source = out / "input.jsonl" if jobs == "-" else Path(jobs)
         if jobs == "-":
             _read_stdin(source)
+        else:
+            from ...batch.run import require_input
+
+            require_input(source)  # before the folder is made
         return run(source)
 
     async def run(source: Path) -> int:
         from ...batch import open_ledger
-        from ...batch.run import add_input, export_run
+        from ...batch.run import add_input, export_run, input_notes
+        from ...tasks import in_thread
 
         anywhere = working.for_any_process(out / "files")
         if engine is EngineName.RAY:
@@ -85,10 +90,11 @@ def run_(
             make_engine = in_this_process(anywhere)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
-            if added.lines > added.jobs and not added.known:
-                print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
+            for said in () if added.known else await in_thread(input_notes, added, source):
+                print_note(said)
             if retry_failed:
-                print_note(f"{await opened.retry_failed()} jobs are run again")
+                count = await opened.retry_failed()
+                print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
             status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
             print_report(await export_run(opened, out, browsers), out, as_json=as_json)
         return status
@@ -163,18 +169,31 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
 async def export(
     run: RunPlace,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: the run's).")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the manifest (default: the run's).")
     ] = None,
+    files: Annotated[
+        Path | None, typer.Option("--files", metavar="DIR", help="Put the files of succeeded jobs there, named by job.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Their names: {id}, {key}, {capability}, {field}, {COLUMN}.")
+    ] = "{id}",
+    store: Store = None,
     as_json: Events = False,
 ) -> int:
-    """Write the manifest, the failed jobs and the report of a run as it stands.
+    """Write the manifest, the failed jobs and the report of a run as it stands, and its files where they are wanted.
 
     Exit status: 0 if all succeeded, else 3."""
-    from ...batch.run import export_run, open_run
+    from ...artifacts import open_store
+    from ...batch.run import export_files, export_run, open_run
 
-    if out is None and "://" in run:
-        raise UsageError("name a folder for the files with --out DIR")
+    if "://" in run and (out is None or (files is not None and store is None)):
+        missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
+        raise UsageError(f"name {missing}")
     folder = Path(run) if out is None else out
     async with open_run(run) as ledger:
         print_report(await export_run(ledger, folder), folder, as_json=as_json)
+        if files is not None:
+            async with open_store(store or Path(run) / "files") as opened:
+                count = await export_files(ledger, opened, files, name)
+            print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
         return exit_status(await ledger.counts())

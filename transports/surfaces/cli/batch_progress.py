@@ -20,6 +20,8 @@ __all__ = ["BatchProgress"]
 _WINDOW = 10.0
 #: Jobs whose ends are remembered for it.
 _MOST = 5000
+#: What is shown until a job ends: the first browsers may take half a minute.
+_OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
@@ -50,7 +52,7 @@ class BatchProgress:
             TimeRemainingColumn(),
         )
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("", total=self._total, completed=self._ended, rate="", failed="")
+        self._task = self._bar.add_task("", total=self._total, completed=self._ended, rate=_OPENING, failed="")
 
     def __enter__(self) -> Self:
         if self._bar is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -102,11 +103,24 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
-    states, codes = report["states"], report["codes"]
-    shown = [f"{count} {state}" for state, count in states.items() if count] if isinstance(states, dict) else []
+    states, codes, hints = report["states"], report["codes"], report["hints"]
+    count = states if isinstance(states, dict) else {}
+    shown = [f"{number} {state}" for state, number in count.items() if number]
     print_text(f"Jobs: {', '.join(shown) or 'none'}")
+    if copies := report["copies"]:
+        same = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {same}")
     if isinstance(codes, dict) and codes:
-        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
+        print_text("Errors: " + ", ".join(f"{code} {number}" for code, number in codes.items()))
+    for hint in hints if isinstance(hints, list) else ():
+        print_text(f"Hint: {hint}")
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
-    if isinstance(states, dict) and states.get("failed"):
+    if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
+        print_text("To run a corrected copy of them in their place: the same command with that input and --extend")
+    if count.get("queued") or count.get("leased"):
+        print_text("To go on: the same `abp batch run` command")
+    if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
+        print_text(f"To run {again} jobs again: the same command with --retry-failed")
+    if any(number for state, number in count.items() if state != "succeeded"):
+        print_text(f"To look at them: abp serve --batch {shlex.quote(str(folder))}")

@@ -242,13 +242,13 @@ def print_error(
     code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
 ) -> None:
     """Print an error as one line on stderr and, with ``--json``, as the document on stdout. How what was asked differs
-    from a recording follows in lines of its own."""
-    difference = _difference(code, document)
+    from a recording, and the lines of an input that are no jobs, follow in lines of their own."""
+    below = _lines_below(code, document)
     alternatives = document.get("alternatives") if document else None
     if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
         message += f"; did you mean {', '.join(map(str, alternatives))}?"
-    print_note(f"{message.removesuffix(difference).rstrip()} [{code}]", always=True)
-    for line in difference.splitlines():
+    print_note(f"{message.removesuffix(below).rstrip()} [{code}]", always=True)
+    for line in below.splitlines():
         print_line(f"    {line}")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
@@ -256,10 +256,11 @@ def print_error(
             print_json({"success": False, "error": error, "cancelled": cancelled})
 
 
-def _difference(code: str, document: Mapping[str, object] | None) -> str:
-    """The lines that a replay adds to its error."""
-    details = document.get("details") if document and code == NotRecorded.code else None
-    return str(details.get("diff", "")) if isinstance(details, Mapping) else ""
+def _lines_below(code: str, document: Mapping[str, object] | None) -> str:
+    """The lines that a replay adds to its error, or an input with lines that are no jobs."""
+    details = document.get("details") if document else None
+    name = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(code, "")
+    return str(details.get(name, "")) if isinstance(details, Mapping) else ""
 
 
 def version_of(distribution: str) -> str:

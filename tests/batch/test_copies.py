@@ -1,0 +1,113 @@
+"""Lines of an input that ask for the same as another line, and lines that correct failed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.batch.test_ledger import done, filled, numbers
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Ledger, open_ledger, open_view
+
+
+def line(name: str | None, n: int, **carried: str) -> Job:
+    return Job("do", {"n": n}, "memory:", name, carried=carried)
+
+
+async def lines_of(ledger: Ledger) -> list[tuple[str | None, object, str, bool]]:
+    return [(row.job.id, row.job.params["n"], row.state.value, row.copy) async for row in ledger.rows()]
+
+
+async def run_all(ledger: Ledger, *, failing: Iterable[int] = ()) -> int:
+    leased = await ledger.lease(999, 60)
+    states = dict.fromkeys(failing, State.FAILED)
+    return await ledger.settle(
+        [done(one, states.get(one.job.params["n"], State.SUCCEEDED)) for one in leased]  # type: ignore[arg-type]
+    )
+
+
+async def test_each_line_of_an_input_has_a_row_though_its_job_runs_once(place: str) -> None:
+    given = [line("a", 1, team="red"), line("b", 1, team="blue"), line("c", 2), line("c", 2)]
+    async with await filled(place, given) as ledger:
+        assert await run_all(ledger, failing=[2]) == 2
+        assert await lines_of(ledger) == [
+            ("a", 1, "succeeded", False),
+            ("b", 1, "succeeded", True),
+            ("c", 2, "failed", False),
+            ("c", 2, "failed", True),
+        ]
+        rows = [row async for row in ledger.rows(State.SUCCEEDED)]
+        assert [row.job.carried for row in rows] == [{"team": "red"}, {"team": "blue"}]
+        assert rows[0].key == rows[1].key and rows[0].finished == rows[1].finished is not None
+        assert numbers(await ledger.counts()) == {"succeeded": 1, "failed": 1}
+        assert await ledger.retry_failed() == 1 and await run_all(ledger) == 1
+        # what another input brings stands behind; a line that is there already is not added again
+        added = await ledger.add(lambda: [[line("b", 1, team="x"), line("d", 1), line("e", 3)]], "two", extend=True)
+        assert (added.lines, added.jobs, added.copies, added.replaced) == (3, 1, 0, 0)
+        assert [name for name, *_ in await lines_of(ledger)] == ["a", "b", "c", "c", "d", "e"]
+        added = await ledger.add(lambda: [[line("f", 9), line("d", 1)]], "three", extend=True)
+        assert (added.jobs, added.copies) == (1, 0)
+        assert [name for name, *_ in await lines_of(ledger)] == ["a", "b", "c", "c", "d", "e", "f"]
+    async with open_ledger(place) as ledger:
+        assert numbers(await ledger.counts()) == {"succeeded": 2, "queued": 2}
+    view = open_view(place)
+    try:
+        overview = await view.overview()
+        assert (overview.states[State.SUCCEEDED], overview.states[State.QUEUED]) == (2, 2)
+    finally:
+        await view.aclose()
+
+
+async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.batch.ledger.adding._CHUNK", 90)
+    given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
+    async with await filled(str(tmp_path), given) as ledger:
+        assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
+
+
+async def test_a_corrected_line_takes_the_place_of_the_failed_one_with_its_id(place: str) -> None:
+    given = [line("good", 0), line("bad", 1), line("worse", 2), line("twin", 2), line(None, 3), line("good", 4)]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1, 2, 3])
+        corrected = [line("bad", 10), line("worse", 20), line("twin", 2), line(None, 30), line("good", 40)]
+        added = await ledger.add(lambda: [corrected], "two", extend=True)
+        assert (added.jobs, added.replaced) == (4, 2) and await ledger.replaced() == 2
+        await run_all(ledger, failing=[20])
+        assert await lines_of(ledger) == [
+            ("good", 0, "succeeded", False),
+            ("twin", 2, "failed", False),
+            (None, 3, "failed", False),
+            ("good", 4, "succeeded", False),
+            ("bad", 10, "succeeded", False),
+            ("worse", 20, "failed", False),
+            (None, 30, "succeeded", False),
+            ("good", 40, "succeeded", False),
+        ]
+        # corrected once more: now the same as another job, whose outcome it shares
+        added = await ledger.add(lambda: [[line("worse", 10), line("twin", 0)]], "three", extend=True)
+        assert (added.jobs, added.copies, added.replaced) == (0, 0, 2) and await ledger.replaced() == 4
+        assert {name: state for name, _, state, _ in await lines_of(ledger) if name} == dict.fromkeys(
+            ("good", "bad", "worse", "twin"), "succeeded"
+        )
+        assert numbers(await ledger.counts()) == {"succeeded": 5, "failed": 1}
+        # the old job is no longer in the run, so it may be given again
+        assert (await ledger.add(lambda: [[line("bad", 1)]], "four", extend=True)).jobs == 1
+
+
+async def test_a_copy_of_a_failed_job_is_corrected_alone(place: str) -> None:
+    async with await filled(place, [line("a", 1), line("b", 1), line("c", 1)]) as ledger:
+        await run_all(ledger, failing=[1])
+        assert (await ledger.add(lambda: [[line("b", 5)]], "two", extend=True)).replaced == 1
+        assert (await ledger.add(lambda: [[line("a", 6)]], "three", extend=True)).replaced == 1
+        await run_all(ledger)
+        assert await lines_of(ledger) == [
+            ("c", 1, "failed", False),
+            ("b", 5, "succeeded", False),
+            ("a", 6, "succeeded", False),
+        ]
+        assert (await ledger.add(lambda: [[line("c", 5)]], "four", extend=True)).replaced == 1
+        assert numbers(await ledger.counts()) == {"succeeded": 2}

@@ -1,0 +1,87 @@
+"""The files of a run under the names of its jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.batch.test_ledger import filled
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Ledger, Settlement
+from transports.batch.outcome import Outcome
+from transports.batch.run import export_files
+from transports.errors import StoreError, UsageError
+from transports.routing import Result
+
+JOBS = [
+    Job("do", {"n": 0}, "memory:", "j1", carried={"team": "a/b"}),
+    Job("do", {"n": 1}, "memory:", "j1", carried={"team": "c"}),
+    Job("do", {"n": 2}, "memory:", "../up\0/.x", carried={"team": "c"}),
+    Job("do", {"n": 3}, "memory:", None, carried={"team": "c"}),
+    Job("do", {"n": 4}, "memory:", "two", carried={"team": "c"}),
+    Job("do", {"n": 5}, "memory:", "bad", carried={"team": "c"}),
+    Job("do", {"n": 0}, "memory:", "same", carried={"team": "d"}),
+    Job("do", {"n": 0}, "memory:", "same", carried={"team": "e"}),
+]
+
+
+async def run_with_files(folder: Path, store: ArtifactStore) -> Ledger:
+    """Each job has a file with its number; the one called ``two`` has another, ``bad`` failed."""
+    ledger = await filled(str(folder), JOBS)
+    settled = []
+    for one in await ledger.lease(99, 60):
+        n = one.job.params["n"]
+        refs = {"document": await store.put_bytes(f"{n}".encode(), filename="export.csv", mime_type="text/csv")}
+        if one.job.id == "two":
+            refs["pages.0.image"] = await store.put_bytes(b"page", filename="page.txt", mime_type="text/plain")
+        state = State.FAILED if one.job.id == "bad" else State.SUCCEEDED
+        outcome = Outcome(one.job, state, Result("do", None, refs), artifacts=tuple(refs.values()))
+        settled.append(Settlement(one.key, outcome))
+    await ledger.settle(settled)
+    return ledger
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in sorted(folder.iterdir())}
+
+
+async def test_files_are_named_by_their_jobs_each_with_a_name_of_its_own(tmp_path: Path) -> None:
+    store, out = LocalStore(tmp_path / "files"), tmp_path / "out"
+    async with store, await run_with_files(tmp_path, store) as ledger:
+        keys = [row.key async for row in ledger.rows()]
+        assert [one["field"] for row in [row async for row in ledger.rows()][4:5] for one in row.artifacts] == [
+            "document",
+            "pages.0.image",
+        ]
+        want = {
+            "j1.csv": "0",
+            f"j1-{keys[1][:16]}.csv": "1",
+            "_up_.x.csv": "2",
+            f"{keys[3][:16]}.csv": "3",
+            "two-document.csv": "4",
+            "two-pages.0.image.txt": "page",
+            "same.csv": "0",
+            f"same-{keys[0][:16]}.csv": "0",
+        }
+        for _ in range(2):  # again: the same, in the same places
+            assert await export_files(ledger, store, out) == len(want)
+            assert contents(out) == want
+        assert (out / "j1.csv").samefile(out / "same.csv")  # a name of the store's file, no copy
+        by_team = tmp_path / "team"
+        await export_files(ledger, store, by_team, "{team}_{id}_{field}")
+        assert contents(by_team)["a_b_j1_document.csv"] == "0" and contents(by_team)["d_same_document.csv"] == "0"
+        with pytest.raises(UsageError, match=r"there is no \{nam\}; the fields of job j1 are id, key, .*, team"):
+            await export_files(ledger, store, out, "{nam}")
+        with pytest.raises(UsageError, match="is the store itself"):
+            await export_files(ledger, store, tmp_path / "files")
+        await store.delete(str([row async for row in ledger.rows()][1].artifacts[0]["id"]))
+        with pytest.raises(StoreError, match=r"1 file is no longer in the store, 7 in"):
+            await export_files(ledger, store, out)
+
+
+async def test_files_of_a_store_elsewhere_are_copied(tmp_path: Path) -> None:
+    async with MemoryStore() as store, await run_with_files(tmp_path, store) as ledger:
+        assert await export_files(ledger, store, tmp_path / "out") == 8
+        assert contents(tmp_path / "out")["two-document.csv"] == "4"
