@@ -14,6 +14,7 @@ import pytest
 from tests.support.local_store import run_script
 from transports.adapters.mcp import process
 from transports.adapters.mcp.servers import StdioServer
+from transports.batch.ledger.sqlite import SqliteDatabase
 from transports.browser.process.environment import child_environment
 from transports.browser.process.processes import is_running
 from transports.browser.process.profile import lock_profile
@@ -103,6 +104,22 @@ def test_every_module_is_imported_on_a_system_without_posix() -> None:
 
 def test_files_locks_and_keys_are_kept_on_a_system_without_posix(tmp_path: Path) -> None:
     assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
+
+
+def test_a_worker_whose_file_somebody_else_looks_at_still_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is open cannot be removed on Windows."""
+    one, other = (SqliteDatabase(tmp_path) for _ in range(2))
+    one.begin_work("worker")
+
+    def refused(path: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "it is open", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        one.close()
+        assert other.lost_workers(["worker"]) == ["worker"]
+    assert other.lost_workers(["worker"]) == ["worker"] and not list((tmp_path / "workers").iterdir())
+    other.close()
 
 
 async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(

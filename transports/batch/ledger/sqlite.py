@@ -41,7 +41,7 @@ class SqliteDatabase(SqliteConnection):
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
             os.close(lock[0])  # first: an open file cannot be removed on Windows
-            lock[1].unlink(missing_ok=True)
+            _remove(lock[1])
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
@@ -83,5 +83,11 @@ def _has_ended(lock: Path) -> bool:
         return False
     finally:
         os.close(handle)
-    lock.unlink(missing_ok=True)
+    _remove(lock)
     return True
+
+
+def _remove(lock: Path) -> None:
+    """Remove a worker's file. On Windows it stays while another worker looks at it; the next look removes it."""
+    with contextlib.suppress(PermissionError):
+        lock.unlink(missing_ok=True)
