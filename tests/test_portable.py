@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import platform
@@ -14,11 +15,13 @@ import pytest
 from tests.support.local_store import run_script
 from transports.adapters.mcp import process
 from transports.adapters.mcp.servers import StdioServer
+from transports.artifacts.files import ExportFile
 from transports.batch.ledger.sqlite import SqliteDatabase
 from transports.browser.process.environment import child_environment
 from transports.browser.process.processes import is_running
 from transports.browser.process.profile import lock_profile
 from transports.errors import ProfileInUse
+from transports.session.sign_in import _write as write_state
 from transports.surfaces.cli import checks, doctor, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
@@ -120,6 +123,28 @@ def test_a_worker_whose_file_somebody_else_looks_at_still_ends(tmp_path: Path, m
         assert other.lost_workers(["worker"]) == ["worker"]
     assert other.lost_workers(["worker"]) == ["worker"] and not list((tmp_path / "workers").iterdir())
     other.close()
+
+
+def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a virus scanner opens what is new."""
+    monkeypatch.setattr("transports.artifacts.system.OPEN_FILES_MOVE", False)
+    replace, tries = Path.replace, 0
+
+    def refused_once(path: Path, target: Path) -> Path:
+        nonlocal tries
+        tries += 1
+        if tries % 2:
+            raise PermissionError(13, "it is open", str(path))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refused_once)
+    write_state(tmp_path / "state.json", "{}")
+    copy = ExportFile(tmp_path / "copy", artifact_id="a", size=0, sha256=hashlib.sha256().hexdigest(), original=None)
+    copy.open()
+    copy.commit()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "state.json"] and tries == 4
 
 
 async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(

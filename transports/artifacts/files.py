@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
 from ..tasks import in_thread
 from .os_errors import map_os_errors, write_all
-from .system import open_file
+from .system import open_file, replace_file
 
 __all__ = ["PIECE", "ExportFile", "copy_out", "pieces_of", "read_pieces", "write_out"]
 
@@ -123,7 +123,7 @@ class ExportFile:
         with self._errors():
             os.fsync(self._fd)
             self._close()  # an open file cannot be renamed on Windows
-            self._temporary.replace(self._path)
+            replace_file(self._temporary, self._path)
         self._temporary = None
         return self._path
 

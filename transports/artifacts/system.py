@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 __all__ = [
     "OPEN_FILES_MOVE",
@@ -14,14 +17,21 @@ __all__ = [
     "is_link",
     "open_file",
     "others_may_read",
+    "patiently",
     "read_at",
     "read_into",
+    "replace_file",
     "sync_data",
     "try_lock",
 ]
 
 #: Whether a file can be renamed and removed while somebody has it open, which Windows refuses.
 OPEN_FILES_MOVE = os.name == "posix"
+
+T = TypeVar("T")
+
+#: Seconds for which a file that is open elsewhere is waited for, and between two tries.
+_PATIENCE, _PAUSE = 1.0, 0.01
 
 #: Follow no symlink, be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
@@ -45,6 +55,27 @@ def is_link(path: str | os.PathLike[str]) -> bool:
     except OSError:
         return False
     return stat.S_ISLNK(found.st_mode) or getattr(found, "st_reparse_tag", 0) == _JUNCTION
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do what Windows refuses while some program has the file open, as virus scanners do with new ones: it is tried
+    again for a second. It blocks."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return work()
+        except PermissionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """Rename a file, also over another one; :func:`patiently` where open files cannot be renamed."""
+    if OPEN_FILES_MOVE:
+        source.replace(target)
+    else:
+        patiently(lambda: source.replace(target))
 
 
 def _read_into(fd: int, buffer: memoryview, position: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..artifacts.system import open_file
+from ..artifacts.system import open_file, replace_file
 from ..browser.process.launch import Browser
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
 from ..protocol.urls import is_page, redact_url
@@ -92,7 +92,7 @@ def _write(path: Path, text: str) -> None:
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(text)
-            temporary.replace(path)
+            replace_file(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from mcp_types import ResourceLink, TextContent
 
 from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, serve, words
 from transports.artifacts import ArtifactRef, open_store
+from transports.artifacts.local import tree
 from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp.export import export_artifact
 
 __all__ = ["era", "serve"]
 
@@ -131,3 +135,23 @@ async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, er
         assert isinstance(header, TextContent) and url in header.text
         large = await client.call_tool("abp_text_shout", {"text": "x" * 200})
         assert "Open: " not in words(large) and "files.test" not in large.model_dump_json()
+
+
+async def test_files_are_made_and_removed_in_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step may wait a second on Windows for a file that is open elsewhere."""
+    store = open_store(root.with_name("out"))
+    ref = await store.put_bytes(b"content")
+    at: list[threading.Thread] = []
+
+    def noted(name: str, before: Callable[..., object]) -> None:
+        def step(*args: object) -> object:
+            at.append(threading.current_thread())
+            return before(*args)
+
+        monkeypatch.setattr(tree._way, name, step)
+
+    for name in ("create", "link", "unlink"):
+        noted(name, getattr(tree._way, name))
+    path = root / "a.bin"
+    assert await export_artifact(store, ref, str(path), [root]) == path and path.read_bytes() == b"content"
+    assert len(at) == 3 and threading.main_thread() not in at and names(root) == ["a.bin", "deep"]

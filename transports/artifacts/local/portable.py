@@ -11,20 +11,15 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
-from ..system import is_link, open_file
+from ..system import is_link, open_file, patiently
 from .folder import Folder
 
 __all__ = ["PortableFolder"]
-
-T = TypeVar("T")
-
-#: Seconds for which a file that is open elsewhere is waited for, and between two tries.
-_PATIENCE, _PAUSE = 1.0, 0.01
 
 
 class PortableFolder(Folder):
@@ -53,14 +48,14 @@ class PortableFolder(Folder):
         """There is nothing to close."""
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        return _patiently(lambda: open_file(self._at(name), flags))
+        return patiently(lambda: open_file(self._at(name), flags))
 
     def stat(self, name: str) -> os.stat_result:
         return os.lstat(self._at(name))
 
     def unlink(self, name: str) -> bool:
         try:
-            _patiently(lambda: os.unlink(self._at(name)))  # noqa: PTH108
+            patiently(lambda: os.unlink(self._at(name)))  # noqa: PTH108
         except FileNotFoundError:
             return False
         return True
@@ -74,7 +69,7 @@ class PortableFolder(Folder):
 
     def move(self, name: str, target: Self, new: str) -> None:
         to = target._at(new)
-        _patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
+        patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
         os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))  # see `changed`
 
     def names(self) -> list[str]:
@@ -101,14 +96,3 @@ class PortableFolder(Folder):
         if os.path.basename(name) != name or name in ("", ".", "..") or ":" in name:  # noqa: PTH119
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # another folder, or a stream of a file
         return os.path.join(self._path, name)  # noqa: PTH118
-
-
-def _patiently(work: Callable[[], T]) -> T:
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return work()
-        except PermissionError:
-            if time.monotonic() > end:
-                raise
-        time.sleep(_PAUSE)

@@ -50,23 +50,30 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
 
 async def _write(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
     temporary = f".{temporary_name()}"
-    fd = folder.create(temporary)
+    fd = -1
+
+    def create() -> None:
+        nonlocal fd
+        fd = folder.create(temporary)
+
     try:
         try:
+            await in_thread(create)  # a cancellation comes after it: the file is known and removed
             async with aclosing(store.open(ref.id)) as pieces:
                 async for piece in pieces:
                     await in_thread(write_all, fd, memoryview(piece))
             await in_thread(os.fsync, fd)
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
         try:
-            _name(temporary, folder, name)
+            await in_thread(_name, temporary, folder, name)
             await in_thread(folder.sync)
         except FileExistsError:
             if await in_thread(_digest, name, folder) != ref.sha256:
                 raise
     finally:
-        folder.unlink(temporary)
+        await in_thread(folder.unlink, temporary)
 
 
 def _name(temporary: str, folder: Folder, name: str) -> None:
