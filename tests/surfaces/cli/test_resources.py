@@ -11,13 +11,14 @@ import pytest
 from tests.support.resources import ResourceApp
 from transports import Session, UsageError
 from transports import connect as connect_app
+from transports.protocol.messages import Message
 from transports.surfaces.cli.commands import run
 from transports.surfaces.cli.output import print_event
 
 URI = "note:///a b?c=d"
 
 
-def test_a_watched_resource_is_read_now_and_after_each_change(
+def test_a_watched_resource_is_read_now_after_each_change_and_after_a_reconnection(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     server = ResourceApp()
@@ -34,6 +35,10 @@ def test_a_watched_resource_is_read_now_and_after_each_change(
         if shown == 3:
             raise UsageError("enough")
         server.resources[URI]["text"] = f"text {shown}"
+        if shown == 2:  # a change while the connection is lost is not heard
+            for what in ("lost", "restored"):
+                server.emit(Message(f"connection/{what}", {"reason": "cut"}))
+            return
         server.change("note:///long")  # not watched
         server.change(URI)
 

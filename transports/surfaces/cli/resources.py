@@ -55,8 +55,10 @@ async def resources(
 
 
 async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Print what is in the resources, now and after each change, until the session ends."""
+    """Print what is in the resources, now, after each change, and after the connection was lost, since a change may
+    have gone unheard; until the session ends."""
     from ...protocol.payloads import Notification
+    from ...session.events import ConnectionChanged
 
     async def show(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
@@ -73,6 +75,9 @@ async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_js
             match event:
                 case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
                     await show(uri, fresh=True)
+                case ConnectionChanged(connected=True):
+                    for uri in uris:
+                        await show(uri, fresh=True)
 
 
 async def _print_list(app: Session, timeout: float | None, as_json: bool) -> None:
