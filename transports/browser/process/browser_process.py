@@ -14,7 +14,7 @@ import psutil
 
 from ...telemetry import OPEN_BROWSERS
 from .driver import start_driver
-from .environment import child_environment
+from .environment import COMPILE_CACHE, child_environment, compile_cache
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
 from .remote import Remote
@@ -53,7 +53,9 @@ class BrowserProcess:
 
     async def start_driver(self, folder: Path) -> None:
         """Start the driver, with ``folder`` for its temporary files."""
-        with child_environment(folder):
+        # a home may be on a slow disk
+        cache = None if COMPILE_CACHE in os.environ else await asyncio.to_thread(compile_cache)
+        with child_environment(folder, cache):
             starting = asyncio.ensure_future(start_driver())
             try:
                 self._playwright, self.pids = await asyncio.shield(starting)
