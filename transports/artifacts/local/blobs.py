@@ -236,13 +236,15 @@ class BlobStore:
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
             return blobs.open(digest)
 
-    def quarantine(self, digest: str, damaged: os.stat_result) -> None:
-        """Move a ``damaged`` blob to quarantine, unless another file has taken its place, or, on Windows, somebody
-        reads it."""
+    def quarantine(self, digest: str) -> bool:
+        """Move a damaged blob to quarantine. Returns ``False`` if it is intact or gone by now, or cannot be moved: on
+        Windows while somebody reads it."""
         with self._locked(digest) as at, suppress(PermissionError):
-            found = at.blobs.lstat(digest)
-            if found and os.path.samestat(found, damaged):
+            # its inode does not tell: the file that took its place may have the same one
+            if at.blobs.lstat(digest) and not _is_intact(at, digest, sync=False):
                 at.blobs.move(digest, at.quarantine, digest)
+                return True
+        return False
 
     def quarantine_metadata(self, key: str) -> bool:
         """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose

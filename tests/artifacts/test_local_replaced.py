@@ -1,0 +1,59 @@
+"""The local store: files that another program replaces, keeps open or refuses while an artifact is read, stored or
+removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
+from tests.support.portable_way import portable_way
+from transports.artifacts import LocalStore
+from transports.artifacts.local import portable
+from transports.artifacts.local.blobs import BlobStore
+from transports.artifacts.local.catalog import read_metadata
+from transports.artifacts.local.posix import PosixFolder
+from transports.artifacts.metadata import OtherCase
+from transports.errors import Corrupt, StoreError
+
+
+async def test_content_stored_again_beside_a_damaged_read_stays(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF)
+    blob = root / ".abp/blobs" / ref.sha256[:2] / ref.sha256
+    blob.write_bytes(b"?" * len(PDF))
+    quarantine = BlobStore.quarantine
+
+    def later(*arguments: Any) -> Any:
+        blob.write_bytes(PDF)  # the same inode, as of a new file that got the number of the former one
+        return quarantine(*arguments)
+
+    monkeypatch.setattr(BlobStore, "quarantine", later)
+    with pytest.raises(Corrupt) as caught:
+        await store.get(ref.id)
+    assert "quarantine" not in str(caught.value)
+    assert inner(root, "quarantine") == [] and await store.get(ref.id) == PDF
+
+
+async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarantine(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF)
+    (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).write_bytes(b"?" * len(PDF))
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PosixFolder, "move", refused)
+        with pytest.raises(Corrupt) as caught:
+            await store.get(ref.id)
+    assert "quarantine" not in str(caught.value) and inner(root, "quarantine") == []
+    with pytest.raises(Corrupt, match="was put into quarantine"):
+        await store.get(ref.id)
