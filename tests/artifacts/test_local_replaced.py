@@ -57,3 +57,32 @@ async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarant
     assert "quarantine" not in str(caught.value) and inner(root, "quarantine") == []
     with pytest.raises(Corrupt, match="was put into quarantine"):
         await store.get(ref.id)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_retried_commit_measures_the_file_again(
+    replaced: bool, store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_links(monkeypatch)
+    move = PosixFolder.move
+
+    def broken(folder: PosixFolder, name: str, target: PosixFolder, new: str) -> None:
+        if new.endswith(".json"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        move(folder, name, target, new)
+
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            patch.setattr(PosixFolder, "move", broken)
+            with pytest.raises(StoreError):
+                await staged.commit()
+        if replaced:
+            (tmp_path / "other").write_bytes(PNG)
+            (tmp_path / "other").replace(staged.path)
+            with pytest.raises(StoreError, match="replaced"):
+                await staged.commit()
+            assert await store.list() == [] and inner(root, "blobs") == []
+        else:
+            await staged.write(b"more")
+            assert await store.get((await staged.commit()).id) == PDF + b"more"
