@@ -86,3 +86,15 @@ async def test_a_retried_commit_measures_the_file_again(
         else:
             await staged.write(b"more")
             assert await store.get((await staged.commit()).id) == PDF + b"more"
+
+
+async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: object, **_: object) -> None:
+        if isinstance(path, str):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with portable_way():
+        monkeypatch.setattr(os, "utime", refused)
+        assert await store.get((await store.put_bytes(PDF)).id) == PDF
