@@ -88,6 +88,25 @@ async def test_a_retried_commit_measures_the_file_again(
             assert await store.get((await staged.commit()).id) == PDF + b"more"
 
 
+async def test_metadata_of_an_id_that_differs_in_case_stays(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that ignores case: the other id came between the first look and the lock."""
+    ref = await store.put_bytes(PDF)
+    looks = [False, True]
+
+    def other(*arguments: Any) -> Any:
+        if looks.pop(0):
+            raise OtherCase
+        return read_metadata(*arguments)
+
+    monkeypatch.setattr("transports.artifacts.local.blobs.read_metadata", other)
+    assert not await store.delete(ref.id)
+    looks[:] = [True]
+    assert not store._blobs.quarantine_metadata(ref.id)
+    assert inner(root, "meta") == [f"{ref.id}.json"] and await store.get(ref.id) == PDF
+
+
 async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,7 +183,12 @@ class BlobStore:
         if stored is not None and (before is None or before.stored != stored):
             return False
         with self._locked(digest) as at:
-            metadata = _readable(at.meta, key)
+            try:
+                metadata = read_metadata(at.meta, key)
+            except FileNotFoundError:  # gone, or on a file system that ignores case, another id's
+                return False
+            except ValueError:
+                metadata = None
             if before and metadata and metadata.stored != before.stored:
                 return stored is None
             if not at.meta.unlink(f"{key}.json"):
@@ -251,11 +256,12 @@ class BlobStore:
         readable names go. Returns ``False`` if it is gone, or can be read by now."""
         digest = digest_prefix(key)
         with self._locked(digest) as at:
-            if _readable(at.meta, key) is not None:
-                return False
             try:
+                with suppress(ValueError):
+                    read_metadata(at.meta, key)
+                    return False
                 at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except FileNotFoundError:
+            except FileNotFoundError:  # or it is another id's: see :meth:`remove`
                 return False
             at.meta.sync()
             self._index.forget([key])
