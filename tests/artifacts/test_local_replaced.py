@@ -117,3 +117,20 @@ async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
     with portable_way():
         monkeypatch.setattr(os, "utime", refused)
         assert await store.get((await store.put_bytes(PDF)).id) == PDF
+
+
+async def test_an_open_leftover_does_not_stop_a_sweep(
+    store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    with portable_way():
+        await store.put_bytes(PDF)
+        staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)[:2] / sha(PNG)
+        leftovers = [staging / "999999999-0a", staging / "999999999-0b", orphan, root / ".abp/quarantine" / sha(PNG)]
+        orphan.parent.mkdir(exist_ok=True)
+        for leftover in leftovers:
+            leftover.write_bytes(PNG)
+        clock.passes(200_000)
+        with leftovers[0].open("rb"), leftovers[2].open("rb"):
+            assert [one.kind for one in await store.gc()] == ["staged", "quarantine"]
+        assert [one.kind for one in await store.gc()] == ["staged", "content"]

@@ -207,17 +207,18 @@ class BlobStore:
         return True
 
     def remove_orphan(self, digest: str) -> bool:
-        """Remove content that no metadata names. Returns ``False`` if the content is gone or is named by now."""
+        """Remove content that no metadata names. Returns ``False`` if it is gone or named by now, or is open on
+        Windows."""
         with self._locked(digest) as at:
-            return not _named(at, digest) and at.blobs.unlink(digest)
+            return not _named(at, digest) and at.blobs.discard(digest)
 
     def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
-        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, or is
-        another file. ``reserved`` also takes an empty file: the name of a copy that was never made."""
+        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, is
+        another file, or is open on Windows. ``reserved`` also takes an empty file: the name of a copy that was never made."""
         with self._locked(digest) as at:
             if not self._is_stray(at, name, digest, reserved=reserved):
                 return False
-            return at.root.unlink(name)
+            return at.root.discard(name)
 
     def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
         """Return whether :meth:`remove_stray` would remove the name."""

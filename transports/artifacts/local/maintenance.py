@@ -66,7 +66,7 @@ class Maintenance:
             if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
-            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.unlink(name)):
+            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.discard(name)):
                 out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
@@ -79,7 +79,7 @@ class Maintenance:
                 match
                 and old
                 and not may_be_running(int(match[1]), status.st_mtime)
-                and (dry_run or folder.unlink(name))
+                and (dry_run or folder.discard(name))
             ):
                 out.append(Removal("staged", name, status.st_size, "orphan"))
         return out

@@ -65,9 +65,12 @@ class PortableFolder(Folder):
             return False
         return True
 
-    def discard(self, name: str) -> None:
-        with suppress(FileNotFoundError, PermissionError):
+    def discard(self, name: str) -> bool:
+        try:
             os.unlink(self._at(name))  # noqa: PTH108
+        except (FileNotFoundError, PermissionError):
+            return False
+        return True
 
     def link(self, name: str, target: Self, new: str) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

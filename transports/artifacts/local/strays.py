@@ -77,7 +77,7 @@ class Strays:
                 for name in staging.names():
                     found = staging.lstat(name) if _INTENT.fullmatch(name) else None
                     if found and found.st_mtime < max_changed and not _alive(name, found.st_mtime):
-                        staging.unlink(name)
+                        staging.discard(name)
         except FileNotFoundError:
             return
 
