@@ -119,6 +119,28 @@ async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
         assert await store.get((await store.put_bytes(PDF)).id) == PDF
 
 
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_copy_that_is_open_when_it_is_deleted_goes_with_a_later_sweep(
+    shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    with portable_way():
+        ref = await store.put_bytes(PDF, filename="a.pdf")
+        if shared:
+            await store.put_bytes(PDF, filename="b.pdf", namespace="other")
+        with (root / "a.pdf").open("rb"):
+            assert await store.delete(ref.id)
+            for _ in range(2):
+                clock.passes(7200)
+                assert await store.gc() == []
+        clock.passes(7200)
+        kinds = [one.kind for one in await store.gc()]
+        assert kinds == (["name"] if shared else ["name", "content"])
+        assert visible(root) == (["b.pdf"] if shared else [])
+        clock.passes(7200)
+        assert await store.gc() == [] and inner(root, "staging") == []
+
+
 async def test_an_open_leftover_does_not_stop_a_sweep(
     store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from ..system import TO_SYNC
 from .catalog import read_metadata
 from .folder import Folder, OpenFile
 from .index import Index
-from .names import NO_LINKS, add_readable_name, same_file
+from .names import NO_LINKS, add_readable_name, discard_name, same_file
 from .tree import OpenFolders, Tree, temporary_name, use
 
 __all__ = ["BlobStore"]
@@ -197,11 +197,11 @@ class BlobStore:
             self._index.forget([key])
             if metadata is None:
                 return True  # unreadable metadata does not tell what else belonged to it
-            digest = metadata.sha256
+            digest, stays = metadata.sha256, False
             for name in metadata.names:  # a file that the user put there under the name stays
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
-                    at.root.discard(name.name)
-            if not _named(at, digest):
+                    stays |= not discard_name(name.name, at.root, digest, at.staging)
+            if not stays and not _named(at, digest):  # a sweep knows the copy by its content
                 at.blobs.discard(digest)
                 at.quarantine.discard(digest)
         return True
@@ -214,7 +214,7 @@ class BlobStore:
 
     def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
         """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, is
-        another file, or is open on Windows. ``reserved`` also takes an empty file: the name of a copy that was never made."""
+        another file, or is open on Windows. ``reserved`` also takes an empty file: the name of a copy never made."""
         with self._locked(digest) as at:
             if not self._is_stray(at, name, digest, reserved=reserved):
                 return False
@@ -227,8 +227,10 @@ class BlobStore:
 
     def _is_stray(self, at: _Folders, name: str, digest: str, *, reserved: bool) -> bool:
         for key in _keys(at, digest):
-            metadata = _readable(at.meta, key)
-            if metadata is None or any(one.name == name for one in metadata.names):
+            try:
+                if any(one.name == name for one in read_metadata(at.meta, key).names):
+                    return False
+            except (FileNotFoundError, ValueError):
                 return False  # metadata that cannot be read does not tell what it names
         found = at.root.lstat(name)
         if found is None:
@@ -272,13 +274,6 @@ class BlobStore:
                     for name in (one for one in at.root.names() if same_file(one, at.root, content, at.quarantine)):
                         at.root.unlink(name)
         return True
-
-
-def _readable(meta: Folder, key: str) -> Metadata | None:
-    try:
-        return read_metadata(meta, key)
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _named(at: _Folders, digest: str) -> bool:
