@@ -135,8 +135,6 @@ class PageAgent:
 
     def stop_listening(self) -> None:
         """Stop listening to the page and its browser."""
-        if not self._waiting:  # a call under way keeps its deadline
-            self._deadlines.clear()
         self.page.remove_listener("crash", self._on_crash)
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
@@ -237,11 +235,10 @@ class PageAgent:
         self._waiting.add(ended)
         self._deadlines.add(ended, timeout, partial(no_answer, action, timeout))
         try:
-            try:
+            with contextlib.suppress(CallTimeout):
                 await ended
-            except CallTimeout:
-                if not task.done():  # else the answer came in the same turn of the loop
-                    raise
+            if not task.done():  # else the answer came, if only in the turn of the deadline
+                raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
             if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):

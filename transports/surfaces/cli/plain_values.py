@@ -62,5 +62,7 @@ def _plain(value: Any, kind: Any) -> Iterator[object]:
         yield [*value]
     elif wanted is Path and given is str and not (info.exists or info.resolve_path or info.writable or info.allow_dash):
         path = Path(value)
-        if info.file_okay and info.dir_okay and "\0" not in value and (os.access(path, os.R_OK) or not os.path.exists(path)):
+        if "\0" in value or not (info.file_okay and info.dir_okay):
+            return
+        if os.access(path, os.R_OK) or not os.path.exists(value):  # noqa: PTH110 - unlike that of Path it never raises
             yield path
