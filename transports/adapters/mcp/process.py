@@ -185,7 +185,7 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
-    groups (Windows), it is what the server has started by now.
+    groups (Windows), it is what the server has started by now, and nothing if the server has ended by itself.
     """
     if not _HAS_GROUPS:
         from ...browser.process.processes import kill, process_tree
