@@ -12,7 +12,8 @@ from pathlib import Path
 
 __all__ = ["COMPILE_CACHE", "child_environment", "compile_cache"]
 
-#: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the processor with it.
+#: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the
+#: processor with it.
 COMPILE_CACHE = "NODE_COMPILE_CACHE"
 #: What names the temp folder on some system or other.
 _TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
