@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -278,6 +278,20 @@ async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypa
         pass
     assert len(tokens) == 3 and len({*tokens}) == 1 and len(tokens[0]) == 64
     assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+async def test_a_cluster_whose_head_is_gone_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise RuntimeError("Failed to connect to GCS")
+
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: None, shutdown=gone, nodes=gone, get_runtime_context=lambda: SimpleNamespace(
+        get_node_id=lambda: "here"
+    ))  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    async with RayCluster("auto", 1) as cluster:
+        with pytest.raises(ConnectFailed, match=r"cannot be used: Failed to connect to GCS; look at `ray status`"):
+            await cluster.is_lost()
 
 
 @pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])
