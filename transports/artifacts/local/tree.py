@@ -117,10 +117,11 @@ class OpenFolders:
             return None
         try:
             top = os.lstat(self._tree.root)
-            inner = root.stat(".abp")  # with the time of the last change of its names
-        except OSError:
+            inner = root.stat(".abp")  # with the time of the last change of its names, which two changes may share
+            meta = self._opened[(".abp",)].stat("meta")
+        except (OSError, KeyError):
             return None
-        return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns
+        return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns, meta.st_ino
 
     def _close(self, depth: int) -> None:
         """Close the folders that lie at least so deep."""
