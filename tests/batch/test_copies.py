@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.batch.test_ledger import done, filled, numbers
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Ledger, open_ledger, open_view
+from transports.batch.ledger.adding import Addition
+from transports.batch.ledger.schema import make_tables
+from transports.batch.ledger.sqlite import SqliteDatabase
 
 
 def line(name: str | None, n: int, **carried: str) -> Job:
@@ -67,6 +73,31 @@ async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
     given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
     async with await filled(str(tmp_path), given) as ledger:
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
+
+
+class Explained(sqlite3.Cursor):
+    """Keeps how SQLite looks at each table of the statements that look for lines that are there already."""
+
+    looks: list[str]
+
+    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+        if "abp_input i JOIN" in sql:
+            super().execute(f"EXPLAIN QUERY PLAN {sql}", values)
+            self.looks += [row[3] for row in self.fetchall() if row[3].startswith(("SEARCH", "SCAN"))]
+        return super().execute(sql, values)
+
+
+def test_lines_that_are_there_already_are_found_by_their_keys_however_many_there_are() -> None:
+    database = SqliteDatabase(None)
+    with closing(sqlite3.connect(":memory:")) as db, closing(db.cursor(Explained)) as cursor:
+        cursor.looks = []
+        make_tables(database, cursor)
+        for fingerprint in ("one", "two"):
+            lines = [line("a", 1), line("b", 1), line(fingerprint, 2)]
+            Addition(database, "run", lambda lines=lines: [lines], fingerprint, True).add(cursor, staged=False)
+        inputs = [look for look in cursor.looks if look.startswith("SEARCH i USING INTEGER PRIMARY KEY")]
+        assert len(inputs) == 4
+        assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
 
 
 async def test_a_corrected_line_takes_the_place_of_the_failed_one_with_its_id(place: str) -> None:
