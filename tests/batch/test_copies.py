@@ -142,3 +142,37 @@ async def test_a_copy_of_a_failed_job_is_corrected_alone(place: str) -> None:
         ]
         assert (await ledger.add(lambda: [[line("c", 5)]], "four", extend=True)).replaced == 1
         assert numbers(await ledger.counts()) == {"succeeded": 2}
+
+
+async def test_an_id_of_several_failed_lines_loses_none_of_them(place: str) -> None:
+    given = [line("team", 1), line("team", 2), line("team", 3), line("team", 3), line("other", 4)]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1, 2, 3, 4])
+        # one line for three jobs: which of them it corrects cannot be told, so all stay
+        added = await ledger.add(lambda: [[line("team", 10), line("other", 40)]], "two", extend=True)
+        assert (added.jobs, added.replaced) == (2, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 2, 3, 3]
+        # one that is corrected beside those that are not
+        added = await ledger.add(lambda: [[line("team", 1), line("team", 20), line("team", 3)]], "three", extend=True)
+        assert (added.jobs, added.replaced) == (1, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 3, 3]
+        added = await ledger.add(lambda: [[line("team", 11), line("team", 30), line("team", 30)]], "four", extend=True)
+        assert (added.jobs, added.copies, added.replaced) == (2, 1, 3)
+        await run_all(ledger)
+        assert numbers(await ledger.counts()) == {"succeeded": 5} and await ledger.replaced() == 5
+
+
+async def test_a_job_whose_first_line_was_corrected_is_repeated_only_if_its_next_one_allows_it(place: str) -> None:
+    given = [Job("do", {"n": 1}, "memory:", "a", idempotent=True), Job("do", {"n": 1}, "memory:", "b")]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1])
+        assert (await ledger.add(lambda: [[line("a", 5)]], "two", extend=True)).replaced == 1
+        await run_all(ledger)
+        await ledger.retry_failed()
+        assert [one.job.idempotent for one in await ledger.lease(9, 0.01)] == [False]
+        ended = [await ledger.expire()]
+        while not any(ended[-1]):
+            ended.append(await ledger.expire())
+        assert ended[-1] == (0, 1)  # none again, one unknown
