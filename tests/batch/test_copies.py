@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -80,7 +81,7 @@ class Explained(sqlite3.Cursor):
 
     looks: list[str]
 
-    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, values: Any = ()) -> Self:
         if "abp_input i JOIN" in sql:
             super().execute(f"EXPLAIN QUERY PLAN {sql}", values)
             self.looks += [row[3] for row in self.fetchall() if row[3].startswith(("SEARCH", "SCAN"))]
@@ -94,7 +95,7 @@ def test_lines_that_are_there_already_are_found_by_their_keys_however_many_there
         make_tables(database, cursor)
         for fingerprint in ("one", "two"):
             lines = [line("a", 1), line("b", 1), line(fingerprint, 2)]
-            Addition(database, "run", lambda lines=lines: [lines], fingerprint, True).add(cursor, staged=False)
+            Addition(database, "run", partial(iter, [lines]), fingerprint, True).add(cursor, staged=False)
         inputs = [look for look in cursor.looks if look.startswith("SEARCH i USING INTEGER PRIMARY KEY")]
         assert len(inputs) == 4
         assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
