@@ -35,7 +35,7 @@ from ..system import TO_SYNC
 from .catalog import read_metadata
 from .folder import Folder, OpenFile
 from .index import Index
-from .names import NO_LINKS, add_readable_name, same_file
+from .names import NO_LINKS, add_readable_name, discard_name, same_file
 from .tree import OpenFolders, Tree, temporary_name, use
 
 __all__ = ["BlobStore"]
@@ -183,7 +183,12 @@ class BlobStore:
         if stored is not None and (before is None or before.stored != stored):
             return False
         with self._locked(digest) as at:
-            metadata = _readable(at.meta, key)
+            try:
+                metadata = read_metadata(at.meta, key)
+            except FileNotFoundError:  # gone, or on a file system that ignores case, another id's
+                return False
+            except ValueError:
+                metadata = None
             if before and metadata and metadata.stored != before.stored:
                 return stored is None
             if not at.meta.unlink(f"{key}.json"):
@@ -192,27 +197,28 @@ class BlobStore:
             self._index.forget([key])
             if metadata is None:
                 return True  # unreadable metadata does not tell what else belonged to it
-            digest = metadata.sha256
+            digest, stays = metadata.sha256, False
             for name in metadata.names:  # a file that the user put there under the name stays
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
-                    at.root.discard(name.name)
-            if not _named(at, digest):
+                    stays |= not discard_name(name.name, at.root, digest, at.staging)
+            if not stays and not _named(at, digest):  # a sweep knows the copy by its content
                 at.blobs.discard(digest)
                 at.quarantine.discard(digest)
         return True
 
     def remove_orphan(self, digest: str) -> bool:
-        """Remove content that no metadata names. Returns ``False`` if the content is gone or is named by now."""
+        """Remove content that no metadata names. Returns ``False`` if it is gone or named by now, or is open on
+        Windows."""
         with self._locked(digest) as at:
-            return not _named(at, digest) and at.blobs.unlink(digest)
+            return not _named(at, digest) and at.blobs.discard(digest)
 
     def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
-        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, or is
-        another file. ``reserved`` also takes an empty file: the name of a copy that was never made."""
+        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, is
+        another file, or is open on Windows. ``reserved`` also takes an empty file: the name of a copy never made."""
         with self._locked(digest) as at:
             if not self._is_stray(at, name, digest, reserved=reserved):
                 return False
-            return at.root.unlink(name)
+            return at.root.discard(name)
 
     def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
         """Return whether :meth:`remove_stray` would remove the name."""
@@ -221,8 +227,10 @@ class BlobStore:
 
     def _is_stray(self, at: _Folders, name: str, digest: str, *, reserved: bool) -> bool:
         for key in _keys(at, digest):
-            metadata = _readable(at.meta, key)
-            if metadata is None or any(one.name == name for one in metadata.names):
+            try:
+                if any(one.name == name for one in read_metadata(at.meta, key).names):
+                    return False
+            except (FileNotFoundError, ValueError):
                 return False  # metadata that cannot be read does not tell what it names
         found = at.root.lstat(name)
         if found is None:
@@ -236,24 +244,27 @@ class BlobStore:
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
             return blobs.open(digest)
 
-    def quarantine(self, digest: str, damaged: os.stat_result) -> None:
-        """Move a ``damaged`` blob to quarantine, unless another file has taken its place, or, on Windows, somebody
-        reads it."""
+    def quarantine(self, digest: str) -> bool:
+        """Move a damaged blob to quarantine. Returns ``False`` if it is intact or gone by now, or cannot be moved: on
+        Windows while somebody reads it."""
         with self._locked(digest) as at, suppress(PermissionError):
-            found = at.blobs.lstat(digest)
-            if found and os.path.samestat(found, damaged):
+            # its inode does not tell: the file that took its place may have the same one
+            if at.blobs.lstat(digest) and not _is_intact(at, digest, sync=False):
                 at.blobs.move(digest, at.quarantine, digest)
+                return True
+        return False
 
     def quarantine_metadata(self, key: str) -> bool:
         """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
         readable names go. Returns ``False`` if it is gone, or can be read by now."""
         digest = digest_prefix(key)
         with self._locked(digest) as at:
-            if _readable(at.meta, key) is not None:
-                return False
             try:
+                with suppress(ValueError):
+                    read_metadata(at.meta, key)
+                    return False
                 at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except FileNotFoundError:
+            except FileNotFoundError:  # or it is another id's: see :meth:`remove`
                 return False
             at.meta.sync()
             self._index.forget([key])
@@ -263,13 +274,6 @@ class BlobStore:
                     for name in (one for one in at.root.names() if same_file(one, at.root, content, at.quarantine)):
                         at.root.unlink(name)
         return True
-
-
-def _readable(meta: Folder, key: str) -> Metadata | None:
-    try:
-        return read_metadata(meta, key)
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _named(at: _Folders, digest: str) -> bool:

@@ -104,8 +104,9 @@ class Folder(ABC):
         return found if stat.S_ISREG(found.st_mode) else None
 
     @abstractmethod
-    def discard(self, name: str) -> None:
-        """Remove a file, if that can be done now: what some program has open on Windows is left to a sweep."""
+    def discard(self, name: str) -> bool:
+        """Remove a file, if that can be done now: what some program has open on Windows is left to a sweep. Returns
+        ``False`` if it was gone, or stays."""
 
     def create(self, name: str) -> int:
         """Make an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""

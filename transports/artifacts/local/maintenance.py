@@ -57,16 +57,20 @@ class Maintenance:
         """
         out = self._staged(dry_run=dry_run)
         orphans = self._orphans()  # first: content counts as changed when one of its names is removed
+        kept = []
         for stray in self._strays.find():
             if self._ages.of(stray.name, stray.changed) > _MAX_AGE and (dry_run or self._strays.remove(stray)):
                 out.append(Removal("name", stray.name, stray.size, "orphan"))
+            else:
+                kept.append(stray)
         if not dry_run:
-            self._strays.forget_intents(now() - _MAX_AGE)
+            self._strays.forget_intents(now() - _MAX_AGE, kept)
+        needed = {stray.digest for stray in kept}  # by its content a copy is known to be the store's
         for digest, size, age in orphans:
-            if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
+            if age > _MAX_AGE and digest not in needed and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
-            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.unlink(name)):
+            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.discard(name)):
                 out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
@@ -79,7 +83,7 @@ class Maintenance:
                 match
                 and old
                 and not may_be_running(int(match[1]), status.st_mtime)
-                and (dry_run or folder.unlink(name))
+                and (dry_run or folder.discard(name))
             ):
                 out.append(Removal("staged", name, status.st_size, "orphan"))
         return out

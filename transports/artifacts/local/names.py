@@ -13,7 +13,7 @@ from ..os_errors import write_all
 from .folder import Folder
 from .tree import temporary_name
 
-__all__ = ["NO_LINKS", "add_readable_name", "place", "same_file"]
+__all__ = ["NO_LINKS", "add_readable_name", "discard_name", "place", "same_file"]
 
 #: How file systems say that they have no hard links, or no more of them for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -40,12 +40,26 @@ def add_readable_name(
                 raise
             staging.unlink(intent)
             undo.callback(staging.unlink, intent)
-            staging.write(intent, f"{blob}\n{name}".encode(), sync=False)
+            staging.write(intent, _intent(blob, name), sync=False)
             if not _copy(blob, blobs, root, staging, name):
                 continue
         undo.callback(root.unlink, name)
         return name
     raise StoreError(f"every variation of the file name {wanted} is taken; suggest another one")
+
+
+def discard_name(name: str, root: Folder, blob: str, staging: Folder) -> bool:
+    """Remove a readable name. Returns ``False`` if it is open and stays, which a sweep is told of as of the name of a
+    dead writer."""
+    if root.discard(name) or not root.lstat(name):
+        return True
+    with suppress(OSError):  # what it is a name of is removed, whether a sweep finds the name or not
+        staging.write(f"-{secrets.token_hex(8)}.name", _intent(blob, name), sync=False)
+    return False
+
+
+def _intent(blob: str, name: str) -> bytes:
+    return f"{blob}\n{name}".encode()
 
 
 def _candidates(wanted: str) -> Iterator[str]:

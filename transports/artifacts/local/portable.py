@@ -65,9 +65,12 @@ class PortableFolder(Folder):
             return False
         return True
 
-    def discard(self, name: str) -> None:
-        with suppress(FileNotFoundError, PermissionError):
+    def discard(self, name: str) -> bool:
+        try:
             os.unlink(self._at(name))  # noqa: PTH108
+        except (FileNotFoundError, PermissionError):
+            return False
+        return True
 
     def link(self, name: str, target: Self, new: str) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
@@ -75,7 +78,8 @@ class PortableFolder(Folder):
     def move(self, name: str, target: Self, new: str) -> None:
         to = target._at(new)
         _patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
-        os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))  # see `changed`
+        with suppress(OSError):  # it is moved, and the time is a hint: see `changed`
+            os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))
 
     def names(self) -> list[str]:
         return os.listdir(self._path)  # noqa: PTH208

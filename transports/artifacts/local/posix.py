@@ -59,8 +59,8 @@ class PosixFolder(Folder):
             return False
         return True
 
-    def discard(self, name: str) -> None:
-        self.unlink(name)
+    def discard(self, name: str) -> bool:
+        return self.unlink(name)
 
     def link(self, name: str, target: Self, new: str) -> None:
         os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)

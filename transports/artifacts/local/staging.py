@@ -60,6 +60,7 @@ class LocalStaged(StagedFile):
     def _start(self) -> None:
         self._fd = -1
         self._made = False
+        self._closed = (0, "")  # size and SHA-256 of what a commit, which may close the file, found in it
         self._meter = Meter(self._store.max_bytes)
         self._pending: list[memoryview] = []
         self._waiting = 0  # bytes in ``_pending``
@@ -115,7 +116,15 @@ class LocalStaged(StagedFile):
     def _open_own(self, staging: Folder) -> int:
         """Return a descriptor of what is written: of a new file, or of the one that a failed commit closed."""
         if self._made:
-            return staging.open(self._name, os.O_RDWR | os.O_APPEND)
+            fd = staging.open(self._name, os.O_RDWR | os.O_APPEND)
+            try:
+                found = measure_file(fd, self._store.max_bytes)
+                if (found.size, found.sha256) != self._closed:
+                    raise StoreError("the staged file was replaced after a failed commit; nothing was stored")
+            except BaseException:
+                os.close(fd)
+                raise
+            return fd
         fd = staging.create(self._name)
         self._made = True
         return fd
@@ -153,6 +162,7 @@ class LocalStaged(StagedFile):
                 if description.durability == "disk":
                     os.fsync(self._fd)
                 scope = self._store.scope
+                self._closed = meter.size, meter.sha256
                 staged = OpenFile(self._name, self._fd, self._close)
                 metadata = self._blobs.publish(staged, meter, description, scope, folders)
                 self._committed = True  # here, because the caller may be cancelled while the thread works

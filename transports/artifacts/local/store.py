@@ -248,12 +248,13 @@ class _Reader:
         return self._whole and self._digest.hexdigest() != self._ref.sha256
 
     def quarantine(self) -> NoReturn:
-        """Move the content to quarantine and raise :class:`~transports.errors.Corrupt`."""
+        """Move the content to quarantine, if it is damaged still, and raise :class:`~transports.errors.Corrupt`."""
         with map_os_errors("read an artifact", self._root):
-            damaged = os.fstat(self._fd)
             self.close()  # an open file cannot be renamed on Windows
-            self._blobs.quarantine(self._ref.sha256, damaged)
-        raise self._corrupt("its content no longer matches its hash and was put into quarantine")
+            moved = self._blobs.quarantine(self._ref.sha256)
+        if moved:
+            raise self._corrupt("its content no longer matches its hash and was put into quarantine")
+        raise self._corrupt("what was read does not match its hash; the content was replaced since, or cannot be moved")
 
     def _corrupt(self, what: str) -> Corrupt:
         key = self._ref.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..os_errors import may_be_running
@@ -14,7 +15,8 @@ from .tree import Tree
 __all__ = ["Stray", "Strays"]
 
 _BLOB = re.compile(r"[0-9a-f]{64}")
-_INTENT = re.compile(r"(\d+)-[0-9a-f]+\.name")
+#: With the process that writes the name; without one, of a name that was open when it was removed.
+_INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name
 
 
@@ -70,14 +72,15 @@ class Strays:
         """Remove a name. Returns ``False`` if it is gone, or has an owner by now."""
         return self._blobs.remove_stray(stray.name, stray.digest, reserved=bool(stray.intent))
 
-    def forget_intents(self, max_changed: float) -> None:
-        """Remove what dead writers wrote of their names before ``max_changed``. Call it when the names are gone."""
+    def forget_intents(self, max_changed: float, kept: Iterable[Stray]) -> None:
+        """Remove what was written of stray names before ``max_changed``, except of those that are ``kept``."""
+        needed = {stray.intent for stray in kept}
         try:
             with self._tree.folder(".abp", "staging") as staging:
                 for name in staging.names():
-                    found = staging.lstat(name) if _INTENT.fullmatch(name) else None
+                    found = staging.lstat(name) if _INTENT.fullmatch(name) and name not in needed else None
                     if found and found.st_mtime < max_changed and not _alive(name, found.st_mtime):
-                        staging.unlink(name)
+                        staging.discard(name)
         except FileNotFoundError:
             return
 
@@ -118,4 +121,5 @@ class Strays:
 
 
 def _alive(intent: str, modified: float) -> bool:
-    return may_be_running(int(intent.partition("-")[0]), modified)
+    writer = intent.partition("-")[0]
+    return bool(writer) and may_be_running(int(writer), modified)

@@ -1,0 +1,158 @@
+"""The local store: files that another program replaces, keeps open or refuses while an artifact is read, stored or
+removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
+from tests.support.portable_way import portable_way
+from transports.artifacts import LocalStore
+from transports.artifacts.local import portable
+from transports.artifacts.local.blobs import BlobStore
+from transports.artifacts.local.catalog import read_metadata
+from transports.artifacts.local.posix import PosixFolder
+from transports.artifacts.metadata import OtherCase
+from transports.errors import Corrupt, StoreError
+
+
+async def test_content_stored_again_beside_a_damaged_read_stays(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF)
+    blob = root / ".abp/blobs" / ref.sha256[:2] / ref.sha256
+    blob.write_bytes(b"?" * len(PDF))
+    quarantine = BlobStore.quarantine
+
+    def later(*arguments: Any) -> Any:
+        blob.write_bytes(PDF)  # the same inode, as of a new file that got the number of the former one
+        return quarantine(*arguments)
+
+    monkeypatch.setattr(BlobStore, "quarantine", later)
+    with pytest.raises(Corrupt) as caught:
+        await store.get(ref.id)
+    assert "quarantine" not in str(caught.value)
+    assert inner(root, "quarantine") == [] and await store.get(ref.id) == PDF
+
+
+async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarantine(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF)
+    (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).write_bytes(b"?" * len(PDF))
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PosixFolder, "move", refused)
+        with pytest.raises(Corrupt) as caught:
+            await store.get(ref.id)
+    assert "quarantine" not in str(caught.value) and inner(root, "quarantine") == []
+    with pytest.raises(Corrupt, match="was put into quarantine"):
+        await store.get(ref.id)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_retried_commit_measures_the_file_again(
+    replaced: bool, store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_links(monkeypatch)
+    move = PosixFolder.move
+
+    def broken(folder: PosixFolder, name: str, target: PosixFolder, new: str) -> None:
+        if new.endswith(".json"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        move(folder, name, target, new)
+
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            patch.setattr(PosixFolder, "move", broken)
+            with pytest.raises(StoreError):
+                await staged.commit()
+        if replaced:
+            (tmp_path / "other").write_bytes(PNG)
+            (tmp_path / "other").replace(staged.path)
+            with pytest.raises(StoreError, match="replaced"):
+                await staged.commit()
+            assert await store.list() == [] and inner(root, "blobs") == []
+        else:
+            await staged.write(b"more")
+            assert await store.get((await staged.commit()).id) == PDF + b"more"
+
+
+async def test_metadata_of_an_id_that_differs_in_case_stays(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that ignores case: the other id came between the first look and the lock."""
+    ref = await store.put_bytes(PDF)
+    looks = [False, True]
+
+    def other(*arguments: Any) -> Any:
+        if looks.pop(0):
+            raise OtherCase
+        return read_metadata(*arguments)
+
+    monkeypatch.setattr("transports.artifacts.local.blobs.read_metadata", other)
+    assert not await store.delete(ref.id)
+    looks[:] = [True]
+    assert not store._blobs.quarantine_metadata(ref.id)
+    assert inner(root, "meta") == [f"{ref.id}.json"] and await store.get(ref.id) == PDF
+
+
+async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: object, **_: object) -> None:
+        if isinstance(path, str):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with portable_way():
+        monkeypatch.setattr(os, "utime", refused)
+        assert await store.get((await store.put_bytes(PDF)).id) == PDF
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_copy_that_is_open_when_it_is_deleted_goes_with_a_later_sweep(
+    shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    with portable_way():
+        ref = await store.put_bytes(PDF, filename="a.pdf")
+        if shared:
+            await store.put_bytes(PDF, filename="b.pdf", namespace="other")
+        with (root / "a.pdf").open("rb"):
+            assert await store.delete(ref.id)
+            for _ in range(2):
+                clock.passes(7200)
+                assert await store.gc() == []
+        clock.passes(7200)
+        kinds = [one.kind for one in await store.gc()]
+        assert kinds == (["name"] if shared else ["name", "content"])
+        assert visible(root) == (["b.pdf"] if shared else [])
+        clock.passes(7200)
+        assert await store.gc() == [] and inner(root, "staging") == []
+
+
+async def test_an_open_leftover_does_not_stop_a_sweep(
+    store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    with portable_way():
+        await store.put_bytes(PDF)
+        staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)[:2] / sha(PNG)
+        leftovers = [staging / "999999999-0a", staging / "999999999-0b", orphan, root / ".abp/quarantine" / sha(PNG)]
+        orphan.parent.mkdir(exist_ok=True)
+        for leftover in leftovers:
+            leftover.write_bytes(PNG)
+        clock.passes(200_000)
+        with leftovers[0].open("rb"), leftovers[2].open("rb"):
+            assert [one.kind for one in await store.gc()] == ["staged", "quarantine"]
+        assert [one.kind for one in await store.gc()] == ["staged", "content"]
