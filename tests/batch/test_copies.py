@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
 from tests.batch.test_ledger import done, filled, numbers
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Ledger, open_ledger, open_view
+from transports.batch.ledger.adding import Addition
+from transports.batch.ledger.schema import make_tables
+from transports.batch.ledger.sqlite import SqliteDatabase
 
 
 def line(name: str | None, n: int, **carried: str) -> Job:
@@ -69,6 +76,31 @@ async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
 
 
+class Explained(sqlite3.Cursor):
+    """Keeps how SQLite looks at each table of the statements that look for lines that are there already."""
+
+    looks: list[str]
+
+    def execute(self, sql: str, values: Any = ()) -> Self:
+        if "abp_input i JOIN" in sql:
+            super().execute(f"EXPLAIN QUERY PLAN {sql}", values)
+            self.looks += [row[3] for row in self.fetchall() if row[3].startswith(("SEARCH", "SCAN"))]
+        return super().execute(sql, values)
+
+
+def test_lines_that_are_there_already_are_found_by_their_keys_however_many_there_are() -> None:
+    database = SqliteDatabase(None)
+    with closing(sqlite3.connect(":memory:")) as db, closing(db.cursor(Explained)) as cursor:
+        cursor.looks = []
+        make_tables(database, cursor)
+        for fingerprint in ("one", "two"):
+            lines = [line("a", 1), line("b", 1), line(fingerprint, 2)]
+            Addition(database, "run", partial(iter, [lines]), fingerprint, True).add(cursor, staged=False)
+        inputs = [look for look in cursor.looks if look.startswith("SEARCH i USING INTEGER PRIMARY KEY")]
+        assert len(inputs) == 4
+        assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
+
+
 async def test_a_corrected_line_takes_the_place_of_the_failed_one_with_its_id(place: str) -> None:
     given = [line("good", 0), line("bad", 1), line("worse", 2), line("twin", 2), line(None, 3), line("good", 4)]
     async with await filled(place, given) as ledger:
@@ -111,3 +143,37 @@ async def test_a_copy_of_a_failed_job_is_corrected_alone(place: str) -> None:
         ]
         assert (await ledger.add(lambda: [[line("c", 5)]], "four", extend=True)).replaced == 1
         assert numbers(await ledger.counts()) == {"succeeded": 2}
+
+
+async def test_an_id_of_several_failed_lines_loses_none_of_them(place: str) -> None:
+    given = [line("team", 1), line("team", 2), line("team", 3), line("team", 3), line("other", 4)]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1, 2, 3, 4])
+        # one line for three jobs: which of them it corrects cannot be told, so all stay
+        added = await ledger.add(lambda: [[line("team", 10), line("other", 40)]], "two", extend=True)
+        assert (added.jobs, added.replaced) == (2, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 2, 3, 3]
+        # one that is corrected beside those that are not
+        added = await ledger.add(lambda: [[line("team", 1), line("team", 20), line("team", 3)]], "three", extend=True)
+        assert (added.jobs, added.replaced) == (1, 1)
+        await run_all(ledger)
+        assert [n for _, n, state, _ in await lines_of(ledger) if state == "failed"] == [1, 3, 3]
+        added = await ledger.add(lambda: [[line("team", 11), line("team", 30), line("team", 30)]], "four", extend=True)
+        assert (added.jobs, added.copies, added.replaced) == (2, 1, 3)
+        await run_all(ledger)
+        assert numbers(await ledger.counts()) == {"succeeded": 5} and await ledger.replaced() == 5
+
+
+async def test_a_job_whose_first_line_was_corrected_is_repeated_only_if_its_next_one_allows_it(place: str) -> None:
+    given = [Job("do", {"n": 1}, "memory:", "a", idempotent=True), Job("do", {"n": 1}, "memory:", "b")]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger, failing=[1])
+        assert (await ledger.add(lambda: [[line("a", 5)]], "two", extend=True)).replaced == 1
+        await run_all(ledger)
+        await ledger.retry_failed()
+        assert [one.job.idempotent for one in await ledger.lease(9, 0.01)] == [False]
+        ended = [await ledger.expire()]
+        while not any(ended[-1]):
+            ended.append(await ledger.expire())
+        assert ended[-1] == (0, 1)  # none again, one unknown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Ledger, Settlement
 from transports.batch.outcome import Outcome
 from transports.batch.run import export_files
-from transports.errors import StoreError, UsageError
+from transports.batch.run.replacing import half_written
+from transports.errors import Corrupt, StoreError, UsageError
 from transports.routing import Result
 
 JOBS = [
@@ -27,9 +30,9 @@ JOBS = [
 ]
 
 
-async def run_with_files(folder: Path, store: ArtifactStore) -> Ledger:
+async def run_with_files(folder: Path, store: ArtifactStore, jobs: Sequence[Job] = JOBS) -> Ledger:
     """Each job has a file with its number; the one called ``two`` has another, ``bad`` failed."""
-    ledger = await filled(str(folder), JOBS)
+    ledger = await filled(str(folder), jobs)
     settled = []
     for one in await ledger.lease(99, 60):
         n = one.job.params["n"]
@@ -85,3 +88,34 @@ async def test_files_of_a_store_elsewhere_are_copied(tmp_path: Path) -> None:
     async with MemoryStore() as store, await run_with_files(tmp_path, store) as ledger:
         assert await export_files(ledger, store, tmp_path / "out") == 8
         assert contents(tmp_path / "out")["two-document.csv"] == "4"
+
+
+async def test_each_line_has_its_file_and_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for left in (half_written(out / "abp-export").name.replace(f".{os.getpid()}.", f".{n}.") for n in (2**22 + 1, 1)):
+        (out / left).write_bytes(b"half")  # no process has the first number
+    again = [Job("do", {"n": 0}, "memory:", "j") for _ in range(5)]
+    store = LocalStore(tmp_path / "files")
+    async with store, await run_with_files(tmp_path, store, again) as ledger:
+        (key,) = {row.key[:16] async for row in ledger.rows()}
+        for _ in range(2):
+            assert await export_files(ledger, store, out) == 5
+            names = {file.name for file in out.iterdir()} - {left}
+            assert names == {"j.csv", *(f"j-{key}{end}.csv" for end in ("", "-0", "-4-0", "-5-0"))}
+
+
+async def test_a_damaged_file_gets_no_name_even_if_it_had_one(tmp_path: Path) -> None:
+    store, out = LocalStore(tmp_path / "files"), tmp_path / "out"
+    async with store, await run_with_files(tmp_path, store, JOBS[:1]) as ledger:
+        (row,) = [row async for row in ledger.rows()]
+        for named in (False, True):
+            ref = await store.stat(str(row.artifacts[0]["id"]))
+            assert ref.path is not None
+            ref.path.chmod(0o600)
+            ref.path.write_bytes(b"x")  # as long as it was
+            with pytest.raises(Corrupt, match="does not match its hash"):
+                await export_files(ledger, store, out)
+            assert named or contents(out) == {}
+            ref.path.write_bytes(b"0")
+            assert await export_files(ledger, store, out) == 1

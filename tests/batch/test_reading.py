@@ -11,6 +11,8 @@ import pytest
 
 from transports.batch.job_format import job_document, parse_job
 from transports.batch.jobs import Job
+from transports.batch.ledger import Added
+from transports.batch.run import input_notes
 from transports.batch.run.reading import fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
 
@@ -154,3 +156,25 @@ def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.Monke
         lines = [f'{{"capability": "do", "params": {{"text": "{"x" * size}"}}}}' for size in sizes]
     (tmp_path / name).write_text("\n".join(lines))
     assert [len(batch) for batch in read_jobs(tmp_path / name, "memory:")] == [2, 3, 1]
+
+
+def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_gone_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    lines, table = tmp_path / "jobs.jsonl", tmp_path / "jobs.csv"
+    lines.write_text('{"capability": "do", "html": "<p>", "id": "a"}\n{"capability": "do", "html": "<b>"}\n')
+    table.write_text("capability,html\ndo,<p>\n")
+    hint = "html is carried along, no parameter; name it params.html if it is one"
+    for path in (lines, table):
+        assert input_notes(Added(4, 3, 1), path) == [
+            "1 of 4 lines is the same job as an earlier line; each job runs once",
+            hint,
+        ]
+    lines.write_text('{"capability": "do", "params": {"html": ""}, "team": "a"}\n{"capability": "do", "team": "b"}\n')
+    assert input_notes(Added(2, 2), lines) == []
+    table.write_bytes(b"capability,html\n\xff,\n")  # changed since its jobs were added
+    lines.unlink()
+    for path in (lines, table):
+        assert input_notes(Added(3, 1, 2), path) == [
+            "2 of 3 lines are the same jobs as earlier lines; each job runs once"
+        ]

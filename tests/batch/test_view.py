@@ -158,6 +158,6 @@ async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> N
         db.execute("UPDATE abp_runs SET value = '1' WHERE name = 'schema'")
         db.commit()
     view = open_view(tmp_path / "run")
-    with pytest.raises(LedgerError, match="version 1 and not 3"):
+    with pytest.raises(LedgerError, match="version 1 and not 4"):
         await view.overview()
     await view.aclose()

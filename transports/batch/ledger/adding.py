@@ -77,9 +77,9 @@ class Addition:
             jobs += cursor.rowcount
             if cursor.rowcount < min(_CHUNK, lines - first):
                 before += self._add_copies(cursor, last, first)
-        cursor.execute("DROP TABLE abp_input")
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
         replaced = replace_failed(self.database, cursor, self.run, last) if last else 0
+        cursor.execute("DROP TABLE abp_input")
         return Added(lines, jobs, lines - jobs - before, replaced)
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
@@ -87,15 +87,16 @@ class Addition:
         brought. A line of an earlier input with the same job and the same id is not added again."""
         lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
         chosen = (self.run, first, first + _CHUNK)
-        same = "position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
+        # a "+" keeps a database from beginning with the positions, which nearly all rows match
+        same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
         cursor.execute(
-            "INSERT INTO abp_copies (run, position, key, id, job) "
-            f"SELECT j.run, i.line + ?, i.key, i.id, i.job FROM {lines} AND j.position <> i.line + ? "
+            "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "
+            f"SELECT j.run, i.line + ?, i.key, i.id, i.job, i.idempotent FROM {lines} AND j.position <> i.line + ? "
             f"AND NOT EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? AND key = i.key AND {same}) "
             f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
             (last, *chosen, last, self.run, last, self.run, last),
         )
-        return _number(cursor, f"SELECT count(*) FROM {lines} AND j.position <= ?", *chosen, last)
+        return _number(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last)
 
 
 #: Lines that one statement adds: each ends long before the database's time for one.

@@ -8,7 +8,7 @@ from .database import Database
 __all__ = ["INPUT", "LEASED", "VERSION", "make_tables", "put_value", "values_of"]
 
 #: A ledger of another version is refused.
-VERSION = "3"
+VERSION = "4"
 #: A condition that is written out, so that both databases know which index has these rows.
 LEASED = "state = 'leased'"
 #: What the names of a run's inputs begin with.
@@ -45,7 +45,7 @@ _SCHEMA = (
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
     # lines of the input whose job an earlier line brought; and lines of failed jobs whose place others of the id took
     "CREATE TABLE IF NOT EXISTS abp_copies (run TEXT NOT NULL, position BIGINT NOT NULL, key TEXT NOT NULL, id TEXT, "
-    "job TEXT NOT NULL, PRIMARY KEY (run, position))",
+    "job TEXT NOT NULL, idempotent INTEGER NOT NULL, PRIMARY KEY (run, position))",
     "CREATE INDEX IF NOT EXISTS abp_copies_key ON abp_copies (run, key)",
     "CREATE TABLE IF NOT EXISTS abp_replaced (run TEXT NOT NULL, position BIGINT NOT NULL, job TEXT NOT NULL, "
     "error_code TEXT, error TEXT, artifacts TEXT NOT NULL, PRIMARY KEY (run, position))",

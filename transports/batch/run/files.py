@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.filenames import safe_filename
-from ...errors import ABPError, StoreError, UsageError
+from ...errors import ABPError, Corrupt, StoreError, UsageError
 from ...protocol.strict_json import JSONValue
 from ...tasks import in_thread
 from ..jobs import State
 from ..ledger import Ledger, Row
+from .replacing import half_written, remove_left
 
 __all__ = ["export_files"]
 
@@ -23,6 +25,8 @@ _FIELDS = ("id", "key", "capability", "field")
 _FIELD = r"\{([^{}]*)\}"
 #: Digits of a key that tell apart two jobs whose files have one name.
 _DIGITS = 16
+#: What names of links that are not in their places yet are made of.
+_LINK = "abp-export"
 #: Bytes of a name before what tells it apart and its ending.
 _MAX_BYTES = 80
 
@@ -32,16 +36,19 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
 
     ``name`` has fields in braces: ``id`` (a part of the key where the job has none), ``key``, ``capability``, ``field``
     (the file's place in the answer) and what the input carried. The file's own ending is added, before it the place if
-    a job has several files and ``name`` does not say ``field``, and a part of the key if another job has the name. A
-    file is a hard link into a store on the same file system, else a copy; one that is there already is replaced.
+    a job has several files and ``name`` does not say ``field``, and a part of the key if another job has the name, then
+    the row's position if another line of the job has. A file is a hard link into a store on the same file system, else
+    a copy; one that is there already is replaced.
 
     Raises :class:`~transports.errors.UsageError` for a ``name`` with a field that the first job does not have, and for
-    the store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written, and at the end if some
-    are no longer there.
+    the store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no name
+    of its own, and at the end if some are no longer there; :class:`~transports.errors.Corrupt` for one that is damaged.
     """
     used: set[int] = set()
     made = lost = 0
     checked = False
+    with suppress(OSError):  # no folder yet, or one that the first file tells about
+        await in_thread(remove_left, folder / _LINK)
     async for row in ledger.rows(State.SUCCEEDED):
         if not checked:  # a column of which some cells are empty is one all the same
             _check(name, row)
@@ -53,7 +60,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 lost += 1
                 continue
             stem = _stem(name, row, file)
-            for chosen in (stem, f"{stem}-{row.key[:_DIGITS]}", f"{stem}-{row.key[:_DIGITS]}-{number}"):
+            longer = f"{stem}-{row.key[:_DIGITS]}"
+            for chosen in (stem, longer, f"{longer}-{number}", f"{longer}-{row.position}-{number}"):
                 chosen = safe_filename(
                     f"{chosen}{Path(ref.filename).suffix}", fallback=row.key, mime_type=ref.mime_type
                 )
@@ -62,6 +70,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                     await _put(store, ref, folder / chosen)
                     made += 1
                     break
+            else:
+                raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
     if lost:
         what = "1 file is" if lost == 1 else f"{lost} files are"
         raise StoreError(f"{what} no longer in the store, {made} in {folder}; name the run's store with --store")
@@ -88,19 +98,25 @@ def _stem(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
 
 
 async def _put(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
-    if ref.path is None or not await in_thread(_link, ref.path, path):
+    if ref.path is None or not await in_thread(_link, ref, ref.path, path):
         await store.export(ref, path)
 
 
-def _link(file: Path, path: Path) -> bool:
-    """Make ``path`` another name of ``file``, and return whether the file system can."""
+def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
+    """Make ``path`` another name of ``file``, the artifact's own, and return whether the file system can."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
             raise UsageError(f"--files: {path.parent} is the store itself; name another folder")
+        with file.open("rb") as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() != ref.sha256:
+                raise Corrupt(
+                    f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",
+                    details={"id": ref.id},
+                )
         if path.exists() and path.samefile(file):
             return True
-        new = path.with_name(f".abp-{secrets.token_hex(8)}")
+        new = half_written(path.with_name(_LINK))
         os.link(file, new)
         try:
             new.replace(path)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+from ...errors import ABPError
+from ..jobs import Job
 from ..ledger import Added, Row
 from .reading import first_jobs
 
@@ -18,8 +21,9 @@ _MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
 
 
 def input_notes(added: Added, path: Path) -> list[str]:
-    """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or a
-    table has no parameters at all, columns that may be meant as such."""
+    """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or
+    none of the first has parameters, columns or fields that may be meant as such. An input that cannot be read any more
+    is not spoken of: its jobs are in the run."""
     before = added.lines - added.jobs - added.copies
     said = []
     if added.copies:
@@ -31,9 +35,10 @@ def input_notes(added: Added, path: Path) -> list[str]:
     if added.replaced:
         was = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
         said.append(f"{was} replaced by one of the same id")
-    is_table = path.suffix.lower() in (".csv", ".tsv", ".parquet")
-    if not added.known and (is_table or added.copies * 2 > added.lines):
-        first = first_jobs(path)
+    if not added.known:
+        first: list[Job] = []
+        with suppress(ABPError):
+            first = first_jobs(path)
         if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
             said += _hints(name for job in first for name in job.carried)
     return said
