@@ -13,8 +13,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
 from tests.support.portable_way import portable_way
-from transports.artifacts import LocalStore
-from transports.artifacts.local import portable
+from transports.artifacts import LocalStore, system
 from transports.artifacts.local.blobs import BlobStore
 from transports.artifacts.local.catalog import read_metadata
 from transports.artifacts.local.posix import PosixFolder
@@ -123,7 +122,7 @@ async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
 async def test_a_copy_that_is_open_when_it_is_deleted_goes_with_a_later_sweep(
     shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
     with portable_way():
         ref = await store.put_bytes(PDF, filename="a.pdf")
         if shared:
@@ -144,7 +143,7 @@ async def test_a_copy_that_is_open_when_it_is_deleted_goes_with_a_later_sweep(
 async def test_an_open_leftover_does_not_stop_a_sweep(
     store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portable, "_PATIENCE", 0.0)
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
     with portable_way():
         await store.put_bytes(PDF)
         staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)[:2] / sha(PNG)

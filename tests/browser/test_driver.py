@@ -96,6 +96,7 @@ async def main():
 async def nothing():
     process = await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)
     await process.communicate()
+    await asyncio.to_thread(int)
 
 asyncio.run(nothing())
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
