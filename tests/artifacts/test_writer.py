@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.counted import opened_names
 from tests.support.local_store import sha
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts.local import writer
@@ -31,14 +32,7 @@ async def test_answers_stored_at_once_share_their_folders(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await put(store, b"first")
-    opened: list[object] = []
-    real = os.open
-
-    def counted(path: Any, *arguments: Any, **options: Any) -> int:
-        opened.append(path)
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", counted)
+    opened = opened_names(monkeypatch)
     refs = await asyncio.gather(*(put(store, b"%d" % number) for number in range(64)))
     assert opened.count("meta") <= 4  # of at most 32 answers a visit, and one visit may begin early
     monkeypatch.undo()
@@ -53,14 +47,7 @@ async def test_answers_stored_in_a_row_share_their_folders_while_these_are_in_th
     monkeypatch.setattr(writer, "_STAY", 15.0)
     first = await put(store, b"first")
     before = psutil.Process().num_fds()
-    opened: list[object] = []
-    real = os.open
-
-    def counted(path: Any, *arguments: Any, **options: Any) -> int:
-        opened.append(path)
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", counted)
+    opened = opened_names(monkeypatch)
     for number in range(40):
         await put(store, b"%d" % number)
     assert opened.count("meta") <= 1 and await store.exists(first.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Ledger, Settlement
 from transports.batch.outcome import Outcome
 from transports.batch.run import export_files
-from transports.batch.run.replacing import half_written
 from transports.errors import Corrupt, StoreError, UsageError
 from transports.routing import Result
 
@@ -93,8 +92,9 @@ async def test_files_of_a_store_elsewhere_are_copied(tmp_path: Path) -> None:
 async def test_each_line_has_its_file_and_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    for left in (half_written(out / "abp-export").name.replace(f".{os.getpid()}.", f".{n}.") for n in (2**22 + 1, 1)):
-        (out / left).write_bytes(b"half")  # no process has the first number
+    for number in (2**22 + 1, 1):  # no process has the first number
+        left = f".abp-export.{socket.gethostname()}.{number}.0123abcd"
+        (out / left).write_bytes(b"half")
     again = [Job("do", {"n": 0}, "memory:", "j") for _ in range(5)]
     store = LocalStore(tmp_path / "files")
     async with store, await run_with_files(tmp_path, store, again) as ledger:

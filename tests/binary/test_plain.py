@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counted import counted_calls
 from transports import NoneStore
 from transports.binary import BinaryData
 from transports.binary.detect import MIN_GUESSED, find, is_plain
@@ -80,18 +80,8 @@ async def test_data_that_holds_itself_many_times_is_refused_in_time() -> None:
 async def test_a_large_table_costs_the_event_loop_no_function_call_for_each_row() -> None:
     """Counted, because time depends on the machine. A search in a thread is another one's time."""
     rows = [{"id": n, "name": f"person {n}", "tags": ["a", "b"]} for n in range(2000)]
-    counted = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal counted
-        counted += event == "call"
-
     router = Router(NoneStore())
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         result = await router.route({"rows": rows}, capability="table", started=time.perf_counter())
-    finally:
-        sys.setprofile(before)
     assert result.data == {"rows": rows}
-    assert counted < 1000
+    assert calls.count < 1000

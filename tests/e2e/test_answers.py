@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import transports
 from tests.e2e.conftest import Connect
+from tests.support.counted import counted_calls
 from transports import Browser
 from transports.browser.page.scripts import load_script
 
@@ -158,12 +157,7 @@ async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
 async def test_a_small_call_into_a_page_takes_few_calls_of_our_functions(connected: Connect) -> None:
     """Counted, because time depends on the machine: functions of this library, for an answer of 60 values and for one
     with a file of 1 KB."""
-    ours, counted = str(Path(transports.__file__).parent), 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal counted
-        counted += event == "call" and frame.f_code.co_filename.startswith(ours)
-
+    ours = str(Path(transports.__file__).parent)
     async with connected(store="none:") as app:
         await app.transport._agent.page.evaluate(  # type: ignore[attr-defined]
             """() => {
@@ -175,12 +169,8 @@ async def test_a_small_call_into_a_page_takes_few_calls_of_our_functions(connect
         for name, at_most in (("rows", 86), ("file", 215)):  # once 139; 238
             for _ in range(5):
                 result = await app.call(name)
-            counted, before = 0, sys.getprofile()
-            sys.setprofile(count)
-            try:
+            with counted_calls(below=ours) as calls:
                 for _ in range(20):
                     result = await app.call(name)
-            finally:
-                sys.setprofile(before)
             assert isinstance(result.data, dict) and result.data[name]
-            assert counted / 20 <= at_most, name
+            assert calls.count / 20 <= at_most, name

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import pickle
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ import pytest
 from websockets.sync.server import ServerConnection
 from websockets.sync.server import serve as serve_in_thread
 
+from tests.support.counted import counted_calls
 from transports import MemoryTransport, Message, NoneStore, Session, UsageError, connect
 from transports.adapters.memory import Call
 from transports.artifacts.audit import AuditLog
@@ -74,24 +74,14 @@ async def app_behind(wire: str) -> AsyncIterator[Session]:
 )
 async def test_a_small_call_takes_few_calls_of_python_functions(wire: str, capability: str, at_most: int) -> None:
     """Counted, because time depends on the machine: those of the event loop are among them. It was 260, 314 and 221."""
-    counted = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal counted
-        counted += event == "call"
-
     async with app_behind(wire) as app:
         for _ in range(10):
             await app.call(capability)
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
+        with counted_calls() as calls:
             for _ in range(20):
                 result = await app.call(capability)
-        finally:
-            sys.setprofile(before)
         assert result.data == (ROWS if capability == "rows" else DATA)
-    assert counted / 20 <= at_most
+    assert calls.count / 20 <= at_most
 
 
 async def test_a_reference_that_is_made_when_asked_for_says_what_the_store_would_have_said(

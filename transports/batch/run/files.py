@@ -16,7 +16,7 @@ from ...protocol.strict_json import JSONValue
 from ...tasks import in_thread
 from ..jobs import State
 from ..ledger import Ledger, Row
-from .replacing import half_written, remove_left
+from .replacing import in_place_of, remove_left
 
 __all__ = ["export_files"]
 
@@ -116,12 +116,8 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
                 )
         if path.exists() and path.samefile(file):
             return True
-        new = half_written(path.with_name(_LINK))
-        os.link(file, new)
-        try:
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        with in_place_of(path, path.with_name(_LINK)) as new:
+            os.link(file, new)
     except OSError:
         return False
     return True

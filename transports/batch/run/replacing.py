@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["half_written", "remove_left", "replacing"]
+__all__ = ["in_place_of", "remove_left", "replacing"]
 
 
 @contextmanager
@@ -19,7 +19,15 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield where to write what takes the place of ``path`` at the end of the block; an error leaves the older file.
     What processes of this machine left half-written as they were killed is removed. Raises :class:`OSError`."""
     remove_left(path)
-    new = half_written(path)
+    with in_place_of(path, path) as new:
+        yield new
+
+
+@contextmanager
+def in_place_of(path: Path, mark: Path) -> Iterator[Path]:
+    """The same without a look for what was left: :func:`remove_left` finds that by ``mark``, a path in the folder."""
+    # a pid alone may be another container's, too
+    new = path.with_name(f"{_ours(mark)}{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
         yield new
         new.replace(path)
@@ -28,14 +36,9 @@ def replacing(path: Path) -> Iterator[Path]:
             new.unlink(missing_ok=True)
 
 
-def half_written(path: Path) -> Path:
-    """Return a new name beside ``path`` for what is not whole yet. :func:`remove_left` finds it by ``path``."""
-    return path.with_name(f"{_ours(path)}{os.getpid()}.{uuid.uuid4().hex[:8]}")  # a pid may be another container's, too
-
-
 def remove_left(path: Path) -> None:
-    """Remove what processes of this machine left at names of :func:`half_written` as they were killed. Looks at all of
-    the folder. Raises :class:`OSError`."""
+    """Remove what processes of this machine left half-written as they were killed. Looks at all of the folder. Raises
+    :class:`OSError`."""
     ours = _ours(path)
     for left in path.parent.iterdir():
         pid = left.name.removeprefix(ours).partition(".")[0]

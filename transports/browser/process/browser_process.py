@@ -14,7 +14,7 @@ import psutil
 
 from ...telemetry import OPEN_BROWSERS
 from .driver import start_driver
-from .environment import COMPILE_CACHE, child_environment, compile_cache
+from .environment import child_environment, compile_cache
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
 from .remote import Remote
@@ -53,8 +53,7 @@ class BrowserProcess:
 
     async def start_driver(self, folder: Path) -> None:
         """Start the driver, with ``folder`` for its temporary files."""
-        # a home may be on a slow disk
-        cache = None if COMPILE_CACHE in os.environ else await asyncio.to_thread(compile_cache)
+        cache = await asyncio.to_thread(compile_cache)  # a home may be on a slow disk
         with child_environment(folder, cache):
             starting = asyncio.ensure_future(start_driver())
             try:

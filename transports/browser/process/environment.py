@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["COMPILE_CACHE", "child_environment", "compile_cache"]
+__all__ = ["child_environment", "compile_cache"]
 
 #: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the
 #: processor with it.
-COMPILE_CACHE = "NODE_COMPILE_CACHE"
+_COMPILE_CACHE = "NODE_COMPILE_CACHE"
 #: What names the temp folder on some system or other.
 _TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
 _lock = threading.Lock()
@@ -25,7 +25,7 @@ _saved: dict[str, str | None] = {}
 @contextlib.contextmanager
 def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
     """Give child processes that are started inside the block ``folder`` as their temp folder, and ``cache``, which is
-    a :func:`compile_cache`, unless the environment names one.
+    a :func:`compile_cache`.
 
     Blocks may overlap if all name the same folder; the last one restores the variables.
     """
@@ -33,8 +33,8 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
     with _lock:
         if _users == 0:
             wanted = dict.fromkeys(_TEMP_FOLDER, str(folder))
-            if COMPILE_CACHE not in os.environ and cache is not None:
-                wanted[COMPILE_CACHE] = str(cache)
+            if cache is not None:
+                wanted[_COMPILE_CACHE] = str(cache)
             _saved.update({name: os.environ.get(name) for name in wanted})
             os.environ.update(wanted)
         _users += 1
@@ -54,7 +54,9 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
 
 def compile_cache() -> Path | None:
     """Return the folder of this user for compiled scripts of the driver, made if it was not there; ``None`` if there
-    can be none. What is in it is run, so nobody else may write there. It blocks."""
+    can be none, or the environment names another. What is in it is run, so nobody else may write there. It blocks."""
+    if _COMPILE_CACHE in os.environ:
+        return None
     given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
     try:
         base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
