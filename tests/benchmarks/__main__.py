@@ -37,6 +37,7 @@ from tests.benchmarks.pages import Bench
 from tests.benchmarks.picture import picture
 from tests.benchmarks.report import Report, Row, Table
 from tests.benchmarks.show import print_report, print_row, print_table
+from tests.benchmarks.spread import read_report, spread, spread_in, with_spread
 from transports import Browser
 from webapp_fixture import serve
 
@@ -72,6 +73,13 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "lines": runs.long_input,
     "ledger": ledgers.ledger_work,
 }
+#: Names for several: ``limited`` is what stands beside a limit, of pages, sockets, stores and start-up.
+_GROUPS = {
+    "limited": (
+        *("opening", "cold", "imports", "page", "limit", "calls", "tables", "kept", "embedded"),
+        *("socket", "messages", "pauses", "inprocess", "artifacts"),
+    )
+}
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,7 +87,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--write-docs", action="store_true", help=f"write {DOCUMENT.name} and {PICTURE.name}")
-    parser.add_argument("--only", choices=_MEASUREMENTS, nargs="+", help="only these measurements")
+    parser.add_argument(
+        "--only", choices=[*_MEASUREMENTS, *_GROUPS], nargs="+", help="only these; limited: all with a limit"
+    )
+    parser.add_argument(
+        "--spread", type=Path, nargs="+", metavar="FILE", help=f"write the spread of runs (--json) into {DOCUMENT.name}"
+    )
     arguments = parser.parse_args()
     if arguments.write_docs and (arguments.quick or arguments.only):
         parser.error("--write-docs needs a whole run")
@@ -90,7 +103,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
     started = time.monotonic()
     async with serve() as fixture:
         report: Report | None = None
-        for name in arguments.only or _MEASUREMENTS:
+        for name in (name for given in arguments.only or _MEASUREMENTS for name in _GROUPS.get(given, (given,))):
             # A browser and a folder for each, so that none meets what another left behind.
             with tempfile.TemporaryDirectory(prefix="abp-bench-") as folder:
                 async with Browser() as browser:
@@ -111,6 +124,13 @@ async def _run(arguments: argparse.Namespace) -> Report:
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.spread:
+        try:
+            section = spread([read_report(file) for file in arguments.spread])
+        except ValueError as error:
+            sys.exit(f"no spread: {error}")
+        DOCUMENT.write_text(with_spread(DOCUMENT.read_text(encoding="utf-8"), section), encoding="utf-8")
+        return 0
     logging.getLogger("transports").setLevel(logging.ERROR)
     try:
         report = asyncio.run(_run(arguments))
@@ -121,7 +141,8 @@ def main() -> int:
         arguments.json.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if arguments.write_docs:
         PICTURE.write_text(picture(report), encoding="utf-8")
-        DOCUMENT.write_text(document(report), encoding="utf-8")
+        kept_spread = spread_in(DOCUMENT.read_text(encoding="utf-8"))
+        DOCUMENT.write_text(with_spread(document(report), kept_spread), encoding="utf-8")
     return 1 if any(row.wrong for row in report.rows) else 0
 
 

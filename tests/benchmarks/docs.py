@@ -8,16 +8,19 @@ from pathlib import Path
 from tests.benchmarks.report import Report, Table
 from tests.benchmarks.tried import TRIED
 
-__all__ = ["DOCUMENT", "PICTURE", "document"]
+__all__ = ["AFTER_FIGURES", "DOCUMENT", "PICTURE", "document", "markdown_table"]
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 DOCUMENT = _DOCS / "performance.md"
 PICTURE = _DOCS / "performance.svg"
+#: The heading of what follows the figures, and their spread.
+AFTER_FIGURES = "## Tried\n"
 
 _INTRODUCTION = """\
 # Performance
 
-Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine.
+Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine,
+`--spread FILE …` the spread of several runs, each written with `--json FILE`.
 `abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#how-fast-an-app-is)).
 Trust the ratios: each baseline ran in the same run, in turns with the kit, as often, on the same kind of page. Speeds
 compare the best of each (the ratio of the medians stands beside it), those of WebMCP tools round by round, latencies
@@ -75,12 +78,13 @@ def document(report: Report) -> str:
             _INTRODUCTION,
             f"Measured on: {where}; {report.seconds:.0f} s in all.\n",
             "## Figures\n",
-            *_table(head, rows),
+            *markdown_table(head, rows),
             "\n![Ratios and latencies](performance.svg)\n",
             *details,
             "## " + _short(report) + "\n",
             *_why(report),
             "",
+            AFTER_FIGURES,
             TRIED,
             _WAYS,
             "## Where time goes, and latency over size\n",
@@ -103,8 +107,9 @@ def _why(report: Report) -> list[str]:
 
 def _latencies(table: Table) -> list[str]:
     head, *body = table.lines()
-    return [f"{table.title}, in milliseconds:\n", *_table(["", *head[1:]], body), ""]
+    return [f"{table.title}, in milliseconds:\n", *markdown_table(["", *head[1:]], body), ""]
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

@@ -6,8 +6,6 @@ from __future__ import annotations
 __all__ = ["TRIED"]
 
 TRIED = """\
-## Tried
-
 Each idea beside what it replaced, in turns on one busy machine of two cores; *kept* or *lost*.
 
 **Small calls**, store `none:`, before → after, processor time of a call on a busy machine:
