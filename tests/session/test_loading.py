@@ -17,6 +17,7 @@ async def test_modules_are_imported_when_a_transport_has_begun_to_open_or_is_ope
     imported: list[str] = []
     monkeypatch.setattr(importlib, "import_module", imported.append)
     monkeypatch.setattr(loading, "_MODELS", "transports.is_not_there")
+    monkeypatch.setattr(loading, "_CHECKS", ())
     monkeypatch.setattr(loading, "_LEAD", 60)
     async with AsyncExitStack() as stack:
         begun, _ = loading.begin_loading(None, stack)

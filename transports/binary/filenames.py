@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from pathvalidate import sanitize_filename
-
 from .media import extension_for
 
 __all__ = ["safe_filename"]
@@ -37,6 +35,8 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     stem, _, extension = name.rpartition(".")
     if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
         stem, extension = name, extension_for(mime_type)[1:]
+    from pathvalidate import sanitize_filename  # late: a session loads it while its transport opens
+
     stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
     stem = stem.encode()[: _MAX_NAME_BYTES - 1 - len(extension)].decode(errors="ignore").rstrip(". ")
     return f"{stem or fallback}.{extension}"

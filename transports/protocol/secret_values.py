@@ -7,7 +7,6 @@ the text of a page or in base64 has no name. No I/O.
 from __future__ import annotations
 
 import base64
-import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -78,6 +77,8 @@ class SecretValues:
 
     def learn_html(self, text: str) -> None:
         """Remember the values of fields for passwords, and of those with secret names, in HTML."""
+        import html  # late, as in :mod:`.secrets`
+
         for field in _INPUT.finditer(text):
             attributes = {one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
                           for one in _ATTRIBUTE.finditer(field[0])}  # fmt: skip

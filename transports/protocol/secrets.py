@@ -6,7 +6,6 @@ this process towards a person, a model, a file or a log has the placeholder in i
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 import re
@@ -218,6 +217,8 @@ def _decoded(text: str) -> bytes | None:
 
 def spellings(value: str) -> set[str]:
     """Return a value as it is, in JSON (once and twice), in a URL, in a form, in HTML."""
+    import html  # late: few programs have secrets, and its table of characters takes 1 ms to load
+
     once = [json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
     twice = [json.dumps(one, ensure_ascii=ascii_only)[1:-1] for one in once for ascii_only in (True, False)]
     return {

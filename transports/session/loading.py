@@ -1,7 +1,7 @@
 """What a session needs once its transport is open, brought beside its opening: modules, and the app's manifest.
 
-Pydantic's models and the HTTP client take 0.2 s of the processor to import. A browser takes longer to start, in other
-processes, so a program that opens one session gets them for nothing.
+Pydantic's models, the HTTP client, the checks of schemas and of file names take 0.2 s of the processor to import. A
+browser takes longer to start, in other processes, so a program that opens one session gets them for nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["Loading", "begin_loading"]
 #: Seconds that a transport has to begin to open before the import takes the interpreter's lock.
 _LEAD = 0.03
 _MODELS, _CLIENT = "transports.protocol.payloads", "transports.http.redirects"
+_CHECKS = ("jsonschema_rs", "pathvalidate")
 
 
 class Loading:
@@ -52,7 +53,7 @@ def begin_loading(
     """Begin to import the modules; return that, and the task that calls ``discover`` after it, if it is given.
 
     Both are cancelled with ``stack``."""
-    loading = Loading((_MODELS,) if discover is None else (_MODELS, _CLIENT), stack)
+    loading = Loading((_MODELS, *_CHECKS) if discover is None else (_MODELS, _CLIENT, *_CHECKS), stack)
     if discover is None:
         return loading, None
     discovery = asyncio.ensure_future(_discover(loading.task, discover))

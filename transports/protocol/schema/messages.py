@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import islice
-
-import jsonschema_rs
+from typing import TYPE_CHECKING
 
 from ...binary.detect import Place, field_of
 from .limits import shorten
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 __all__ = ["format_error", "is_fault"]
 
@@ -48,6 +50,8 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
 
 def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_rs.ValidationError]]:
     """Return the errors of each alternative of ``anyOf`` and ``oneOf``, if none fits."""
+    import jsonschema_rs  # there already: it made the error
+
     match kind:
         case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
             return kind.context

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-
-import jsonschema_rs
+from typing import TYPE_CHECKING
 
 from ...binary.detect import Place, field_of, replace
 from ...errors import ProtocolError, UsageError
@@ -22,6 +21,9 @@ from ..strict_json import decode_json, encode_json
 from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, references_and_patterns, shorten
 from .messages import format_error, is_fault
 from .unnamed import unnamed_params
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 __all__ = ["check_output", "check_params", "check_value"]
 
@@ -149,6 +151,8 @@ def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled
 @lru_cache(maxsize=_MAX_SEEN)
 def _compiled(encoded: bytes) -> _Compiled | str:
     """Return the validator of a schema, or why there is none."""
+    import jsonschema_rs  # late: a session loads it while its transport opens
+
     try:
         schema = decode_json(encoded)
         assert isinstance(schema, dict)

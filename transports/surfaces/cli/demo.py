@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from importlib.metadata import metadata
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,6 +92,8 @@ async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
 
 
 async def _tour(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
+    from importlib.metadata import metadata  # late: it takes 20 ms to load
+
     readme = str(metadata("abp-transports").json.get("description", "")) or (samples / "notes.md").read_text(
         encoding="utf-8"
     )

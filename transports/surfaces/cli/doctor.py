@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from .checks import CHECKS, Facts
 from .options import Json
 from .output import asynchronous, print_json, print_note, print_text
 
@@ -27,6 +26,7 @@ async def doctor(
     What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
     from ...browser.process.find import find_browser
     from ...errors import ABPError
+    from .checks import CHECKS, Facts  # late: other commands need none of what they look at
 
     facts: Facts = {}
     problems: list[ABPError] = []
