@@ -22,7 +22,7 @@ from transports.browser.process.processes import is_running
 from transports.browser.process.profile import lock_profile
 from transports.errors import ProfileInUse
 from transports.session.sign_in import _write as write_state
-from transports.surfaces.cli import checks, doctor, main
+from transports.surfaces.cli import checks, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
 _IMPORT = """
@@ -193,7 +193,7 @@ def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
 def test_the_doctor_says_what_is_known_of_this_system(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "CHECKS", [checks._system])
+    monkeypatch.setattr(checks, "CHECKS", [checks._system])
     for name, says in (("Linux", "was run"), ("Darwin", "macOS: written for, not run"), ("Plan 9", "not run")):
         monkeypatch.setattr(platform, "system", lambda name=name: name)
         assert main(["doctor"]) == 0 and says in capsys.readouterr().out

@@ -136,6 +136,24 @@ def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -
     assert "transports.surfaces.cli.calls" in loaded_by(program)
 
 
+def test_the_command_line_starts_the_driver_before_it_imports_a_session() -> None:
+    program = """if True:
+        import json, os, socket, sys
+        from transports.surfaces.cli import main
+
+        def stop(event, _):
+            if event == "subprocess.Popen":
+                print(json.dumps(sorted(sys.modules)), flush=True)
+                os._exit(0)
+
+        sys.addaudithook(stop)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            main(["call", f"http://127.0.0.1:{listening.getsockname()[1]}/", "name"])"""
+    modules = loaded_by(program)
+    assert "playwright.async_api" in modules
+    assert not modules & {"transports.session.connect", "transports.artifacts", "transports.routing"}
+
+
 def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
     modules = loaded_by(
         "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))"

@@ -53,10 +53,12 @@ async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch
         launched.update(options)
         raise Error("that is enough")
 
-    process = BrowserProcess(headless=True, slow_mo=0.0)
+    process = BrowserProcess()
     process._playwright = SimpleNamespace(chromium=SimpleNamespace(launch=launch))  # type: ignore[assignment]
     with pytest.raises(Error):
-        await process.launch(BrowserChoice("chromium", "a test"), "chromium", profile=None, extensions=False)
+        await process.launch(
+            BrowserChoice("chromium", "a test"), "chromium", headless=True, slow_mo=0, profile=None, extensions=False
+        )
     assert launched["chromium_sandbox"] is on and "--no-sandbox" not in launched["args"]
 
 

@@ -67,5 +67,5 @@ async def test_the_folder_for_compiled_scripts_is_looked_for_in_a_thread(
 
     monkeypatch.setattr(Path, "mkdir", noted)
     monkeypatch.setattr(browser_process, "start_driver", start)
-    await browser_process.BrowserProcess(headless=True, slow_mo=0).start_driver(tmp_path)
+    await browser_process.BrowserProcess().start_driver(tmp_path)
     assert given == [str(tmp_path / "abp-transports/node")]

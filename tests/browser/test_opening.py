@@ -54,7 +54,7 @@ async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> N
     ("has", "steps"), [("", ["stop"]), *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads"))]
 )
 async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: str, steps: list[str]) -> None:
-    process, playwright = BrowserProcess(headless=True, slow_mo=0), Recorded()
+    process, playwright = BrowserProcess(), Recorded()
     recorded: Any = playwright
     process.browser = process.cdp = process._playwright = recorded
     process.context = recorded if has == "profile" else None
@@ -86,7 +86,9 @@ async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
             return Session()
 
     playwright: Any = Playwright()
-    process = BrowserProcess(headless=True, slow_mo=0)
+    process = BrowserProcess()
     process._playwright, process.pids = playwright, [4711]
-    await process.launch(BrowserChoice("chromium", "a test"), "chromium", profile=None, extensions=False)
+    await process.launch(
+        BrowserChoice("chromium", "a test"), "chromium", headless=True, slow_mo=0, profile=None, extensions=False
+    )
     assert process.pids == [4711, os.getpid()]

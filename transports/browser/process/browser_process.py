@@ -35,13 +35,12 @@ class BrowserProcess:
     """A driver, and the browser that it started or attached to. It is used for one run and never again.
 
     First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`; :meth:`end` after whatever became of them. None
-    but the last has a time limit: the caller sets one. ``slow_mo`` in milliseconds is added to each step of Playwright.
+    but the last has a time limit: the caller sets one.
     """
 
     browser: PlaywrightBrowser
 
-    def __init__(self, *, headless: bool, slow_mo: float) -> None:
-        self._headless, self._slow_mo = headless, slow_mo
+    def __init__(self) -> None:
         #: The context that all sessions share, if there is one.
         self.context: BrowserContext | None = None
         #: The browser's own CDP session; Firefox and WebKit have none.
@@ -49,10 +48,20 @@ class BrowserProcess:
         #: The process ids of the driver and, where it was started here, of the browser.
         self.pids: list[int] = []
         self._playwright: Playwright | None = None
+        self._starting: asyncio.Future[None] | None = None
         self._downloads = False  # whether there may have been any
 
+    def begin_driver(self, folder: Path) -> asyncio.Future[None]:
+        """Begin to start the driver, with ``folder`` for its temporary files; return what is done when it has
+        started."""
+        self._starting = asyncio.ensure_future(self._start_driver(folder))
+        return self._starting
+
     async def start_driver(self, folder: Path) -> None:
-        """Start the driver, with ``folder`` for its temporary files."""
+        """Start the driver, or wait for it if :meth:`begin_driver` was called."""
+        await (self._starting or self.begin_driver(folder))
+
+    async def _start_driver(self, folder: Path) -> None:
         cache = await asyncio.to_thread(compile_cache)  # a home may be on a slow disk
         with child_environment(folder, cache):
             starting = asyncio.ensure_future(start_driver())
@@ -75,15 +84,25 @@ class BrowserProcess:
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
 
-    async def launch(self, choice: BrowserChoice, engine: str, *, profile: Path | None, extensions: bool) -> None:
-        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one."""
+    async def launch(
+        self,
+        choice: BrowserChoice,
+        engine: str,
+        *,
+        headless: bool,
+        slow_mo: float,
+        profile: Path | None,
+        extensions: bool,
+    ) -> None:
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one. ``slow_mo``
+        in milliseconds is added to each step of Playwright."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
         root = sys.platform == "linux" and os.geteuid() == 0
         options: dict[str, Any] = {
             "executable_path": choice.path,
-            "headless": self._headless,
-            "slow_mo": self._slow_mo,
+            "headless": headless,
+            "slow_mo": slow_mo,
             "args": list(_CHROMIUM_ARGS) if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
@@ -144,6 +163,9 @@ class BrowserProcess:
         nothing to write is killed at once: ending by itself takes it 0.2 s.
         """
         OPEN_BROWSERS.discard(self)
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait((self._starting,))
         playwright, self._playwright = self._playwright, None
         processes = process_tree(self.pids)
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from ...errors import BrowserCrashed, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
 from ...telemetry import BROWSER_RESTARTS, record, span
+from .ahead import next_process
 from .browser_process import BrowserProcess
 from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
@@ -50,10 +51,9 @@ class Browser:
     for us. ``headers`` go to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
 
     ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
-    ends every process that was started and removes every temporary file, even if the browser hangs. A browser that dies
-    is started again as soon as a session needs it, and its sessions open their apps again (:meth:`restart` says what is
-    lost). Opening raises :class:`~transports.errors.BrowserNotFound`, :class:`~transports.errors.ProfileInUse` and
-    :class:`~transports.errors.ConnectFailed` (nothing to attach to).
+    ends every process and removes every temporary file, even if the browser hangs. One that dies is started again as
+    soon as a session needs it (:meth:`restart`). Opening raises :class:`~transports.errors.BrowserNotFound`,
+    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Browser:
         self._slow_mo = slow_mo
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
-        self._process = BrowserProcess(headless=headless, slow_mo=slow_mo)
+        self._process = BrowserProcess()
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
@@ -123,7 +123,7 @@ class Browser:
 
     async def _start(self) -> None:
         choice = None if self.attached else self._find()
-        self._process = process = BrowserProcess(headless=self._headless, slow_mo=self._slow_mo)
+        self._process = process = next_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
@@ -133,8 +133,8 @@ class Browser:
                 if self._remote is not None:
                     await process.attach(self._remote, self.engine, timeout=self._timeout)
                 elif choice is not None:
-                    profile, extensions = self._profile_folder(), bool(self._extensions)
-                    await process.launch(choice, self.engine, profile=profile, extensions=extensions)
+                    start = partial(process.launch, choice, self.engine, headless=self._headless, slow_mo=self._slow_mo)
+                    await start(profile=self._profile_folder(), extensions=bool(self._extensions))
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import UsageError
+from ...errors import ConnectFailed, UsageError
+from ...protocol.urls import is_page
 from .attach import Attach, attached_to
 
 if TYPE_CHECKING:
@@ -136,16 +137,31 @@ class Connection:
         Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
         the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
         raise."""
-        from ...session.connect import connect
-        from .questions import Questions, at_terminal, noting_questions
+        async with AsyncExitStack() as stack:
+            if self.transport == "auto" and is_page(target):
+                await _start_driver(target, stack)
+            from ...session.connect import connect  # late: it is imported while the driver starts
+            from .questions import Questions, at_terminal, noting_questions
 
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
-        options: dict[str, Any] = {**own, "store": store, "record": record, "routing": routing}
-        asking = at_terminal()
-        if asking:
-            options["on_elicitation"] = Questions(pause).answer
-        async with connect(target, **options) as app, nullcontext() if asking else noting_questions(app):
+            own = {one.name: getattr(self, one.name) for one in fields(self)}
+            options: dict[str, Any] = {**own, "store": store, "record": record, "routing": routing}
+            asking = at_terminal()
+            if asking:
+                options["on_elicitation"] = Questions(pause).answer
+            app = await stack.enter_async_context(connect(target, **options))
+            if not asking:
+                await stack.enter_async_context(noting_questions(app))
             yield app
+
+
+async def _start_driver(target: str, stack: AsyncExitStack) -> None:
+    """Start the driver for the browser of a page, unless nothing listens at its address, which connecting says."""
+    from ...browser.preflight import require_listener
+    from ...browser.process.ahead import driver_ahead
+
+    with suppress(ConnectFailed):
+        await require_listener(target)
+        await stack.enter_async_context(driver_ahead())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
