@@ -6,6 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from transports.browser.page.channels import CdpChannel
 from transports.browser.process.browser_process import BrowserProcess
 from transports.browser.process.find import BrowserChoice
+from transports.browser.source import PageSource
 
 
 class Recorded:
@@ -20,7 +24,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.contexts: list[object] = []
+        self.contexts: list[Recorded] = []
         self.answers = asyncio.Event()
 
     def on(self, event: str, handler: object) -> None:
@@ -30,6 +34,13 @@ class Recorded:
         self.asked.append(method)
         await self.answers.wait()
         return {}
+
+    async def new_context(self, **options: object) -> Recorded:
+        self.contexts.append(Recorded())
+        return self.contexts[-1]
+
+    async def new_page(self) -> Recorded:
+        return Recorded()
 
     async def close(self) -> None:
         self.asked.append("close")
@@ -51,7 +62,12 @@ async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> N
 
 
 @pytest.mark.parametrize(
-    ("has", "steps"), [("", ["stop"]), *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads"))]
+    ("has", "steps"),
+    [
+        ("", ["stop"]),
+        ("session", ["stop"]),
+        *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads")),
+    ],
 )
 async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: str, steps: list[str]) -> None:
     process, playwright = BrowserProcess(), Recorded()
@@ -59,6 +75,12 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
     process.browser = process.cdp = process._playwright = recorded
     process.context = recorded if has == "profile" else None
     recorded.contexts = [recorded] if has == "contexts" else []
+    if has == "session":
+        async with AsyncExitStack() as stack:
+            await PageSource()._open(
+                stack, SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
+            )  # type: ignore[arg-type]
+        assert recorded.contexts
     if has == "downloads":
         process.note_download()
     sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -15,6 +15,7 @@ from ..errors import ConnectFailed, UsageError, first_line
 from .page.agent import PageAgent
 from .page.ended import is_closed
 from .preflight import require_listener
+from .process.browser_process import SESSION_CONTEXTS
 from .process.launch import Browser
 from .process.lending import BrowserLender
 from .process.runfolder import RunFolder
@@ -213,6 +214,7 @@ class PageSource:
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
         )
+        SESSION_CONTEXTS.add(context)
         if isinstance(
             self.browser, Browser | BrowserLender
         ):  # shared with other sessions; a browser of our own closes its contexts itself

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import psutil
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, CDPSession, Playwright
 
-__all__ = ["BrowserProcess"]
+__all__ = ["SESSION_CONTEXTS", "BrowserProcess"]
 
+#: Contexts that were opened for one session: with them ends all that they hold.
+SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
 #: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
@@ -182,8 +185,13 @@ class BrowserProcess:
 
     def _may_write(self) -> bool:
         """Return whether the browser may write something that is wanted, or remove what is not, when it ends by itself:
-        a profile, videos of contexts that are still open, downloads that were cut off."""
-        return self.cdp is None or self.context is not None or self._downloads or bool(self.browser.contexts)
+        a profile, videos of a caller's contexts that are still open, downloads that were cut off."""
+        return (
+            self.cdp is None
+            or self.context is not None
+            or self._downloads
+            or any(context not in SESSION_CONTEXTS for context in self.browser.contexts)
+        )
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
