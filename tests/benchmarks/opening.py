@@ -123,7 +123,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
         unit="×",
         at_least=0.9,
         measured=f"median {ours:.2f} s against {theirs:.2f} s",
-        reason="the command line and the session, 0.13 s of the processor, are imported before the browser is started",
+        reason="the command line, 0.1 s of the processor, is imported before the driver is started",
         wrong="" if answers["kit"] == answers["plain"] else "the two answers differ",
     )
     return [row], []
