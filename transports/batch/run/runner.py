@@ -72,6 +72,7 @@ class Runner:
         self._waiting: deque[Leased] = deque()
         self._ended: list[Settlement] = []
         self._wake = asyncio.Event()
+        self._latest: asyncio.TimerHandle | None = None
         self._stopped: Ended | None = None
         self._renewed = 0.0
         self._job_seconds = math.inf
@@ -128,6 +129,8 @@ class Runner:
         free = self._options.concurrency + self._ahead - len(self._running) - len(self._waiting)
         room = 0 if self._stopped else max(self._rate.room(free), 0)
         ended, self._ended = self._ended, []
+        if self._latest is not None:
+            self._latest.cancel()
         if not ended and not room:
             return 0
         asking = asyncio.ensure_future(self._ask(ended, room))
@@ -210,10 +213,10 @@ class Runner:
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._begin()
-        if len(self._waiting) > self._ahead // 4:
-            loop.call_later(_LATEST, self._wake.set)
-        else:
+        if len(self._waiting) <= self._ahead // 4:
             self._wake.set()
+        elif len(self._ended) == 1:
+            self._latest = loop.call_later(_LATEST, self._wake.set)
         if settlement.again_after:
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
