@@ -97,7 +97,7 @@ class Runner:
                 await self._keep_leases()
                 leased = await self._turn()
                 self._begin()
-                if not self._running and not self._ended:
+                if not self._holds:
                     if self._stopped:
                         return self._stopped
                     if not leased and await self._ledger.is_done():
@@ -106,13 +106,17 @@ class Runner:
         finally:
             await self._abandon()
 
+    @property
+    def _holds(self) -> bool:
+        """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
+        return bool(self._running or self._waiting or self._ended)
+
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
-        idle = not self._running and not self._ended  # what has ended is leased until it is settled
-        if time.monotonic() - self._renewed < (_IDLE if idle else self._options.lease_seconds / 4):
+        if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
             return
         self._renewed = time.monotonic()
-        if not idle:
+        if self._holds:
             await self._ledger.heartbeat(self._options.lease_seconds)
         again, unknown = await self._ledger.expire()
         if again or unknown:
@@ -121,7 +125,7 @@ class Runner:
             )
 
     async def _turn(self) -> int:
-        """Write what has ended, lease as many jobs as there is room for, start them, and return how many they are."""
+        """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
         self._wake.clear()
         if self._stopped:
             self._ended += map(_given_back, self._waiting)
