@@ -77,9 +77,8 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
     recorded.contexts = [recorded] if has == "contexts" else []
     if has == "session":
         async with AsyncExitStack() as stack:
-            await PageSource()._open(
-                stack, SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
-            )  # type: ignore[arg-type]
+            browser: Any = SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
+            await PageSource()._open(stack, browser)
         assert recorded.contexts
     if has == "downloads":
         process.note_download()
