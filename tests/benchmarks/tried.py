@@ -177,7 +177,7 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
   that is started before it is known whether one is wanted.
 - Kept: `connect` without the checks of schemas and of file names (`jsonschema_rs`, `pathvalidate`) and HTML's table of
   characters: a session imports them in its thread. 111 → 103.5 ms of the processor, of which Playwright alone takes
-  73.5: from 1.51 to 1.41 of it. The command line without the packages' metadata: 91 → 81 ms, the same change in it.
+  73.5: from 1.51 to 1.41 of it. The command line, also without the packages' metadata: 91 → 81 ms.
 - Kept: the command line starts the driver when it has read its arguments, and imports the session while the driver
   starts: 260 → 212 ms of the processor until the driver runs (a program of Playwright alone: 111), all on a machine
   that was too busy for the wall clock.
