@@ -160,7 +160,7 @@ class BlobStore:
             if same_file(known.name, at.root, digest, at.blobs):
                 return (*names, known)
             if same_file(known.name, at.root, digest, at.quarantine):
-                at.root.unlink(known.name)  # damaged content under our own name, kept in quarantine
+                discard_name(known.name, at.root, digest, at.staging)  # damaged content, kept in quarantine
             if not at.root.lstat(known.name):
                 wanted, requested = known.name, known.requested
         name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
@@ -256,7 +256,8 @@ class BlobStore:
 
     def quarantine_metadata(self, key: str) -> bool:
         """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
-        readable names go. Returns ``False`` if it is gone, or can be read by now."""
+        readable names go; content and names that are open on Windows are left to a sweep. Returns ``False`` if it is
+        gone, can be read by now, or cannot be moved."""
         digest = digest_prefix(key)
         with self._locked(digest) as at:
             try:
@@ -264,15 +265,17 @@ class BlobStore:
                     read_metadata(at.meta, key)
                     return False
                 at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except FileNotFoundError:  # or it is another id's: see :meth:`remove`
+            except (FileNotFoundError, PermissionError):  # or it is another id's: see :meth:`remove`
                 return False
             at.meta.sync()
             self._index.forget([key])
             for content in at.blobs.names():
                 if content.startswith(digest) and not _named(at, content):
-                    at.blobs.move(content, at.quarantine, content)
-                    for name in (one for one in at.root.names() if same_file(one, at.root, content, at.quarantine)):
-                        at.root.unlink(name)
+                    with suppress(PermissionError):
+                        at.blobs.move(content, at.quarantine, content)
+                    for name in at.root.names():
+                        if any(same_file(name, at.root, content, folder) for folder in (at.blobs, at.quarantine)):
+                            discard_name(name, at.root, content, at.staging)
         return True
 
 
