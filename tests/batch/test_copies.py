@@ -92,7 +92,7 @@ async def test_a_copy_is_found_by_its_id_with_the_job_that_it_shares(place: str)
             ("a\0b", set(), set()),
         ):
             page = await view.jobs(JobQuery(FINAL, text=text))
-            assert ({row.key for row in page.rows}, page.copies) == (found, copies)
+            assert ({row.key for row in page.rows}, set(page.copies)) == (found, copies)
         assert (await view.jobs(JobQuery(FINAL, code="WRONG", text="third"))).rows == ()
         assert [name for _, name in await view.copies(keys["first"])] == ["second", None]
         assert await view.copies(keys["other"]) == []

@@ -45,6 +45,8 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         assert all(task.done() for task in self.running.values())
 
+    advice = "do what is said, and again"
+
     async def is_elsewhere(self) -> bool:
         return self.elsewhere
 
@@ -182,15 +184,20 @@ async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worke
 
 
 async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_pool(_: int) -> Pool:
-        raise LedgerError("the ledger is not reached from here")
-
-    monkeypatch.setattr(bench, "make_pool", no_pool)
     async with open_ledger(bench.folder) as ledger:
         await ledger.add(lambda: [jobs(2)], "one")
-        with pytest.raises(LedgerError, match="not reached from here"):
-            await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
-    assert len(bench.cluster.options) == 5
+        for error, says in (
+            (LedgerError("the ledger is not reached from here"), "^the ledger is not reached from here \\["),
+            (Disconnected("the actor ended"), "^the actor ended, as 4 before it; do what is said, and again \\["),
+        ):
+
+            def no_pool(_: int, error: Exception = error) -> Pool:
+                raise error
+
+            monkeypatch.setattr(bench, "make_pool", no_pool)
+            with pytest.raises(type(error), match=says):
+                await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
+            assert len(bench.cluster.options) == 5
 
 
 @pytest.mark.parametrize("fate", ["no start", "cluster lost"])
@@ -280,7 +287,12 @@ async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypa
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
-async def test_a_cluster_whose_head_is_gone_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "advice"), [("auto", "look at `ray status`, then run"), (None, "run")], ids=["named", "own"]
+)
+async def test_a_cluster_whose_head_is_gone_is_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, advice: str
+) -> None:
     def gone() -> None:
         raise RuntimeError("Failed to connect to GCS")
 
@@ -289,8 +301,10 @@ async def test_a_cluster_whose_head_is_gone_is_an_error_of_ours(monkeypatch: pyt
         get_node_id=lambda: "here"
     ))  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
-    async with RayCluster("auto", 1) as cluster:
-        with pytest.raises(ConnectFailed, match=r"cannot be used: Failed to connect to GCS; look at `ray status`"):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    says = f"cannot be used: Failed to connect to GCS; {advice} the same command again: it goes on where it stopped \\["
+    async with RayCluster(address, 1) as cluster:
+        with pytest.raises(ConnectFailed, match=says):
             await cluster.is_lost()
 
 

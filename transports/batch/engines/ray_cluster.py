@@ -73,6 +73,12 @@ class RayCluster:
         """Whether the cluster is one of this process's own."""
         return self._address is None
 
+    @property
+    def advice(self) -> str:
+        """What to do when the cluster fails, as error messages end. `ray status` finds no cluster of our own."""
+        look = "" if self.is_own else "look at `ray status`, then "
+        return f"{look}run the same command again: it goes on where it stopped"
+
     async def __aenter__(self) -> Self:
         try:
             await self._do(self._connect, _START)
@@ -210,11 +216,11 @@ class RayCluster:
                 return await asyncio.wrap_future(self._thread.submit(work))
         except TimeoutError as error:
             self._hangs = True
-            raise ConnectFailed(f"{where} gave no answer within {seconds:g} s; look at `ray status`") from error
+            raise ConnectFailed(f"{where} gave no answer within {seconds:g} s; {self.advice}") from error
         except ImportError as error:
             raise UsageError(f"{where} needs more of Ray ({error}); pip install 'abp-transports[ray]'") from error
         except Exception as error:
-            raise ConnectFailed(f"{where} cannot be used: {first_line(error)}; look at `ray status`") from error
+            raise ConnectFailed(f"{where} cannot be used: {first_line(error)}; {self.advice}") from error
 
 
 class _RayThread:

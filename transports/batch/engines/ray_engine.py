@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import ABPError, ConnectFailed, Disconnected, UsageError
+from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError
 from ...tasks import backoff_delay
 from ..ledger import Counts, Ledger
 from ..run import RunOptions
@@ -183,7 +183,7 @@ class RayEngine:
         if late and await self._cluster.has_room():
             for at in late:
                 await self._cluster.kill(self._actors.pop(at).handle)
-                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s; look at `ray status`"))
+                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s"))
         elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + _ROOM:
             raise ConnectFailed(
                 f"no actor found a free CPU on Ray within {_ROOM:g} s; end other work there, or add machines (`ray "
@@ -203,6 +203,8 @@ class RayEngine:
         self._failures += 1
         logger.warning("a worker was lost: %s", error.message)
         if self._failures >= _MAX_FAILURES:
+            if isinstance(error, TransportError):
+                raise type(error)(f"{error.message}, as {self._failures - 1} before it; {self._cluster.advice}")
             raise error
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 
