@@ -32,7 +32,7 @@ _MAX_FAILURES = 5
 _STOP = 15.0
 #: Seconds for an actor to start where a CPU is free, and where it waits for one while no other actor works.
 _START, _ROOM = 90.0, 600.0
-#: Seconds between two looks at the cluster while an actor has not started.
+#: Seconds between two looks at the cluster.
 _CHECK = 5.0
 
 
@@ -111,8 +111,11 @@ class RayEngine:
                     self._on_counts(counts)
                     await self._collect(counts)
                     waiting = await self._waiting()
-                    if waiting and counts.open and not self._stopped:
-                        await self._check_starts(waiting)
+                    if time.monotonic() >= self._checked + _CHECK:
+                        self._checked = time.monotonic()
+                        lost = await self._cluster.is_lost()  # if the head is gone, Ray ends this process in a minute
+                        if waiting and counts.open and not self._stopped:
+                            await self._check_starts(waiting, lost=lost)
                     if not self._actors and (self._stopped or not counts.open):
                         return WorkReport(self._calls, dict(self._recycled))
                     await self._scale(shares, 0 if self._stopped else counts.open, end)
@@ -168,13 +171,11 @@ class RayEngine:
             elif isinstance(told, ABPError):
                 self._lost(told)
 
-    async def _check_starts(self, waiting: dict[int, _Actor]) -> None:
-        """Replace what keeps actors from starting: the connection to a cluster that has ended, or an actor itself."""
+    async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
+        """Replace what keeps actors from starting: the connection to a cluster that has ended (``lost``), or an actor
+        itself."""
         now = time.monotonic()
-        if now < self._checked + _CHECK:
-            return
-        self._checked = now
-        if await self._cluster.is_lost():
+        if lost:
             self._actors.clear()
             await self._cluster.reopen()
             self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
