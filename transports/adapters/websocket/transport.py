@@ -205,7 +205,8 @@ class WebSocketTransport(Transport):
             await connection.close(1007)  # RFC 6455 §8.1
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
-            return Disconnected(f"the connection broke: {type(error).__name__}")
+            again = "call again" if self._reconnect else "connect again"
+            return Disconnected(f"the connection broke ({type(error).__name__}); {again}")
         except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)

@@ -70,7 +70,10 @@ class Browser:
         slow_mo: float = 0.0,
     ) -> None:
         if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
-            raise UsageError("cdp_url= and browser_server= take a browser as it is: no name, profile, extension")
+            raise UsageError(
+                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out, "
+                "with cdp_url= also name="
+            )
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
             raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
