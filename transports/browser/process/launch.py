@@ -71,8 +71,8 @@ class Browser:
     ) -> None:
         if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
             raise UsageError(
-                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out, "
-                "with cdp_url= also name="
+                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out "
+                "(with cdp_url= also name=)"
             )
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
