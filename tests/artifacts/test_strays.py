@@ -62,7 +62,7 @@ async def test_a_copy_of_a_dead_writer_goes_though_others_wanted_its_name(
 
 
 async def test_every_symlink_is_told_though_a_folder_is_missing(store: LocalStore, root: Path) -> None:
-    ref = await store.put_bytes(b"x")
+    await store.put_bytes(b"x")
     inside = root / ".abp"
     shutil.rmtree(inside / "locks")
     shutil.rmtree(inside / "quarantine", ignore_errors=True)

@@ -123,15 +123,36 @@ the file 49 more.
   be shared.
 - Kept: the visit lasts 50 ms longer than its work, and its folders stay open as long as root and `.abp` are what they
   were (two questions to the system each time): 53 → 40 system calls for a put that comes alone (12 → 5 `openat`,
-  11 → 4 `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit takes
-  15 instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the other
+  11 → 4 `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit
+  takes 15 instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the other
   (wall time at the best 338 → 258), and no difference for 64 at once (180 and 189), which shared all of that before.
 - What is left of a put alone, about 165 µs without a thread: 12 for the description and its redaction, 18 for the rest
   on the event loop, 30 for two new files (5-12 µs each in an idle folder, over 60 where others make and remove files on
   the same disk), 35 for the other system calls, the rest Python between them.
 - Lost: `O_TMPFILE` and a link from `/proc/self/fd`: 10-17 µs a file, as much as making, linking and unlinking one.
 - Not done: the lock of a content taken on its folder instead of a file, two system calls less: NFS locks no folder.
-  Locks and folders of contents kept open: there are 256 of each, and a small answer seldom meets one that is open.
+  Locks kept open: there are 256, and a small answer seldom meets one that is open.
+- Kept: content in one folder instead of 256 by its first digits, as its metadata and names always were. Most of the
+  first 600 artifacts of a store made such a folder (11-53 µs) and had its parent synced (126-179): answers of a page in
+  a new store, in turns on a busy machine, 3.7 → 3.0 ms where `none:` takes 1.6, processor time 2.2 → 1.75. Later ones
+  save the folder's opening and closing: 253 → 231 µs of the processor for a put (medians of five, on a disk at rest).
+- Where a stored answer of a page spends what `none:` does not (on a disk at rest 0.55-0.65 of 2.05 ms): 85 µs on the
+  event loop until the thread is called, 45-100 until it runs, 200 there (98 of them 18 system calls: 28 for two
+  new files, 16 for the content and metadata written, 11 for two links, 7 for the rename; 22 for questions that are
+  answered with no), 25-60 until the loop hears of it, 25 until the call goes on. In a row, the same put takes half of
+  each: between two answers of the browser the caches are cold and the other processor sleeps.
+- What a new file costs is the disk's: 5-6 µs at rest, 60 to 350 in a temp folder where tests and browsers make and
+  remove files on ext4 without a journal, which looks at each file that was removed there in the last minutes before it
+  takes its place. Then two thirds of the thread's time are these two files: the same store 0.75 of `none:` at rest, and
+  0.50-0.63 so.
+- Lost: these two files made ahead, without a name (`O_TMPFILE`), while the thread waits for more: 0.63-0.67 → 0.68-0.73
+  on such a disk, but at rest each call takes 0.57-0.60 instead of 0.39-0.43 ms of the processor more than with `none:`,
+  and the loop hears of the answer 40 µs later: the thread and the loop want the interpreter's lock at the same moment,
+  also if the thread pauses before. With names they would also stand in the way of a caller who removes the folder.
+- Nothing to be measured: the store's folders put away from those beside them (ext4's flag for that, `chattr +T`): 0.62
+  and 0.67 against 0.58 and 0.68 in turns.
+- Not done: what an artifact says of its call put together once for a session: the description takes 14 µs, of which 5
+  are the redaction, and each call has an id of its own in it.
 - Not done: metadata and content in one file. The readable file is the content itself, so there are two files.
 - Not done: the disk's commits (`fsync`) of several files shared in one step. It needs the locks of all of them at once.
 - Kept: the index is made of metadata that is checked by compiled code where it is as the store writes it (3 µs a
