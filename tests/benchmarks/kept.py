@@ -56,8 +56,8 @@ async def _on_a_page(bench: Bench) -> Row:
         measured=f"median {1000 * stored:.2f} ms against {1000 * without:.2f} ms",
         reason=f"of the {1000 * (stored - without):.2f} ms, two new files take {2e6 * made:.0f} µs (made bare, in the "
         "same folder; 6 each where nobody removes files: ext4 without a journal passes over what was removed in the "
-        "last minutes); measured alone, the other system calls take 75, the way to the store's thread and back 85 to 170, "
-        "Python 100 in that thread and 95 on the event loop, twice of what it takes in a row: its caches are cold",
+        "last minutes); measured alone, the other system calls take 75, the way to the store's thread and back 85 to "
+        "170, Python 100 in that thread and 95 on the event loop, twice of what it takes in a row: its caches are cold",
     )
 
 

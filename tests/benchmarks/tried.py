@@ -122,10 +122,10 @@ the file 49 more.
   8, unlinking 3, the lock and the folder 10), the rest Python under one interpreter's lock. The hops are all that can
   be shared.
 - Kept: the visit lasts 50 ms longer than its work, and its folders stay open as long as root and `.abp` are what they
-  were (two questions to the system each time): 53 → 40 system calls for a put that comes alone (12 → 5 `openat`,
-  11 → 4 `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit
-  takes 15 instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the
-  other (wall time at the best 338 → 258), and no difference for 64 at once (180 and 189), which shared all of that before.
+  were (two questions to the system each time): 53 → 40 system calls for a put that comes alone (12 → 5 `openat`, 11 → 4
+  `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit takes 15
+  instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the other
+  (wall time at the best 338 → 258), and no difference for 64 at once (180 and 189), which shared all of that before.
 - What is left of a put alone, about 165 µs without a thread: 12 for the description and its redaction, 18 for the rest
   on the event loop, 30 for two new files (5-12 µs each in an idle folder, over 60 where others make and remove files on
   the same disk), 35 for the other system calls, the rest Python between them.
