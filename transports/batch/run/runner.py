@@ -72,6 +72,7 @@ class Runner:
         self._waiting: deque[Leased] = deque()
         self._ended: list[Settlement] = []
         self._wake = asyncio.Event()
+        self._latest: asyncio.TimerHandle | None = None
         self._stopped: Ended | None = None
         self._renewed = 0.0
         self._job_seconds = math.inf
@@ -96,7 +97,7 @@ class Runner:
                 await self._keep_leases()
                 leased = await self._turn()
                 self._begin()
-                if not self._running and not self._ended:
+                if not self._holds:
                     if self._stopped:
                         return self._stopped
                     if not leased and await self._ledger.is_done():
@@ -105,13 +106,17 @@ class Runner:
         finally:
             await self._abandon()
 
+    @property
+    def _holds(self) -> bool:
+        """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
+        return bool(self._running or self._waiting or self._ended)
+
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
-        idle = not self._running and not self._ended  # what has ended is leased until it is settled
-        if time.monotonic() - self._renewed < (_IDLE if idle else self._options.lease_seconds / 4):
+        if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
             return
         self._renewed = time.monotonic()
-        if not idle:
+        if self._holds:
             await self._ledger.heartbeat(self._options.lease_seconds)
         again, unknown = await self._ledger.expire()
         if again or unknown:
@@ -120,7 +125,7 @@ class Runner:
             )
 
     async def _turn(self) -> int:
-        """Write what has ended, lease as many jobs as there is room for, start them, and return how many they are."""
+        """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
         self._wake.clear()
         if self._stopped:
             self._ended += map(_given_back, self._waiting)
@@ -128,6 +133,8 @@ class Runner:
         free = self._options.concurrency + self._ahead - len(self._running) - len(self._waiting)
         room = 0 if self._stopped else max(self._rate.room(free), 0)
         ended, self._ended = self._ended, []
+        if self._latest is not None:
+            self._latest.cancel()
         if not ended and not room:
             return 0
         asking = asyncio.ensure_future(self._ask(ended, room))
@@ -210,10 +217,10 @@ class Runner:
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._begin()
-        if len(self._waiting) > self._ahead // 4:
-            loop.call_later(_LATEST, self._wake.set)
-        else:
+        if len(self._waiting) <= self._ahead // 4:
             self._wake.set()
+        elif len(self._ended) == 1:
+            self._latest = loop.call_later(_LATEST, self._wake.set)
         if settlement.again_after:
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
