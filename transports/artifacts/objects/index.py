@@ -42,7 +42,7 @@ class StoreIndex:
         """``url`` is the store's, without the index: the name by which the database knows it."""
         self._database = database
         self._announcement = (
-            f"INSERT INTO abp_artifact_changes_1 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
+            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
             "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
         )
         self._tables = IndexTables(database, url)
@@ -115,12 +115,12 @@ class StoreIndex:
 
     async def announced(self, seconds: float) -> list[str]:
         """Return the ids whose change was announced so long ago and not told since: their writers may have died."""
-        sql = f"SELECT id FROM abp_artifact_changes_1 WHERE store = ? AND since <= {self._database.now} - ?"
+        sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
         """Forget the changes that were announced so long ago."""
-        sql = f"DELETE FROM abp_artifact_changes_1 WHERE store = ? AND since <= {self._database.now} - ?"
+        sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
@@ -205,7 +205,7 @@ class StoreIndex:
         return await self._run(work, write=False, built=True)
 
     def _settle(self, cursor: Cursor, store: int, key: str, announced: int) -> None:
-        delete = "DELETE FROM abp_artifact_changes_1 WHERE store = ? AND id = ? AND number = ?"
+        delete = "DELETE FROM abp_artifact_changes_2 WHERE store = ? AND id = ? AND number = ?"
         cursor.execute(delete, (store, key, announced))
         if announced and not cursor.rowcount:
             cursor.execute(self._announcement, (store, key, _new_number()))
