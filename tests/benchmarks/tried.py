@@ -235,12 +235,11 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
   characters: a session imports them in its thread. 111 → 103.5 ms of the processor, of which Playwright alone takes
   73.5: from 1.51 to 1.41 of it. The command line, also without the packages' metadata: 91 → 81 ms.
 - Kept: the command line starts the driver when it has read its arguments, and imports the session while the driver
-  starts: 260 → 212 ms of the processor until the driver runs (a program of Playwright alone: 111), all on a machine
-  that was too busy for the wall clock.
+  starts: 260 → 212 ms of the processor until the driver runs (a program of Playwright alone: 111), on a busy machine.
 - Kept: a browser that one session had for itself is killed at its end again. The session's context was still open, and
-  was taken for a caller's, which may record a video: the browser was given the 0.2 s to end by itself. All
-  three in turns on a machine too busy for the wall clock: 1.51 → 1.34 s of the processor for a whole `abp call`,
-  Playwright alone 1.20.
+  was taken for a caller's, which may record a video: the browser was given the 0.2 s to end by itself.
+- These three together, a whole `abp call` in turns, medians of nine: 1.41 → 1.20 s, Playwright alone 1.16: from 0.82 to
+  0.97 of it. Processor time 1.39 → 1.23 s, Playwright alone 1.07.
 - Not done: no collection of garbage while `connect` is imported, 8 of 123 ms; Playwright's own import would win as
   much by it, and it is the program's to decide.
 - Not reached by less: 56 dataclasses take 24 of the 100 ms of `connect`, 0.3 to 0.9 each, as Python 3.11 compiles their
