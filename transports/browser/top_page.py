@@ -203,8 +203,8 @@ class TopPageTransport(PageTransport):
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := self._fault(found):
             seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
-            about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
-            raise not_abp(about, "" if found.present else self._advice(found), await read_problems(page))
+            advice = "" if found.present else "take ws:// for a WebSocket" if status == 426 else self._advice(found)
+            raise not_abp(f"the page at {redact_url(self._target)} ({seen}) {fault}", advice, await read_problems(page))
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
