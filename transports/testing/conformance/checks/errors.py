@@ -51,8 +51,11 @@ def _shape(app: Evidence) -> Iterator[str]:
             yield f"{name}: code is {error.get('code')!r}, no UPPER_CASE text"
         if not isinstance(error.get("message"), str) or not error["message"]:
             yield f"{name}: it has no message"
-        if not isinstance(error.get("retryable"), bool):
-            yield f"{name}: retryable is {error.get('retryable')!r}, no boolean"
+        if "retryable" not in error:
+            words = f"{str(error.get('message'))[:100]} [{error.get('code')}]"
+            yield f"{name}: {words}: it does not say retryable: true or false"
+        elif not isinstance(error["retryable"], bool):
+            yield f"{name}: retryable is {error['retryable']!r}, no boolean"
 
 
 @RULES(
@@ -99,7 +102,9 @@ def _wrong_type(app: Evidence) -> Iterator[str]:
     if not tried:
         raise NotApplicable("no capability that was called has a parameter with a type")
     for trial, param, exchange in tried:
-        yield from _wrong_refusal(trial, f"{trial.name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS"))
+        yield from _wrong_refusal(
+            trial, f"{trial.name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS")
+        )
 
 
 def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
