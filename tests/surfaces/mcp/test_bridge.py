@@ -87,8 +87,11 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
             return connect_app("memory:", transport=Declared(self.handlers), **options)
 
     async with serve(Some()) as client:
-        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
-        schema = tool.input_schema
+        tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+        schema = tools["abp_text_shout"]
+        brief, whole = (one["properties"]["files"] for one in (schema, tools["abp_call"]))
+        assert brief["items"]["properties"].keys() == whole["items"]["properties"].keys()
+        assert len(json.dumps(brief)) < 450  # of a context, in each of two hundred tools
         assert schema["additionalProperties"] is False and set(schema["properties"]) == {
             "text",
             "x-mcp-header",
@@ -176,6 +179,7 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         assert wrong.is_error and wrong.structured_content["error"]["code"] == "INVALID_PARAMS"
         elsewhere = await client.call_tool("abp_connect", {"url": "mcp+stdio:rm -rf /"})
         assert elsewhere.is_error and "--app" in words(elsewhere)
+        assert "Next: correct the argument url" in words(elsewhere)
         with pytest.raises(MCPError):
             await client.call_tool("abp_nothing", {})
 

@@ -158,7 +158,7 @@ def _next(error: ABPError) -> str:
     if not error.session_survives:
         return "connect again with abp_connect"
     if isinstance(error, UsageError):
-        return "correct the arguments; abp_status with `capability` has the schema of that capability"
+        return "correct the arguments; for those of a capability, abp_status with `capability` has the schema"
     return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
 
 
