@@ -132,7 +132,7 @@ class Manifest(Model):
 
 
 _M = TypeVar("_M", bound=BaseModel)
-_JSON_KINDS = {type(None): "null", str: "text", list: "an array", bool: "true or false", int: "a number", float: "a number"}
+_JSON_KINDS = {type(None): "null", str: "text", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
 
 
 def parse(model: type[_M], payload: object, what: str) -> _M:
