@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
-from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
+from transports.batch.ledger import Counts, Leased, Ledger, Settlement, leasing, open_ledger
 from transports.batch.ledger.sqlite import SqliteDatabase
 from transports.batch.outcome import Outcome
 from transports.errors import UsageError
@@ -133,6 +134,25 @@ async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> 
             "ws://b.test:1/x"
         ]
         assert len(await one.lease(99, 60)) == 7
+
+
+async def test_a_worker_that_knows_the_hosts_misses_no_new_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(leasing, "time", SimpleNamespace(monotonic=lambda: now))
+    hosts = [f"http://{name}.test/" for name in "abcd"]
+    many = [job for host in hosts[:2] for job in jobs(6, host=host)]
+    async with await filled(place, many) as ledger:
+
+        async def leased(count: int) -> list[str | None]:
+            return [one.job.target for one in await ledger.lease(count, 60)]
+
+        assert await leased(1) + await leased(1) + await leased(1) == [hosts[0], hosts[1], hosts[0]]
+        await ledger.add(lambda: [jobs(2, host=hosts[2])], "two", extend=True)
+        assert await leased(1) + await leased(1) == [hosts[1], hosts[0]]
+        now = 2.0
+        assert await leased(1) + await leased(1) == [hosts[1], hosts[2]]
+        await ledger.add(lambda: [jobs(2, host=hosts[3])], "three", extend=True)
+        assert Counter(await leased(9)) == {hosts[0]: 3, hosts[1]: 3, hosts[2]: 1, hosts[3]: 2}  # known or not
 
 
 async def test_what_is_settled_makes_room_for_the_next_job_in_the_same_transaction(place: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from bisect import bisect_left, insort
 from collections import Counter
@@ -51,8 +52,9 @@ class Queue:
         self.loop = loop
         self.waiting = {host: [(0.0, job, 1) for job in jobs if job.target == host] for host in TAKES}
         self.held: dict[str, tuple[Job, int]] = {}
+        self.until: dict[str, float] = {}
         self.ended: Counter[tuple[str, State]] = Counter()
-        self.turn = 0
+        self.turn = self.most_held = 0
 
     async def lease(
         self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
@@ -64,7 +66,7 @@ class Queue:
             for step in range(len(TAKES)):
                 host = [*TAKES][(self.turn + step) % len(TAKES)]
                 at_work = sum(job.target == host for job, _ in self.held.values())
-                free = host not in closed and at_work < (per_host or count) and len(leased) < count
+                free = host not in closed and at_work < (per_host or math.inf) and len(leased) < count
                 if free and (ready := next((one for one in self.waiting[host] if one[0] <= self.loop.now), None)):
                     self.waiting[host].remove(ready)
                     _, job, attempts = ready
@@ -84,7 +86,10 @@ class Queue:
         closed: Collection[str] = (),
     ) -> tuple[int, list[Leased]]:
         held = await self.settle(settlements)
-        return held, await self.lease(count, seconds, per_host=per_host, closed=closed)
+        leased = await self.lease(count, seconds, per_host=per_host, closed=closed)
+        self.most_held = max(self.most_held, len(self.held))
+        self.until |= {one.key: self.loop.now + seconds for one in leased}
+        return held, leased
 
     async def settle(self, settlements: Sequence[Settlement]) -> int:
         for one in settlements:
@@ -97,9 +102,11 @@ class Queue:
         return len(settlements)
 
     async def heartbeat(self, seconds: float) -> int:
+        self.until = dict.fromkeys(self.held, self.loop.now + seconds)
         return len(self.held)
 
     async def expire(self) -> tuple[int, int]:
+        assert all(self.until[key] >= self.loop.now for key in self.held)
         return 0, 0
 
     async def is_done(self) -> bool:
@@ -109,8 +116,10 @@ class Queue:
 class Apps:
     """All hosts: what they were sent and when, and how much was at work at once."""
 
-    def __init__(self, loop: HeldLoop) -> None:
+    def __init__(self, loop: HeldLoop, unlimited: int, pause: float) -> None:
         self.loop = loop
+        self.unlimited = unlimited
+        self.pause = pause
         self.sent: dict[str, list[float]] = {host: [] for host in TAKES}
         self.refused: list[float] = []
         self.served: list[float] = []
@@ -123,26 +132,31 @@ class Apps:
         sent.append(self.loop.now)
         self.at_work[host] += 1
         self.most[host] = max(self.most[host], self.at_work[host])
-        await asyncio.sleep(TAKES[host])
+        await asyncio.sleep(TAKES[host] + len(sent) * 1e-6)  # no two end at one moment
         self.at_work[host] -= 1
         self.busy[host] += TAKES[host]
         if host == "hangs":
             return Outcome.of_error(job, CallTimeout("no answer"))
         if host == "refuses":
-            if len(self.served) - bisect_left(self.served, self.loop.now - 1.0) >= ALLOWED:
+            if (
+                len(self.sent[host]) > self.unlimited
+                and len(self.served) - bisect_left(self.served, self.loop.now - 1.0) >= ALLOWED
+            ):
                 self.refused.append(self.loop.now)
-                busy = CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=PAUSE)
+                busy = CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=self.pause)
                 return Outcome.of_error(job, busy)
             self.served.append(self.loop.now)
         return Outcome(job, State.SUCCEEDED)
 
 
-def simulate(patch: pytest.MonkeyPatch, jobs: Sequence[Job], options: RunOptions) -> tuple[Apps, Queue]:
+def simulate(
+    patch: pytest.MonkeyPatch, jobs: Sequence[Job], options: RunOptions, unlimited: int = 0, pause: float = PAUSE
+) -> tuple[Apps, Queue]:
     loop = HeldLoop()
     clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time)
     patch.setattr(limits, "time", clock)
     patch.setattr(runner, "time", clock)
-    apps, queue = Apps(loop), Queue(loop, jobs)
+    apps, queue = Apps(loop, unlimited, pause), Queue(loop, jobs)
     with asyncio.Runner(loop_factory=lambda: loop) as run:
         run.run(Runner(cast(Ledger, queue), apps, options).run())
     return apps, queue
@@ -169,6 +183,16 @@ def test_an_app_that_limits_its_rate_gets_every_job_in_the_end(monkeypatch: pyte
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=20))
     assert queue.ended == {("refuses", State.SUCCEEDED): 100}
     assert len(apps.refused) > 200  # most jobs more often than an error may be repeated
+
+
+def test_jobs_that_were_leased_ahead_wait_while_their_host_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job("do", {"n": n}, "refuses") for n in range(100)]
+    pause = 100.0  # longer than a lease
+    apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=pause)
+    assert queue.ended == {("refuses", State.SUCCEEDED): 100}
+    assert apps.refused[0] < 0.1 and queue.most_held == 12
+    for refused in apps.refused:
+        assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
 
 
 class HeldByOthers(Queue):

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,6 +15,7 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.run import Runner, RunOptions
+from transports.batch.run.runner import Ended
 from transports.errors import LedgerError
 
 
@@ -115,6 +116,49 @@ async def test_jobs_that_were_leased_stay_queued_if_an_outcome_cannot_be_reporte
         with pytest.raises(BrokenPipeError):
             await Runner(ledger, Driver(), RunOptions(concurrency=2), refuse).run()
         assert sorted(await states(ledger)) == ["queued"] * 4 + ["succeeded"] * 2
+
+
+async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_worker_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short:
+        ran: ClassVar[list[object]] = []
+        at_work = most = 0
+        go_on = asyncio.Event()
+
+        async def run(self, job: Job) -> Outcome:
+            self.ran.append(job.params["n"])
+            self.at_work += 1
+            self.most = max(self.most, self.at_work)
+            await asyncio.sleep(0.005)
+            if len(self.ran) >= 80:
+                await self.go_on.wait()
+            self.at_work -= 1
+            return Outcome(job, State.SUCCEEDED, milliseconds=5.0)
+
+    driver = Short()
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(100)], "one")
+        settle_and_lease, turns = ledger.settle_and_lease, 0
+
+        async def counted(*given: Any, **options: Any) -> tuple[int, list[Leased]]:
+            nonlocal turns
+            turns += 1
+            return await settle_and_lease(*given, **options)
+
+        monkeypatch.setattr(ledger, "settle_and_lease", counted)
+        runner = Runner(ledger, driver, RunOptions(concurrency=8))
+        work = asyncio.create_task(runner.run())
+        async with asyncio.timeout(30):
+            while (await states(ledger)).count("leased") < 12:
+                await asyncio.sleep(0.01)
+        runner.drain()
+        driver.go_on.set()
+        assert await work is Ended.STOPPED
+        ran = len(driver.ran)
+        assert driver.ran == [*range(ran)] and driver.most == 8
+        assert await states(ledger) == ["succeeded"] * ran + ["queued"] * (100 - ran)
+        assert turns <= ran / 2
 
 
 async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(tmp_path: Path) -> None:

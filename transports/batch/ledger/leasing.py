@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import cast
 
 from ...database import Cursor, Value
@@ -13,16 +15,38 @@ from .database import Database
 from .entries import Leased
 from .texts import decoded_object
 
-__all__ = ["LeaseRequest", "lease_jobs"]
+__all__ = ["HostTurns", "LeaseRequest", "lease_jobs"]
 
 #: Hosts that one statement looks up.
 _HOSTS = 64
+#: Seconds for which a worker that finds jobs enough goes on with the hosts it knows. To ask for them is half of what
+#: leasing costs the database.
+_KNOWN = 1.0
+
+
+class HostTurns:
+    """Whose turn it is: what one worker keeps in mind from one request to the next. Losing it costs a question."""
+
+    def __init__(self) -> None:
+        #: The host that was served last.
+        self.after = ""
+        self._known: tuple[str, ...] = ()
+        self._until = 0.0
+
+    def known(self) -> list[str]:
+        """Return all hosts that had jobs to lease, in turn, if they were asked for not long ago; else none."""
+        known = self._known if time.monotonic() < self._until else ()
+        return [host for host in known if host > self.after] + [host for host in known if host <= self.after]
+
+    def keep(self, hosts: Collection[str]) -> None:
+        """Remember all hosts that have jobs to lease; none, if they are to be asked for the next time."""
+        self._known, self._until = tuple(sorted(hosts)), time.monotonic() + _KNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a worker asks for. ``lease`` names this request: ``again`` after a lost connection, it gets the same jobs.
-    ``after`` is the host that was served last."""
+    """What a worker asks for. ``lease`` names this request: made ``again`` after a lost connection, it gets the same
+    jobs."""
 
     run: str
     worker: str
@@ -31,15 +55,14 @@ class LeaseRequest:
     seconds: float
     per_host: int | None
     closed: Collection[str]
-    after: str
+    turns: HostTurns
     again: bool
 
 
-def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple[list[Leased], str]:
-    """Return the leased jobs, and the host that was served last."""
+def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> list[Leased]:
+    """Return the leased jobs."""
     database.lock(cursor, asked.run)
     found: list[tuple[Value, ...]] = []
-    after = asked.after
     if asked.again:  # it looks at all leases: too much for each time
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
@@ -47,30 +70,43 @@ def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple
         )
         found += cursor.fetchall()
     if not found:
-        room = _room(database, cursor, asked)
-        while room and len(found) < asked.count:
-            share = max(1, (asked.count - len(found)) // len(room))
-            for host, free in [*room.items()]:
-                wanted = min(share, free, asked.count - len(found))
-                rows = _from_host(database, cursor, asked, host, wanted)
-                found += rows
-                after = host if rows else after
-                room[host] = free - len(rows) if len(rows) == wanted else 0
-                if not room[host]:
-                    del room[host]
-                if len(found) >= asked.count:
-                    break
-    jobs = [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in found]
-    return jobs, after
+        found += _from_hosts(database, cursor, asked, asked.turns.known(), asked.count)
+        if len(found) < asked.count:
+            others = _hosts(database, cursor, asked.run, asked.turns.after)
+            hosts = [*islice(others, _HOSTS)]
+            found += _from_hosts(database, cursor, asked, chain(hosts, others), asked.count - len(found))
+            asked.turns.keep(hosts if len(hosts) < _HOSTS and len(found) == asked.count else ())
+    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in found]
 
 
-def _room(database: Database, cursor: Cursor, asked: LeaseRequest) -> dict[str, int]:
-    """The hosts that have jobs to lease, in turn, and how many jobs of each may be leased."""
+def _from_hosts(
+    database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int
+) -> list[tuple[Value, ...]]:
+    """Up to ``count`` jobs of the hosts, in turn."""
+    found: list[tuple[Value, ...]] = []
+    room = _room(database, cursor, asked, hosts, count)
+    while room and len(found) < count:
+        share = max(1, (count - len(found)) // len(room))
+        for host, free in [*room.items()]:
+            wanted = min(share, free, count - len(found))
+            rows = _from_host(database, cursor, asked, host, wanted)
+            found += rows
+            asked.turns.after = host if rows else asked.turns.after
+            room[host] = free - len(rows) if len(rows) == wanted else 0
+            if not room[host]:
+                del room[host]
+            if len(found) >= count:
+                break
+    return found
+
+
+def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
+    """Those of the hosts of which jobs may be leased, and how many of each; ``count`` hosts are enough."""
     room: dict[str, int] = {}
-    for host in _hosts(database, cursor, asked.run, asked.after):
+    for host in hosts:
         if host in asked.closed:
             continue
-        free = asked.count
+        free = count
         if asked.per_host is not None:
             cursor.execute(
                 "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?",
@@ -79,7 +115,7 @@ def _room(database: Database, cursor: Cursor, asked: LeaseRequest) -> dict[str, 
             free = asked.per_host - cast(int, cursor.fetchall()[0][0])
         if free > 0:
             room[host] = free
-        if len(room) == asked.count:
+        if len(room) == count:
             break
     return room
 

@@ -16,7 +16,7 @@ from .adding import Addition
 from .columns import COLUMNS, COPY_COLUMNS, row_from
 from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
-from .leasing import LeaseRequest, lease_jobs
+from .leasing import HostTurns, LeaseRequest, lease_jobs
 from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
 from .settling import settle_jobs
 
@@ -45,7 +45,7 @@ class Ledger:
         self._run = run
         self._existing = existing
         self._transactions = Transactions(database)
-        self._after = ""
+        self._turns = HostTurns()
         #: The name of this worker, which no other has.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
@@ -130,15 +130,14 @@ class Ledger:
         waits for the disk once. Return how many jobs this worker was the holder of, and those it has now."""
         lease, attempts = uuid.uuid4().hex, itertools.count()
 
-        def work(cursor: Cursor) -> tuple[int, list[Leased], str]:
+        def work(cursor: Cursor) -> tuple[int, list[Leased]]:
             self._database.begin_work(self.worker)
             again = next(attempts) > 0
             held = self._settle(cursor, settlements)
-            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after, again)
-            return held, *lease_jobs(self._database, cursor, asked)
+            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
+            return held, lease_jobs(self._database, cursor, asked)
 
-        held, jobs, self._after = await self._transactions.run(work)
-        return held, jobs
+        return await self._transactions.run(work)
 
     async def heartbeat(self, seconds: float) -> int:
         """Let all leases of this worker end ``seconds`` from now, and return how many there are."""

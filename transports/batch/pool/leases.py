@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from ...routing import Result
 from ...session.calls import SESSION_LOST
 from ...session.named_apps import shares_browser
 from ...session.session import Session
-from ...tasks import cancel_and_wait, spawn
+from ...tasks import Deadlines, cancel_and_wait, ending, spawn
 from .fleet import PATIENCE, Fleet
 from .held import HeldSession, clear_context, open_context
 from .members import Slot
@@ -69,6 +68,7 @@ class Leases:
         self._open_timeout = open_timeout
         self._closed = False
         self._clearing: set[asyncio.Task[None]] = set()
+        self._deadlines = Deadlines()
 
     async def aclose(self) -> None:
         """Close all sessions and browsers; calls under way fail, and those that wait. Takes seconds at most."""
@@ -136,19 +136,18 @@ class Leases:
         member = slot.member
         member.calls += 1
         self.calls += 1
-        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(ending(work, ended))
         healthy = False
         try:
-            await asyncio.wait((task,), timeout=None if seconds == math.inf else seconds)
-            if not task.done():
-                raise CallTimeout(
-                    f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its "
-                    "lease; it is replaced"
-                )
+            self._deadlines.add(ended, seconds, _lease_ended, capability, seconds)
+            await ended
             error = None if task.cancelled() else task.exception()
             healthy = not task.cancelled() and _survives(error)
             return task.result()
         finally:
+            self._deadlines.discard(ended)
             if not task.done():
                 await cancel_and_wait((task,))
             self._give_back(slot, healthy=healthy, hangs=not task.done())
@@ -221,6 +220,13 @@ class Leases:
         await held.opened(self._open_timeout + _GRACE)
         if slot.held is not held:  # its browser was ended meanwhile, and the slot emptied
             raise Disconnected("the browser of the pool has ended; call again")
+
+
+def _lease_ended(capability: str, seconds: float) -> CallTimeout:
+    return CallTimeout(
+        f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its lease; it is "
+        "replaced"
+    )
 
 
 def _survives(error: BaseException | None) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
@@ -26,6 +28,10 @@ logger = logging.getLogger("transports.batch")
 #: Seconds between two requests to a ledger that has nothing for this worker now. They double, up to a quarter of a
 #: lease: else a thousand workers that wait for others would keep the ledger busy.
 _IDLE = 0.4
+#: Jobs that take less than so many seconds are leased ahead of time: else each would cost a transaction.
+_SHORT = 0.1
+#: Seconds after which the end of a job is written, however few have ended.
+_LATEST = 0.02
 
 OnSettled: TypeAlias = Callable[[Settlement], object]
 
@@ -63,10 +69,13 @@ class Runner:
         self._retries = Retries(options.retries)
         self._pauses = HostPauses()
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
+        self._waiting: deque[Leased] = deque()
         self._ended: list[Settlement] = []
         self._wake = asyncio.Event()
+        self._latest: asyncio.TimerHandle | None = None
         self._stopped: Ended | None = None
         self._renewed = 0.0
+        self._job_seconds = math.inf
         self._found_nothing = 0
 
     def drain(self) -> None:
@@ -87,7 +96,8 @@ class Runner:
                     self._stopped = self._stopped or Ended.DEADLINE
                 await self._keep_leases()
                 leased = await self._turn()
-                if not self._running and not self._ended:
+                self._begin()
+                if not self._holds:
                     if self._stopped:
                         return self._stopped
                     if not leased and await self._ledger.is_done():
@@ -96,13 +106,17 @@ class Runner:
         finally:
             await self._abandon()
 
+    @property
+    def _holds(self) -> bool:
+        """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
+        return bool(self._running or self._waiting or self._ended)
+
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
-        idle = not self._running and not self._ended  # what has ended is leased until it is settled
-        if time.monotonic() - self._renewed < (_IDLE if idle else self._options.lease_seconds / 4):
+        if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
             return
         self._renewed = time.monotonic()
-        if not idle:
+        if self._holds:
             await self._ledger.heartbeat(self._options.lease_seconds)
         again, unknown = await self._ledger.expire()
         if again or unknown:
@@ -111,9 +125,16 @@ class Runner:
             )
 
     async def _turn(self) -> int:
-        """Write what has ended, lease as many jobs as there is room for, start them, and return how many they are."""
-        room = 0 if self._stopped else max(self._rate.room(self._options.concurrency - len(self._running)), 0)
+        """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
+        self._wake.clear()
+        if self._stopped:
+            self._ended += map(_given_back, self._waiting)
+            self._waiting.clear()
+        free = self._options.concurrency + self._ahead - len(self._running) - len(self._waiting)
+        room = 0 if self._stopped else max(self._rate.room(free), 0)
         ended, self._ended = self._ended, []
+        if self._latest is not None:
+            self._latest.cancel()
         if not ended and not room:
             return 0
         asking = asyncio.ensure_future(self._ask(ended, room))
@@ -134,10 +155,26 @@ class Runner:
             raise
         if room:
             self._found_nothing = 0 if leased else self._found_nothing + 1
-        for one in leased:
-            if one.key not in self._running:  # else our own lease had ended meanwhile
-                self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+        known = {*self._running, *(one.key for one in self._waiting)}  # their own leases may have ended meanwhile
+        self._waiting += (one for one in leased if one.key not in known)
         return len(leased)
+
+    @property
+    def _ahead(self) -> int:
+        """How many jobs are leased beyond those that run, so that one transaction is for several short ones."""
+        return self._options.concurrency // 2 if self._job_seconds < _SHORT and self._options.rate is None else 0
+
+    def _begin(self) -> None:
+        """Start as many of the leased jobs as may run, but none whose host is to be left alone."""
+        closed = self._pauses.closed()
+        for _ in range(len(self._waiting)):
+            if self._stopped or len(self._running) >= self._options.concurrency:
+                return
+            one = self._waiting.popleft()
+            if closed and host_of(one.job) in closed:
+                self._waiting.append(one)
+            else:
+                self._running[one.key] = one, asyncio.create_task(self._run_job(one))
 
     async def _ask(self, ended: list[Settlement], room: int) -> list[Leased]:
         """One transaction of the ledger."""
@@ -172,16 +209,23 @@ class Runner:
         self._end(Settlement(leased.key, outcome, delay))
 
     def _end(self, settlement: Settlement) -> None:
+        loop = asyncio.get_running_loop()
+        # what is sent again is older than what was leased ahead and would wait behind it: then better none is
+        seconds = settlement.outcome.milliseconds / 1000 if settlement.again_after is None else _SHORT * 10
+        known = self._job_seconds < math.inf
+        self._job_seconds = self._job_seconds * 7 / 8 + seconds / 8 if known else seconds
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
-        self._wake.set()
+        self._begin()
+        if len(self._waiting) <= self._ahead // 4:
+            self._wake.set()
+        elif len(self._ended) == 1:
+            self._latest = loop.call_later(_LATEST, self._wake.set)
         if settlement.again_after:
-            asyncio.get_running_loop().call_later(settlement.again_after + 0.01, self._wake.set)
+            loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait(self, end: float | None) -> None:
         """Wait until a job ends, or for as long as nothing can be done."""
-        if self._ended:
-            return
         seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
             seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
@@ -190,7 +234,6 @@ class Runner:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        self._wake.clear()
 
     def _idle(self) -> float:
         longest = self._options.lease_seconds / 4
@@ -198,6 +241,7 @@ class Runner:
 
     async def _abandon(self) -> None:
         """Cancel what still runs, and write what that leaves behind."""
+        self._stopped = self._stopped or Ended.STOPPED
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:
             task.cancel()
@@ -205,8 +249,7 @@ class Runner:
             await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
         never_begun = [one for one, task in self._running.values() if task.done()]
         self._ended += [_given_back(one) for one in never_begun]
-        self._stopped = self._stopped or Ended.STOPPED
-        if self._ended:
+        if self._ended or self._waiting:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._turn()
 
