@@ -17,6 +17,7 @@ from mcp_types import ResourceLink
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from transports import MemoryTransport
 from transports import connect as connect_app
+from transports.errors import Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
 
@@ -163,6 +164,22 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert listed["total"] == 1
         status = await called(client, "abp_status")
         assert len(status["sessions"]) == 2
+
+
+async def test_after_a_lost_connection_the_agent_calls_again(serve: Serve) -> None:
+    class Lost(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            if message.type == "capabilities/call":
+                raise Disconnected("the connection is gone (code 1006); it is opened again: call again")
+            return await super().request(message, timeout=timeout)
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            return connect_app("memory:", transport=Lost(self.handlers), **options)
+
+    async with serve(Some()) as client:
+        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
+        assert "Next: call again; if that fails too, connect again with abp_connect" in words(answer)
 
 
 @pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
