@@ -155,3 +155,52 @@ async def test_an_open_leftover_does_not_stop_a_sweep(
         with leftovers[0].open("rb"), leftovers[2].open("rb"):
             assert [one.kind for one in await store.gc()] == ["staged", "quarantine"]
         assert [one.kind for one in await store.gc()] == ["staged", "content"]
+
+
+@pytest.mark.parametrize("opened", ["metadata", "content", "name"])
+async def test_a_repair_of_bad_metadata_leaves_what_is_open_to_a_sweep(
+    opened: str, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
+    with portable_way():
+        ref = await store.put_bytes(PDF, filename="a.pdf")
+        paths = {
+            "metadata": root / ".abp/meta" / f"{ref.id}.json",
+            "content": root / ".abp/blobs" / ref.sha256[:2] / ref.sha256,
+            "name": root / "a.pdf",
+        }
+        paths["metadata"].write_text("{")
+        with paths[opened].open("rb"):
+            (told,) = [one for one in (await store.fsck(repair=True)).problems if one.kind == "metadata"]
+            moved = opened != "metadata"
+            assert ("it was put into quarantine" in told.message) == moved
+            assert {name: path.exists() for name, path in paths.items()} == {
+                "metadata": not moved,
+                "content": not moved or opened == "content",
+                "name": not moved or opened == "name",
+            }
+        await store.fsck(repair=True)
+        clock.passes(7200)
+        kinds = {"metadata": [], "content": ["content"], "name": ["name"]}
+        assert [one.kind for one in await store.gc()] == kinds[opened]
+        assert visible(root) == [] and (await store.fsck()).problems == ()
+        assert (await store.put_bytes(PDF, filename="a.pdf")).path == paths["name"]
+
+
+async def test_a_damaged_copy_that_is_open_does_not_stop_its_content_from_being_stored_again(
+    store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
+    with portable_way():
+        ref = await store.put_bytes(PDF, filename="a.pdf")
+        content = root / ".abp/blobs" / ref.sha256[:2] / ref.sha256
+        times = content.stat()
+        for path in (content, root / "a.pdf"):
+            path.write_bytes(PDF[::-1])
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with (root / "a.pdf").open("rb"):
+            again = await store.put_bytes(PDF, filename="a.pdf")
+            assert again.path == root / "a-2.pdf" and again.path.read_bytes() == PDF
+        clock.passes(7200)
+        assert [one.kind for one in await store.gc()] == ["name"] and visible(root) == ["a-2.pdf"]
+        assert await store.get(again.id) == PDF

@@ -13,7 +13,7 @@ import pytest
 
 from tests.batch.test_ledger import done, filled, numbers
 from transports.batch.jobs import Job, State
-from transports.batch.ledger import Ledger, open_ledger, open_view
+from transports.batch.ledger import FINAL, JobQuery, Ledger, open_ledger, open_view
 from transports.batch.ledger.adding import Addition
 from transports.batch.ledger.schema import make_tables
 from transports.batch.ledger.sqlite import SqliteDatabase
@@ -74,6 +74,30 @@ async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
     given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
     async with await filled(str(tmp_path), given) as ledger:
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
+
+
+async def test_a_copy_is_found_by_its_id_with_the_job_that_it_shares(place: str) -> None:
+    given = [line("first", 1), line("second", 1), line(None, 1), line("second", 2), line("third", 2), line("other", 3)]
+    async with await filled(place, given) as ledger:
+        await run_all(ledger)
+        keys = {row.job.id: row.key async for row in ledger.rows() if not row.copy}
+    view = open_view(place)
+    try:
+        for text, found, copies in (
+            ("second", {keys["first"], keys["second"]}, {keys["first"]}),
+            ("third", {keys["second"]}, {keys["second"]}),
+            ("THIRD", set(), set()),  # the whole id, as it is
+            ("first", {keys["first"]}, set()),
+            ("do", set(keys.values()), set()),
+            ("a\0b", set(), set()),
+        ):
+            page = await view.jobs(JobQuery(FINAL, text=text))
+            assert ({row.key for row in page.rows}, set(page.copies)) == (found, copies)
+        assert (await view.jobs(JobQuery(FINAL, code="WRONG", text="third"))).rows == ()
+        assert [name for _, name in await view.copies(keys["first"])] == ["second", None]
+        assert await view.copies(keys["other"]) == []
+    finally:
+        await view.aclose()
 
 
 class Explained(sqlite3.Cursor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -28,6 +29,8 @@ class Cluster:
     """A cluster whose actors are tasks."""
 
     elsewhere = False
+    advice = "do what is said, and again"
+    fate = "starts"
     #: What becomes of actors that are started, in turn; the last one holds for all others.
     fates: ClassVar[list[str]] = ["starts"]
     made: ClassVar[list[Cluster]] = []
@@ -182,15 +185,20 @@ async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worke
 
 
 async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_pool(_: int) -> Pool:
-        raise LedgerError("the ledger is not reached from here")
-
-    monkeypatch.setattr(bench, "make_pool", no_pool)
     async with open_ledger(bench.folder) as ledger:
         await ledger.add(lambda: [jobs(2)], "one")
-        with pytest.raises(LedgerError, match="not reached from here"):
-            await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
-    assert len(bench.cluster.options) == 5
+        for error, says in (
+            (LedgerError("the ledger is not reached from here"), "^the ledger is not reached from here \\["),
+            (Disconnected("the actor ended"), "^the actor ended, as 4 before it; do what is said, and again \\["),
+        ):
+
+            def no_pool(_: int, error: Exception = error) -> Pool:
+                raise error
+
+            monkeypatch.setattr(bench, "make_pool", no_pool)
+            with pytest.raises(type(error), match=says):
+                await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
+            assert len(bench.cluster.options) == 5
 
 
 @pytest.mark.parametrize("fate", ["no start", "cluster lost"])
@@ -220,6 +228,22 @@ async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
         bench.go_on.set()
         await asyncio.wait_for(work, 15)
         assert (await ledger.counts())[State.SUCCEEDED] == 2
+
+
+async def test_a_head_that_is_gone_ends_the_run_though_its_actors_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(_: Cluster) -> bool:
+        if bench.ran.total() < 2:
+            return False
+        raise ConnectFailed("the head is gone")
+
+    monkeypatch.setattr(Cluster, "is_lost", gone)
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(2)], "one")
+        with pytest.raises(ConnectFailed, match="the head is gone"):
+            await asyncio.wait_for(bench.engine(ledger, RunOptions(concurrency=2), browsers=1).run(), 15)
+        assert [row.state.value async for row in ledger.rows()] == ["queued", "unknown"]
 
 
 async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) -> None:
@@ -280,7 +304,12 @@ async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypa
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
-async def test_a_cluster_whose_head_is_gone_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "advice"), [("auto", "look at `ray status`, then run"), (None, "run")], ids=["named", "own"]
+)
+async def test_a_cluster_whose_head_is_gone_is_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, advice: str
+) -> None:
     def gone() -> None:
         raise RuntimeError("Failed to connect to GCS")
 
@@ -289,9 +318,26 @@ async def test_a_cluster_whose_head_is_gone_is_an_error_of_ours(monkeypatch: pyt
         get_node_id=lambda: "here"
     ))  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
-    async with RayCluster("auto", 1) as cluster:
-        with pytest.raises(ConnectFailed, match=r"cannot be used: Failed to connect to GCS; look at `ray status`"):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    says = f"cannot be used: Failed to connect to GCS; {advice} the same command again: it goes on where it stopped \\["
+    async with RayCluster(address, 1) as cluster:
+        with pytest.raises(ConnectFailed, match=says):
             await cluster.is_lost()
+
+
+async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("transports.batch.engines.ray_cluster._ANSWER", 0.05)
+    async with RayCluster("auto", 1) as cluster:
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match=r"gave no answer within 0.05 s; look at `ray status`, then"):
+                await cluster.machines()
+            monkeypatch.setattr("transports.batch.engines.ray_cluster._ANSWER", 1000.0)
+    assert not go_on.is_set()
+    go_on.set()
 
 
 @pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])

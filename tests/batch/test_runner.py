@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,6 +14,7 @@ from typing import Any
 import pytest
 
 from transports.artifacts import ArtifactRef
+from transports.artifacts.replacing import Replacement
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Settlement, open_ledger
 from transports.batch.outcome import Outcome
@@ -268,14 +265,15 @@ async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -
 
 
 async def test_what_a_killed_export_left_is_removed_and_what_another_one_writes_stays(tmp_path: Path) -> None:
-    gone = subprocess.Popen((sys.executable, "-c", ""))
-    gone.wait()
-    left = [tmp_path / f".{name}.{socket.gethostname()}.{gone.pid}" for name in ("manifest.jsonl", "report.json")]
-    others = [tmp_path / f".manifest.jsonl.{host}" for host in (f"{socket.gethostname()}.{os.getppid()}", "else.1")]
-    for path in (*left, *others):
-        path.write_bytes(b"half")
-    await run_batch([Job("do", {}, "memory:")], tmp_path, pool=Recorder())
-    assert sorted(path for path in tmp_path.iterdir() if path.name.startswith(".")) == sorted(others)
+    being_written = Replacement(tmp_path / "report.json")
+    (other,) = tmp_path.iterdir()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    other = other.rename(folder / other.name)
+    (folder / ".abp-0123456789abcdef").write_bytes(b"half")
+    await run_batch([Job("do", {}, "memory:")], folder, pool=Recorder())
+    assert [path for path in folder.iterdir() if path.name.startswith(".abp-")] == [other]
+    being_written.close()
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

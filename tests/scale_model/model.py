@@ -105,11 +105,11 @@ class _Worker:
         """What :meth:`transports.batch.run.Runner.run` does."""
         world, costs, setup = self._world, self._world.costs, self._world.setup
         while True:
-            if ended := self._ended:
-                self._ended = 0
-                yield from self._transaction(costs.settle + ended * costs.settle_job)
-                world.held -= ended
+            ended, self._ended = self._ended, 0
             room = setup.sessions - self._running
+            if ended:  # its own transaction only if there is nothing to lease, else the first part of that one
+                yield from self._transaction((0.0 if room else costs.settle) + ended * costs.settle_job)
+                world.held -= ended
             if room:
                 free = room if setup.slots is None else max(setup.slots - world.held, 0)
                 leased = min(room, free)

@@ -54,8 +54,8 @@ def test_processes_wait_for_time_for_resources_and_for_bells() -> None:
         (Setup(10, sessions=8, wait=1.0, puts=2, put=0.05, puts_per_second=100.0), FREE, 50.0),
         (Setup(10, sessions=8, wait=1.0, slots=16), FREE, 16.0),
         (Setup(4, sessions=1, wait=0.01), replace(FREE, lease=0.01), 100.0),
-        (Setup(40, sessions=1, wait=0.01), replace(FREE, settle=0.01), 100.0),
-        (Setup(10, sessions=1, wait=0.01, ledger_cores=2), replace(FREE, settle=0.01), 200.0),
+        (Setup(40, sessions=1, wait=0.01), replace(FREE, settle_job=0.01), 100.0),
+        (Setup(10, sessions=1, wait=0.01, ledger_cores=2), replace(FREE, settle_job=0.01), 200.0),
     ],
 )
 def test_what_is_scarce_decides(setup: Setup, costs: Costs, per_second: float) -> None:

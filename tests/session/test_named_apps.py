@@ -131,7 +131,7 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
     [
         ('[apps.crm]\nurl = "ws://a.test/"\nstorage = "x"', r"apps\.crm\.storage: unknown; do you mean storage_st"),
         ('[apps.crm]\ntransport = "auto"', r"team\.toml: apps\.crm\.url: Field required"),
-        ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: an address is shown; put the secret into"),
+        ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: messages show the address; put the secret into"),
         ('[apps.crm]\nurl = "ws://a.test/"\nheaders = {a = "${SECRET:NO}"}', r"crm: there is no table \[secrets\.NO"),
         ('[apps.crm]\nurl = "ws://a.test/"\nevidence = "film"', r"crm\.evidence: 'film' is not understood"),
         ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),

@@ -27,6 +27,8 @@ def portable_way() -> Iterator[None]:
     _install()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transports.artifacts.local.tree._way", PortableFolder)
+        for module in ("system", "replacing"):
+            patch.setattr(f"transports.artifacts.{module}.OPEN_FILES_MOVE", False)
         before, _taken = _taken, True
         try:
             yield

@@ -35,12 +35,9 @@ from ..errors import (
 )
 from ..protocol.ids import new_id
 from ..protocol.messages import PROTOCOL_VERSION, Message
-from ..tasks import Deadlines
+from ..tasks import Deadlines, cancel_and_wait
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
-
-#: Seconds for handlers to end once they are cancelled.
-_CLOSE_TIMEOUT = 1.0
 
 Handler: TypeAlias = Callable[[Mapping[str, object], "Call"], Awaitable[object]]
 
@@ -117,11 +114,7 @@ class MemoryTransport(Transport):
         """Cancel the handlers that are running, and wait one second at most for them to end."""
         self._closed = True
         self._events.put_nowait(None)
-        tasks = tuple(self._running.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT)
+        await cancel_and_wait(self._running.values())
         if not self._running:
             self._deadlines.clear()
 

@@ -18,11 +18,11 @@ from ..errors import ABPError, ArtifactNotFound, StoreError, TooLarge, UsageErro
 from .audit import AuditLog
 from .content import PutOptions, encode_text
 from .eviction import Evictor
-from .files import PIECE, ExportFile, read_pieces, write_out
+from .files import PIECE, read_pieces, write_out
 from .metadata import not_found
 from .query import Page, Query, page_of
 from .reading import check_all, stream
-from .ref import ArtifactRef, CheckReport, Scope
+from .ref import ArtifactRef, CheckReport, Scope, export_file
 from .retention import Entry, Removal, Retention
 from .staged import Staged, StagedFile
 
@@ -174,8 +174,7 @@ class ArtifactStore(ABC):
         :class:`~transports.errors.StoreError` if it cannot be written.
         """
         ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(artifact)
-        file = ExportFile(path, artifact_id=ref.id, size=ref.size_bytes, sha256=ref.sha256, original=ref.path)
-        return await write_out(self.open(ref.id), file)
+        return await write_out(self.open(ref.id), export_file(ref, path))
 
     async def change_token(self) -> object:
         """Return a value that changes when any process stores or removes an artifact, to be compared with ``==``;

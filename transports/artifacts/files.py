@@ -5,17 +5,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, closing, contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager
 from io import FileIO
 from pathlib import Path
 
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
 from ..tasks import in_thread
 from .os_errors import map_os_errors, write_all
-from .system import open_file, replace_file
+from .replacing import Replacement
 
 __all__ = ["PIECE", "ExportFile", "copy_out", "pieces_of", "read_pieces", "write_out"]
 
@@ -49,8 +48,9 @@ async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
 class ExportFile:
     """A copy of an artifact on its way out of the store. Every method blocks.
 
-    The bytes go to a temporary file in the folder of the destination. :meth:`commit` compares them with the artifact's
-    size and SHA-256 and then renames the file, so the destination holds all of the content or what it held before.
+    The bytes go to a temporary file in the folder of the destination (:mod:`.replacing`). :meth:`commit` compares them
+    with the artifact's size and SHA-256 and then renames the file, so the destination holds all of the content or what
+    it held before.
     Missing folders are made, an existing file is replaced and keeps its mode, and a symlink is followed: the file that
     it leads to is replaced.
 
@@ -67,8 +67,7 @@ class ExportFile:
         self._size = size
         self._sha256 = sha256
         self._original = original
-        self._temporary: Path | None = None
-        self._fd = -1
+        self._new: Replacement | None = None
         self._written = 0
         self._digest = hashlib.sha256()
 
@@ -82,12 +81,9 @@ class ExportFile:
             self._path = self._path.resolve()
             mode = self._existing_mode()
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_name(f".abp-{secrets.token_hex(8)}")
-            # 0o666 less the umask, as any new file of the user's
-            self._fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            self._temporary = temporary
+            self._new = Replacement(self._path)
             if mode is not None and hasattr(os, "fchmod"):
-                os.fchmod(self._fd, mode)
+                os.fchmod(self._new.fd, mode)
 
     def _existing_mode(self) -> int | None:
         try:
@@ -103,8 +99,9 @@ class ExportFile:
 
     def write(self, chunk: bytes) -> None:
         """Append to the temporary file."""
+        assert self._new is not None
         with self._errors():
-            write_all(self._fd, memoryview(chunk))
+            write_all(self._new.fd, memoryview(chunk))
         self._written += len(chunk)
         self._digest.update(chunk)
 
@@ -119,26 +116,15 @@ class ExportFile:
                 f"({self._size:,} bytes) and hash; nothing was written to {self._path}",
                 details={"id": self._id, "size": self._size, "actual": self._written},
             )
-        assert self._temporary is not None
+        assert self._new is not None
         with self._errors():
-            os.fsync(self._fd)
-            self._close()  # an open file cannot be renamed on Windows
-            replace_file(self._temporary, self._path)
-        self._temporary = None
+            self._new.commit()
         return self._path
 
     def close(self) -> None:
         """Remove the temporary file unless it was committed; idempotent."""
-        self._close()
-        if self._temporary is not None:
-            with suppress(OSError):
-                self._temporary.unlink()
-            self._temporary = None
-
-    def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._new is not None:
+            self._new.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .files import ExportFile, copy_out
 
-__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "ReindexReport", "Scope"]
+__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "ReindexReport", "Scope", "export_file"]
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -127,8 +127,12 @@ class ArtifactRef:
                 f"artifact {self.id} has no file on this machine; copy it out of its store with "
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
-        file = ExportFile(path, artifact_id=self.id, size=self.size_bytes, sha256=self.sha256, original=self.path)
-        return copy_out(self.path, file)
+        return copy_out(self.path, export_file(self, path))
+
+
+def export_file(ref: ArtifactRef, path: str | os.PathLike[str]) -> ExportFile:
+    """Return a file for a copy of an artifact at ``path``. Nothing on the disk is touched."""
+    return ExportFile(path, artifact_id=ref.id, size=ref.size_bytes, sha256=ref.sha256, original=ref.path)
 
 
 @dataclass(frozen=True, slots=True)

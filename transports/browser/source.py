@@ -148,9 +148,8 @@ class PageSource:
             return self.browser
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
-        if not (
-            self.profile or self.cdp_url or self.browser_server or self.extension
-        ):  # a profile's service worker may answer for the app
+        # a profile's service worker may answer for the app
+        if not (self.profile or self.cdp_url or self.browser_server or self.extension):
             await require_listener(url)
         browser = Browser(
             headless=self.headless,
@@ -213,9 +212,8 @@ class PageSource:
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
         )
-        if isinstance(
-            self.browser, Browser | BrowserLender
-        ):  # shared with other sessions; a browser of our own closes its contexts itself
+        # shared with other sessions; a browser of our own closes its contexts itself
+        if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
 

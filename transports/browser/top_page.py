@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from ..base import Features
 from ..errors import (
@@ -24,14 +23,14 @@ from ..errors import (
     TransportError,
     UsageError,
     first_line,
-    format_seconds,
 )
 from ..protocol.messages import Message
 from ..protocol.urls import redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
-from .page.adapters import Adapter, origin_of, read_adapter
+from .page.adapters import Adapter, not_installed, origin_of, read_adapter
 from .page.agent import PageAgent
+from .page.app_faults import advice_for, app_fault
 from .page.ended import is_closed
 from .page.navigation import explain_load_failure, same_document
 from .page.problems import not_abp, read_problems
@@ -201,45 +200,22 @@ class TopPageTransport(PageTransport):
         if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
-        elif fault := self._fault(found):
+        elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
             seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
-            advice = "" if found.present else "take ws:// for a WebSocket" if status == 426 else self._advice(found)
-            raise not_abp(f"the page at {redact_url(self._target)} ({seen}) {fault}", advice, await read_problems(page))
+            about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
+            raise not_abp(about, self._advice(found, status), await read_problems(page))
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
         seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
         return parse_json(seen, FoundApp, "what the page has of an app")
 
-    def _fault(self, found: FoundApp) -> str:
-        """Return what is wrong with the page as an app; empty if its ``window.abp`` is whole."""
-        if found.threw:
-            return f"has a window.abp that throws: {found.threw[:200]}"
-        if not found.present:
-            protocol = self._script_options.get("protocol", "abp")
-            lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
-            return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
-        if found.missing:
-            return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
-        return ""
-
-    def _advice(self, found: FoundApp) -> str:
-        if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
-            return elsewhere
-        if self._script_options.get("protocol") != "webmcp":
-            return "is it the right address, and does the app speak ABP?"
-        without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
-        return f"does it register tools, or a form with a toolname?{without}"
-
-    def _elsewhere(self, adapter: Adapter) -> str:
-        """Return in words that the page is not one of the adapter's, or an empty text."""
-        here = urlsplit(self.url or "")
-        if origin_of(self.url or "") == adapter.origin:
+    def _advice(self, found: FoundApp, status: int | None) -> str:
+        if found.present:
             return ""
-        return (
-            f"{redact_url(self._target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
-            f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
-        )
+        if self._adapter is not None and origin_of(self.url or "") != self._adapter.origin:
+            return not_installed(self._adapter, self._target, self.url or "")
+        return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 

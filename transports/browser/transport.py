@@ -185,16 +185,15 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "initialize":
-                text = encode_json(payload).decode()
-                return parse_reply(message, await self._invoke_agent("initialize", text, timeout=timeout))
+                return await self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
             case "capabilities/list":
-                return parse_reply(message, await self._invoke_agent("list", timeout=timeout))
+                return await self._ask(message, "list", timeout=timeout)
             case "capabilities/call":
                 return await self._call(message, timeout)
             case "capabilities/cancel":
                 try:
                     args = payload["callId"], payload.get("reason", "")
-                    return parse_reply(message, await self._invoke_agent("cancel", *args, timeout=timeout))
+                    return await self._ask(message, "cancel", *args, timeout=timeout)
                 except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
                     await agent.check_responsive()
                     raise
@@ -206,17 +205,16 @@ class PageTransport(Transport):
         call = effects.begin_call(payload["options"]["callId"])
         try:
             async with self._uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                answer = await self._invoke_agent("call", text, *elements, timeout=timeout)
-            reply = parse_reply(message, answer)
+                reply = await self._ask(message, "call", text, *elements, timeout=timeout)
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
         finally:
             effects.end_call(call)
 
-    async def _invoke_agent(self, method: str, *args: object, timeout: float) -> str | bytes:
-        """Call a method of the agent and return its JSON; a very long text is fetched as content is."""
+    async def _ask(self, message: Message, method: str, *args: object, timeout: float) -> Message:
+        """Call a method of the agent and return its answer as the reply; a very long text is fetched as content is."""
         answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str)
-        return await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        return parse_reply(message, await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout))
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

@@ -83,7 +83,7 @@ class AppEntry(_Entry):
     @classmethod
     def _plain(cls, value: str) -> str:
         if placeholders(value):
-            raise ValueError("an address is shown; put the secret into headers")
+            raise ValueError("messages show the address; put the secret into headers")
         return value
 
     @field_validator("evidence")

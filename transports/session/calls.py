@@ -45,7 +45,7 @@ logger = logging.getLogger("transports")
 
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0
-#: Seconds of those that the end of the session leaves to it.
+#: Seconds that it gets when the session ends.
 _CANCEL_TIMEOUT_AT_CLOSE = 0.1
 #: Seconds that sending ``shutdown`` may take.
 _SHUTDOWN_TIMEOUT = 1.0
@@ -57,8 +57,6 @@ _PAGE_TOOLS = ("render_to_pdf", "screenshot")
 SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 #: Codes that say that the app refused before it ran anything. After any other error the call may have run.
 NOT_RUN = SESSION_LOST | {"RATE_LIMITED"}
-
-
 #: Which calls are sent again: none that was sent, those that cannot have run, those that may have run, too.
 Repeats: TypeAlias = Literal["never", "not run", "idempotent"]
 

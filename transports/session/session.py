@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -25,7 +24,7 @@ from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnPr
 from .handles import CallHandle
 from .handshake import Handshake
 from .loading import begin_loading
-from .page_tools import public_fetch, run_page_tool
+from .page_tools import PageToolCalls
 from .resources import Resources
 from .results import Results
 from .settings import Settings
@@ -72,7 +71,6 @@ class Session:
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
-        self._allow_private = settings.allow_private_addresses
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
@@ -101,6 +99,9 @@ class Session:
         )
         self._results.on_event = self._events.emit_threadsafe
         self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
+        self._page_tools = PageToolCalls(
+            transport, self._results, self._calls, allow_private=settings.allow_private_addresses
+        )
         self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
         self._evidence: EvidenceOfCalls | None = None
         if evidence is not None and evidence.kinds():
@@ -264,10 +265,8 @@ class Session:
         :class:`~transports.errors.CallTimeout`.
         """
         self._require_open()
-        print_it = partial(run_page_tool, self.transport, self._results, self._calls, "render_to_pdf", "document")
         seconds = self._timeout_or_default(timeout)
-        fetch = public_fetch(allow_private=self._allow_private) if public_hosts else None
-        return await print_it(lambda page: page.render_to_pdf(html, options, timeout=seconds, fetch=fetch))
+        return await self._page_tools.render_to_pdf(html, options, timeout=seconds, public_hosts=public_hosts)
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
@@ -275,9 +274,7 @@ class Session:
         Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
         ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
         self._require_open()
-        take_it = partial(run_page_tool, self.transport, self._results, self._calls, "screenshot", "image")
-        seconds = self._timeout_or_default(timeout)
-        return await take_it(lambda page: page.screenshot(options, timeout=seconds))
+        return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
 
     def _timeout_or_default(self, timeout: float | None) -> float:
         return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..artifacts.system import open_file, replace_file
+from ..artifacts.replacing import replacing
 from ..browser.process.launch import Browser
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
 from ..protocol.urls import is_page, redact_url
@@ -85,16 +83,9 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
 
 def _write(path: Path, text: str) -> None:
     """Write a file that its owner alone can read, whole or not at all."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-            replace_file(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with replacing(path, mode=0o600) as file:
+            file.write(text.encode())
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error

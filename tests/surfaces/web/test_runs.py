@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -26,7 +28,7 @@ async def make_run(folder: Path, *, ref: ArtifactRef | None = None, jobs: int = 
     ledger = await open_ledger(folder).__aenter__()
     params = {"title": CANARY, "password": SECRET}
     given = [Job("do" + CANARY, {"n": n, **params}, "http://user:pw@a.test/?q=1", f"{CANARY}{n}") for n in range(jobs)]
-    await ledger.add(lambda: [given], "one")
+    await ledger.add(lambda: [[*given, replace(given[0], id=f"copy{CANARY}")]], "one")
     first, second, _ = await ledger.lease(3, 600)
     files = (ref,) if ref else ()
     failed = Outcome(second.job, State.FAILED, error_code=CANARY, error=f"{CANARY} broke", milliseconds=7)
@@ -68,6 +70,8 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
             "code=none": 0,
         }.items():
             assert len((await web.get(f"{path}/jobs?{query}")).json["jobs"]) == count, query
+        (shared,) = (await web.get(f"{path}/jobs?q={quote(f'copy{CANARY}')}")).json["jobs"]
+        assert shared == {**ended["jobs"][1], "copy": f"copy{CANARY}".replace("\u202e", "�")}
         one = (await web.get(f"{path}/jobs?limit=1")).json
         assert [job["state"] for job in (await web.get(f"{path}/jobs?limit=1&after={one['next']}")).json["jobs"]] == [
             "succeeded"
@@ -75,6 +79,7 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
         whole = (await web.get(f"{path}/jobs/{ended['jobs'][1]['key']}")).json
         assert json.loads(whole["params"])["password"] == "<redacted>" and SECRET not in json.dumps(whole)
         assert whole["target"] == "http://a.test/?…" and "\u202e" not in json.dumps(whole, ensure_ascii=False)
+        assert whole["copies"] == [shared["copy"]]
         (file,) = whole["files"]
         assert (file["id"], file["filename"], file["size_bytes"]) == (ref.id, "made.html", 11)
         assert (await web.get(f"/artifacts/{ref.id}")).body == b"<b>kept</b>"

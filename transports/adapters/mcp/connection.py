@@ -117,7 +117,7 @@ class Connection:
                 raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
             except ExceptionGroup as group:
                 raise self._connect_error(root_cause(group), timeout, "") from None
-            stack.push_async_callback(self._stop_all)
+            stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
             self._listen_to_lists()
             yield
 
@@ -206,9 +206,6 @@ class Connection:
         else:
             opened.set_result(None)
         return opened
-
-    async def _stop_all(self) -> None:
-        await cancel_and_wait(self._listening.values())
 
 
 def root_cause(error: BaseException) -> BaseException:

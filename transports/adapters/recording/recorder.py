@@ -42,10 +42,8 @@ logger = logging.getLogger("transports.recording")
 
 T = TypeVar("T")
 
-#: Fields of an Answer.
+#: What becomes the fields of an :class:`Answer`.
 Fields: TypeAlias = Mapping[str, object]
-
-
 Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 

@@ -161,7 +161,7 @@ class ReplayTransport(Transport):
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Copy the recorded content to ``path``."""
-        source = await self._file(Operation(n=0, kind="save", payload={"handle": handle.id}))
+        source = await self._content(*await self._play(Operation(n=0, kind="save", payload={"handle": handle.id})))
         await asyncio.to_thread(shutil.copyfile, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
@@ -179,9 +179,6 @@ class ReplayTransport(Transport):
             **self._object(action.end, answer.payload),
         }
         return Fetched(**{field.name: found[field.name] for field in fields(Fetched) if field.name in found})
-
-    async def _file(self, ask: Operation) -> Path:
-        return await self._content(*await self._play(ask))
 
     def _object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):

@@ -13,7 +13,7 @@ from typing import Any
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, NotRecorded
 from ...protocol.strict_json import encode_json
-from .entries import Abandoned, Answer, ContentEntry, EventEntry, Failed, Operation
+from .entries import Abandoned, Answer, EventEntry, Failed, Operation
 from .file import Reader
 
 __all__ = ["Action", "Script", "match_key"]
@@ -142,11 +142,12 @@ class Script:
         """Return the recorded action of the same kind whose text is most similar; one of the same name is preferred."""
         same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
         named = [action for action in same if _label(action.ask) == _label(ask)] or same
-        wanted_text = _text(ask)
-        ratios = [
-            (difflib.SequenceMatcher(None, _text(action.ask), wanted_text).quick_ratio(), action) for action in named
-        ]
-        return max(ratios, key=lambda item: item[0])[1] if ratios else None
+        wanted = _text(ask)
+
+        def similarity(action: Action) -> float:
+            return difflib.SequenceMatcher(None, _text(action.ask), wanted).quick_ratio()
+
+        return max(named, key=similarity, default=None)
 
     def mismatch(self, recorded: Action, ask: Operation) -> NotRecorded:
         """Return the error for an answer to the app that differs from the recorded one."""
@@ -172,7 +173,7 @@ def _comparable(ask: Operation) -> object:
         case "request", "initialize":
             return payload.get("requestedCapabilities") if isinstance(payload, dict) else None
         case "request", "capabilities/call" if isinstance(payload, dict):
-            content: dict[Place, object] = {tuple(leaf.path): _content(leaf) for leaf in ask.leaves}
+            content: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in ask.leaves}
             whole: Any = replace(payload, content)
             return _sorted({"capability": whole.get("capability"), "params": whole.get("params")})
         case "request", "capabilities/cancel" if isinstance(payload, dict):
@@ -185,10 +186,6 @@ def _comparable(ask: Operation) -> object:
 
 def _is_response(ask: Operation) -> bool:
     return (ask.kind, ask.type) == ("notify", "elicitation/response")
-
-
-def _content(leaf: ContentEntry) -> object:
-    return {"sha256": leaf.sha256}
 
 
 def _sorted(node: object) -> object:

@@ -27,7 +27,7 @@ from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.strict_json import PARSED_ON_LOOP
 from ...protocol.urls import redact_url
-from ...tasks import MAX_DELAY, backoff_delay
+from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from .connection import Connection
 from .connection_errors import close_error, open_error
 from .handshake import open_connection
@@ -205,7 +205,8 @@ class WebSocketTransport(Transport):
             await connection.close(1007)  # RFC 6455 §8.1
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
-            return Disconnected(f"the connection broke: {type(error).__name__}")
+            again = "call again" if self._reconnect else "connect again"
+            return Disconnected(f"the connection broke ({type(error).__name__}); {again}")
         except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)
@@ -292,8 +293,7 @@ class WebSocketTransport(Transport):
             except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before
                 connection.transport.abort()
         if reader is not None:
-            reader.cancel()
-            await asyncio.wait((reader,))
+            await cancel_and_wait((reader,))
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)

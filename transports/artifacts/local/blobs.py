@@ -38,12 +38,14 @@ from .index import Index
 from .names import NO_LINKS, add_readable_name, discard_name, same_file
 from .tree import OpenFolders, Tree, temporary_name, use
 
-__all__ = ["BlobStore"]
+__all__ = ["BlobStore", "ContentFolders", "keys_of"]
 
 logger = logging.getLogger("transports.artifacts")
 
 
-class _Folders(NamedTuple):
+class ContentFolders(NamedTuple):
+    """The open folders of a content whose lock is taken."""
+
     root: Folder
     staging: Folder
     blobs: Folder
@@ -62,13 +64,13 @@ class BlobStore:
         self._index = index
 
     @contextmanager
-    def _locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[_Folders]:
+    def locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[ContentFolders]:
         """Take the lock of a content. With folders that are ``opened`` already, raises :class:`~.tree.LockBusy` instead
         of waiting for it."""
         shard = digest[:2]
         with use(opened, self._tree) as at, at.lock(shard, wait=opened is None):
             places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
-            yield _Folders(at.at(), *(at.at(".abp", *parts) for parts in places))
+            yield ContentFolders(at.at(), *(at.at(".abp", *parts) for parts in places))
 
     def publish(
         self,
@@ -85,7 +87,7 @@ class BlobStore:
         delete of the same content.
         """
         digest = meter.sha256
-        with self._locked(digest, folders) as at, ExitStack() as undo:
+        with self.locked(digest, folders) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
             durable = description.durability == "disk"
             self._link_blob(at, staged, digest, undo, durable=durable)
@@ -111,7 +113,7 @@ class BlobStore:
             at.staging.discard(staged.name)
         return metadata
 
-    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
+    def _key(self, at: ContentFolders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
         for key in candidate_ids(namespace, digest, scope):
             try:
                 old = read_metadata(at.meta, key)
@@ -123,7 +125,7 @@ class BlobStore:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _link_blob(self, at: _Folders, staged: OpenFile, digest: str, undo: ExitStack, *, durable: bool) -> None:
+    def _link_blob(self, at: ContentFolders, staged: OpenFile, digest: str, undo: ExitStack, *, durable: bool) -> None:
         found = at.staging.lstat(staged.name)
         if found is None or not os.path.samestat(found, os.fstat(staged.fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
@@ -148,7 +150,13 @@ class BlobStore:
             at.blobs.sync()  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
-        self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
+        self,
+        at: ContentFolders,
+        digest: str,
+        old: Metadata | None,
+        description: Description,
+        intent: str,
+        undo: ExitStack,
     ) -> tuple[Name, ...]:
         """Return all names of the artifact, the current one last. Its file exists when this returns."""
         requested = description.name if description.suggested else ""
@@ -160,7 +168,7 @@ class BlobStore:
             if same_file(known.name, at.root, digest, at.blobs):
                 return (*names, known)
             if same_file(known.name, at.root, digest, at.quarantine):
-                at.root.unlink(known.name)  # damaged content under our own name, kept in quarantine
+                discard_name(known.name, at.root, digest, at.staging)  # damaged content, kept in quarantine
             if not at.root.lstat(known.name):
                 wanted, requested = known.name, known.requested
         name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
@@ -182,7 +190,7 @@ class BlobStore:
             before = None
         if stored is not None and (before is None or before.stored != stored):
             return False
-        with self._locked(digest) as at:
+        with self.locked(digest) as at:
             try:
                 metadata = read_metadata(at.meta, key)
             except FileNotFoundError:  # gone, or on a file system that ignores case, another id's
@@ -209,35 +217,8 @@ class BlobStore:
     def remove_orphan(self, digest: str) -> bool:
         """Remove content that no metadata names. Returns ``False`` if it is gone or named by now, or is open on
         Windows."""
-        with self._locked(digest) as at:
+        with self.locked(digest) as at:
             return not _named(at, digest) and at.blobs.discard(digest)
-
-    def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
-        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, is
-        another file, or is open on Windows. ``reserved`` also takes an empty file: the name of a copy never made."""
-        with self._locked(digest) as at:
-            if not self._is_stray(at, name, digest, reserved=reserved):
-                return False
-            return at.root.discard(name)
-
-    def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
-        """Return whether :meth:`remove_stray` would remove the name."""
-        with self._locked(digest) as at:
-            return self._is_stray(at, name, digest, reserved=reserved)
-
-    def _is_stray(self, at: _Folders, name: str, digest: str, *, reserved: bool) -> bool:
-        for key in _keys(at, digest):
-            try:
-                if any(one.name == name for one in read_metadata(at.meta, key).names):
-                    return False
-            except (FileNotFoundError, ValueError):
-                return False  # metadata that cannot be read does not tell what it names
-        found = at.root.lstat(name)
-        if found is None:
-            return False
-        if reserved and found.st_size == 0 and found.st_nlink == 1:
-            return True
-        return any(same_file(name, at.root, digest, folder) for folder in (at.blobs, at.quarantine))
 
     def open(self, digest: str) -> int:
         """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
@@ -247,7 +228,7 @@ class BlobStore:
     def quarantine(self, digest: str) -> bool:
         """Move a damaged blob to quarantine. Returns ``False`` if it is intact or gone by now, or cannot be moved: on
         Windows while somebody reads it."""
-        with self._locked(digest) as at, suppress(PermissionError):
+        with self.locked(digest) as at, suppress(PermissionError):
             # its inode does not tell: the file that took its place may have the same one
             if at.blobs.lstat(digest) and not _is_intact(at, digest, sync=False):
                 at.blobs.move(digest, at.quarantine, digest)
@@ -256,37 +237,40 @@ class BlobStore:
 
     def quarantine_metadata(self, key: str) -> bool:
         """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
-        readable names go. Returns ``False`` if it is gone, or can be read by now."""
+        readable names go; content and names that are open on Windows are left to a sweep. Returns ``False`` if it is
+        gone, can be read by now, or cannot be moved."""
         digest = digest_prefix(key)
-        with self._locked(digest) as at:
+        with self.locked(digest) as at:
             try:
                 with suppress(ValueError):
                     read_metadata(at.meta, key)
                     return False
                 at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except FileNotFoundError:  # or it is another id's: see :meth:`remove`
+            except (FileNotFoundError, PermissionError):  # or it is another id's: see :meth:`remove`
                 return False
             at.meta.sync()
             self._index.forget([key])
             for content in at.blobs.names():
                 if content.startswith(digest) and not _named(at, content):
-                    at.blobs.move(content, at.quarantine, content)
-                    for name in (one for one in at.root.names() if same_file(one, at.root, content, at.quarantine)):
-                        at.root.unlink(name)
+                    with suppress(PermissionError):
+                        at.blobs.move(content, at.quarantine, content)
+                    for name in at.root.names():
+                        if any(same_file(name, at.root, content, folder) for folder in (at.blobs, at.quarantine)):
+                            discard_name(name, at.root, content, at.staging)
         return True
 
 
-def _named(at: _Folders, digest: str) -> bool:
-    """Return whether some metadata may name this content: their ids begin with the same digits."""
-    return any(_keys(at, digest))
+def _named(at: ContentFolders, digest: str) -> bool:
+    return any(keys_of(at, digest))
 
 
-def _keys(at: _Folders, digest: str) -> list[str]:
+def keys_of(at: ContentFolders, digest: str) -> list[str]:
+    """Return the ids whose metadata may name a content: they begin with the same digits."""
     keys = (name.removesuffix(".json") for name in at.meta.names())
     return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
 
-def _is_intact(at: _Folders, digest: str, *, sync: bool) -> bool:
+def _is_intact(at: ContentFolders, digest: str, *, sync: bool) -> bool:
     fd = at.blobs.open(digest, TO_SYNC)
     try:
         if sync:  # its writer may not have waited for the disk

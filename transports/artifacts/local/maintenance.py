@@ -110,10 +110,12 @@ class Maintenance:
         readable = {metadata.id for metadata, _ in found}
         for key in keys:
             if key not in readable and ID.fullmatch(key):
-                moved = repair and self._blobs.quarantine_metadata(key)
-                detail = (
-                    "; it was put into quarantine" if moved else "; delete the artifact, store it again, or --repair"
-                )
+                if not repair:
+                    detail = "; delete the artifact, store it again, or --repair"
+                elif self._blobs.quarantine_metadata(key):
+                    detail = "; it was put into quarantine"
+                else:
+                    detail = ", nor moved to quarantine: it changed meanwhile, is open, or its folder is read-only"
                 problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
         problems += [
             Problem(

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..os_errors import may_be_running
-from .blobs import BlobStore
-from .catalog import Catalog
+from .blobs import BlobStore, ContentFolders, keys_of
+from .catalog import Catalog, read_metadata
+from .names import same_file
 from .tree import Tree
 
 __all__ = ["Stray", "Strays"]
@@ -65,12 +66,14 @@ class Strays:
                     out[name] = Stray(name, digest, found.st_size, root.changed(found))
         return [one for one in out.values() if one.intent or self._is_stray(one)]
 
-    def _is_stray(self, one: Stray) -> bool:
-        return self._blobs.is_stray(one.name, one.digest, reserved=bool(one.intent))
+    def _is_stray(self, stray: Stray) -> bool:
+        with self._blobs.locked(stray.digest) as at:
+            return _is_stray(stray, at)
 
     def remove(self, stray: Stray) -> bool:
-        """Remove a name. Returns ``False`` if it is gone, or has an owner by now."""
-        return self._blobs.remove_stray(stray.name, stray.digest, reserved=bool(stray.intent))
+        """Remove a name. Returns ``False`` if it is gone, has an owner by now, or is open on Windows."""
+        with self._blobs.locked(stray.digest) as at:
+            return _is_stray(stray, at) and at.root.discard(stray.name)
 
     def forget_intents(self, max_changed: float, kept: Iterable[Stray]) -> None:
         """Remove what was written of stray names before ``max_changed``, except of those that are ``kept``."""
@@ -118,6 +121,21 @@ class Strays:
         except FileNotFoundError:
             pass
         return out
+
+
+def _is_stray(stray: Stray, at: ContentFolders) -> bool:
+    for key in keys_of(at, stray.digest):
+        try:
+            if any(one.name == stray.name for one in read_metadata(at.meta, key).names):
+                return False
+        except (FileNotFoundError, ValueError):
+            return False  # metadata that cannot be read does not tell what it names
+    found = at.root.lstat(stray.name)
+    if found is None:
+        return False
+    if stray.intent and found.st_size == 0 and found.st_nlink == 1:
+        return True  # reserved for a copy that was never made
+    return any(same_file(stray.name, at.root, stray.digest, folder) for folder in (at.blobs, at.quarantine))
 
 
 def _alive(intent: str, modified: float) -> bool:

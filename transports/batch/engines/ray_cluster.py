@@ -65,13 +65,19 @@ class RayCluster:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self._actors = actors
         self._thread = _RayThread()
-        self._hangs = False
+        self._hangs = ""  # why nothing more is asked: the thread still waits for an answer
         self._stack = contextlib.ExitStack()
 
     @property
     def is_own(self) -> bool:
         """Whether the cluster is one of this process's own."""
         return self._address is None
+
+    @property
+    def advice(self) -> str:
+        """What to do when the cluster fails, as error messages end. `ray status` finds no cluster of our own."""
+        look = "" if self.is_own else "look at `ray status`, then "
+        return f"{look}run the same command again: it goes on where it stopped"
 
     async def __aenter__(self) -> Self:
         try:
@@ -205,16 +211,18 @@ class RayCluster:
     async def _do(self, work: Callable[[], T], seconds: float) -> T:
         """Do something in Ray's thread. Whatever Ray raises becomes an error of ours."""
         where = "the Ray cluster" if self._address is None else f"the Ray cluster at {redact_url(self._address)}"
+        if self._hangs:
+            raise ConnectFailed(self._hangs)
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.wrap_future(self._thread.submit(work))
         except TimeoutError as error:
-            self._hangs = True
-            raise ConnectFailed(f"{where} gave no answer within {seconds:g} s; look at `ray status`") from error
+            self._hangs = f"{where} gave no answer within {seconds:g} s; {self.advice}"
+            raise ConnectFailed(self._hangs) from error
         except ImportError as error:
             raise UsageError(f"{where} needs more of Ray ({error}); pip install 'abp-transports[ray]'") from error
         except Exception as error:
-            raise ConnectFailed(f"{where} cannot be used: {first_line(error)}; look at `ray status`") from error
+            raise ConnectFailed(f"{where} cannot be used: {first_line(error)}; {self.advice}") from error
 
 
 class _RayThread:

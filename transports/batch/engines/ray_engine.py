@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import ABPError, ConnectFailed, Disconnected, UsageError
+from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError
 from ...tasks import backoff_delay
 from ..ledger import Counts, Ledger
 from ..run import RunOptions
@@ -32,7 +32,7 @@ _MAX_FAILURES = 5
 _STOP = 15.0
 #: Seconds for an actor to start where a CPU is free, and where it waits for one while no other actor works.
 _START, _ROOM = 90.0, 600.0
-#: Seconds between two looks at the cluster while an actor has not started.
+#: Seconds between two looks at the cluster.
 _CHECK = 5.0
 
 
@@ -111,8 +111,11 @@ class RayEngine:
                     self._on_counts(counts)
                     await self._collect(counts)
                     waiting = await self._waiting()
-                    if waiting and counts.open and not self._stopped:
-                        await self._check_starts(waiting)
+                    if time.monotonic() >= self._checked + _CHECK:
+                        self._checked = time.monotonic()
+                        lost = await self._cluster.is_lost()  # if the head is gone, Ray ends this process in a minute
+                        if waiting and counts.open and not self._stopped:
+                            await self._check_starts(waiting, lost=lost)
                     if not self._actors and (self._stopped or not counts.open):
                         return WorkReport(self._calls, dict(self._recycled))
                     await self._scale(shares, 0 if self._stopped else counts.open, end)
@@ -168,13 +171,11 @@ class RayEngine:
             elif isinstance(told, ABPError):
                 self._lost(told)
 
-    async def _check_starts(self, waiting: dict[int, _Actor]) -> None:
-        """Replace what keeps actors from starting: the connection to a cluster that has ended, or an actor itself."""
+    async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
+        """Replace what keeps actors from starting: the connection to a cluster that has ended (``lost``), or an actor
+        itself."""
         now = time.monotonic()
-        if now < self._checked + _CHECK:
-            return
-        self._checked = now
-        if await self._cluster.is_lost():
+        if lost:
             self._actors.clear()
             await self._cluster.reopen()
             self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
@@ -183,7 +184,7 @@ class RayEngine:
         if late and await self._cluster.has_room():
             for at in late:
                 await self._cluster.kill(self._actors.pop(at).handle)
-                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s; look at `ray status`"))
+                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s"))
         elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + _ROOM:
             raise ConnectFailed(
                 f"no actor found a free CPU on Ray within {_ROOM:g} s; end other work there, or add machines (`ray "
@@ -203,6 +204,8 @@ class RayEngine:
         self._failures += 1
         logger.warning("a worker was lost: %s", error.message)
         if self._failures >= _MAX_FAILURES:
+            if isinstance(error, TransportError):
+                raise type(error)(f"{error.message}, as {self._failures - 1} before it; {self._cluster.advice}")
             raise error
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 

@@ -10,7 +10,7 @@ from ...errors import LedgerError, first_line
 from .columns import COLUMNS, row_from
 from .database import Database
 from .entries import Row
-from .listing import JobPage, JobQuery, list_jobs
+from .listing import JobPage, JobQuery, list_copies, list_jobs
 from .schema import VERSION, values_of
 from .tally import Overview, Tally
 
@@ -62,6 +62,10 @@ class LedgerView:
             return row_from(*found[0]) if found else None
 
         return await self._ask(work)
+
+    async def copies(self, key: str) -> list[tuple[int, str | None]]:
+        """Return the places in the input and the ids of the first 20 lines that share this job with an earlier one."""
+        return await self._ask(lambda cursor: list_copies(cursor, self._run, key))
 
     async def _ask(self, work: Callable[[Cursor], T]) -> T:
         try:

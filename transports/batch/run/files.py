@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...artifacts.replacing import remove_left, temporary_path
 from ...binary.filenames import safe_filename
 from ...errors import ABPError, Corrupt, StoreError, UsageError
 from ...protocol.strict_json import JSONValue
 from ...tasks import in_thread
 from ..jobs import State
 from ..ledger import Ledger, Row
-from .replacing import in_place_of, remove_left
 
 __all__ = ["export_files"]
 
@@ -25,8 +25,6 @@ _FIELDS = ("id", "key", "capability", "field")
 _FIELD = r"\{([^{}]*)\}"
 #: Digits of a key that tell apart two jobs whose files have one name.
 _DIGITS = 16
-#: What names of links that are not in their places yet are made of.
-_LINK = "abp-export"
 #: Bytes of a name before what tells it apart and its ending.
 _MAX_BYTES = 80
 
@@ -47,8 +45,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     used: set[int] = set()
     made = lost = 0
     checked = False
-    with suppress(OSError):  # no folder yet, or one that the first file tells about
-        await in_thread(remove_left, folder / _LINK)
+    await in_thread(remove_left, folder)
     async for row in ledger.rows(State.SUCCEEDED):
         if not checked:  # a column of which some cells are empty is one all the same
             _check(name, row)
@@ -116,8 +113,13 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
                 )
         if path.exists() and path.samefile(file):
             return True
-        with in_place_of(path, path.with_name(_LINK)) as new:
+        new = temporary_path(path)
+        try:
             os.link(file, new)
+            new.replace(path)
+        finally:
+            with suppress(OSError):  # the first error counts
+                new.unlink(missing_ok=True)
     except OSError:
         return False
     return True

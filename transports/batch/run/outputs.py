@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
+from ...artifacts.replacing import replacing
 from ...errors import LedgerError
 from ...protocol.strict_json import JSONValue, encode_json
 from ...tasks import in_thread
@@ -17,7 +18,6 @@ from ..jobs import State
 from ..ledger import Ledger, Row
 from .notes import CarriedParameters
 from .parquet import write_parquet
-from .replacing import replacing
 
 __all__ = ["export_run"]
 
@@ -62,7 +62,7 @@ async def export_run(
 async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
     """A new file that takes the place of ``path`` at the end of the block."""
     try:
-        with replacing(path) as new, new.open("wb") as file:
+        with replacing(path) as file:
             yield file
     except OSError as error:
         raise LedgerError(f"{path} cannot be written ({error.strerror}); `abp batch export` writes it again") from error

@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...artifacts.replacing import replacing
 from ...errors import LedgerError
 from ...protocol.strict_json import decode_json, encode_json
-from .replacing import replacing
 
 __all__ = ["write_parquet"]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
+from ...protocol.urls import redact_url
 from .scripts import load_script
 
-__all__ = ["Adapter", "origin_of", "read_adapter"]
+__all__ = ["Adapter", "not_installed", "origin_of", "read_adapter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
     return Adapter(path.name, script, origin_of(target))
+
+
+def not_installed(adapter: Adapter, target: str, url: str) -> str:
+    """Return in words that ``target`` has led to the page at ``url``, where the adapter does not run."""
+    here = urlsplit(url)
+    return (
+        f"{redact_url(target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
+        f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
+    )
 
 
 def origin_of(url: str) -> str:

@@ -273,12 +273,6 @@ class PageAgent:
             return self._copy(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
-    async def _find_agent(self, timeout: float) -> PageObject:
-        agent: PageObject | None = await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
-        if agent is None:
-            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
-        return agent
-
     async def invoke(self, method: str, *args: object, timeout: float, returns: type[T] = object) -> T:  # type: ignore[assignment]
         """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds.
 
@@ -286,7 +280,9 @@ class PageAgent:
         result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
         another.
         """
-        agent = self.channel.agent or await self._find_agent(timeout)
+        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        if agent is None:
+            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")

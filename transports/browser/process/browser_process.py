@@ -15,6 +15,7 @@ import psutil
 from ...telemetry import OPEN_BROWSERS
 from .driver import start_driver
 from .environment import child_environment, compile_cache
+from .extension import load_unpacked
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
 from .remote import Remote
@@ -49,6 +50,7 @@ class BrowserProcess:
         #: The process ids of the driver and, where it was started here, of the browser.
         self.pids: list[int] = []
         self._playwright: Playwright | None = None
+        self._extensions: dict[Path, str] = {}
         self._downloads = False  # whether there may have been any
 
     async def start_driver(self, folder: Path) -> None:
@@ -113,6 +115,14 @@ class BrowserProcess:
             self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def load_extension(self, folder: Path, browser_name: str) -> str:
+        """Return the browser's id for the extension in ``folder``, which is loaded once. Raises
+        :class:`~transports.errors.ConnectFailed` if the browser refuses it."""
+        assert self.cdp is not None
+        if folder not in self._extensions:
+            self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
+        return self._extensions[folder]
 
     def note_download(self) -> None:
         """Note that a download may begin: if it is cut off, the browser removes what it wrote, so it is given time."""

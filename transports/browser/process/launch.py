@@ -15,7 +15,6 @@ from ...errors import BrowserCrashed, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
 from ...telemetry import BROWSER_RESTARTS, record, span
 from .browser_process import BrowserProcess
-from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
 from .profile import lock_profile
 from .remote import Remote
@@ -71,7 +70,10 @@ class Browser:
         slow_mo: float = 0.0,
     ) -> None:
         if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
-            raise UsageError("cdp_url= and browser_server= take a browser as it is: no name, profile, extension")
+            raise UsageError(
+                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out "
+                "(with cdp_url= also name=)"
+            )
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
             raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
@@ -82,10 +84,9 @@ class Browser:
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
         self._remote = Remote.of(cdp_url, browser_server, headers)
-        self._slow_mo = slow_mo
-        self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
-        self._process = BrowserProcess(headless=headless, slow_mo=slow_mo)
+        self._new_process = partial(BrowserProcess, headless=headless, slow_mo=slow_mo)
+        self._process = self._new_process()
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
@@ -123,7 +124,7 @@ class Browser:
 
     async def _start(self) -> None:
         choice = None if self.attached else self._find()
-        self._process = process = BrowserProcess(headless=self._headless, slow_mo=self._slow_mo)
+        self._process = process = self._new_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
@@ -175,10 +176,7 @@ class Browser:
         """
         if not self._extensions or self._process.cdp is None:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
-        folder = folder.absolute()
-        if folder not in self._loaded:
-            self._loaded[folder] = await load_unpacked(self._process.cdp, folder, self._display_name)
-        return self._loaded[folder]
+        return await self._process.load_extension(folder.absolute(), self._display_name)
 
     @property
     def playwright(self) -> PlaywrightBrowser:
@@ -281,7 +279,6 @@ class Browser:
 
     async def _end(self) -> None:
         self.mark_ended()
-        self._loaded.clear()
         try:
             await self._process.end()
         finally:

@@ -1,8 +1,6 @@
 """A program that makes a picture of a PDF's first page: it reads the PDF from stdin and writes a line of JSON to
 stdout, with the ``size`` of the picture that follows (pixels) and the number of ``pages``; then the picture as PNG, at
 most as many pixels wide as the argument says, and three times as high.
-
-PDFs come from apps and may be made to hurt, so this process limits its own memory and processor time.
 """
 
 from __future__ import annotations
@@ -10,20 +8,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextlib import suppress
-
-#: Bytes of address space, and seconds of processor time.
-_MEMORY, _SECONDS = 1 << 30, 10
 
 
 def main() -> int:
     """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
-    with suppress(ImportError):  # Windows: there the caller's deadline is the only limit
-        import resource
-
-        with suppress(ValueError):  # macOS limits no address space
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     import pypdfium2
 
     limit = int(sys.argv[1])

@@ -1,27 +1,15 @@
 """A program that reads a PDF from stdin and writes a line of JSON to stdout, with the number of its ``pages`` and of
 those that were ``read``; then their text as UTF-8, at most as many characters as the argument says.
-
-PDFs come from apps and may be made to hurt, so this process limits its own memory and processor time.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
-
-#: Bytes of address space, and seconds of processor time.
-_MEMORY, _SECONDS = 1 << 30, 15
 
 
 def main() -> int:
     """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
-    with suppress(ImportError):  # Windows: there the caller's deadline is the only limit
-        import resource
-
-        with suppress(ValueError):  # macOS limits no address space
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     import pypdfium2
 
     limit = int(sys.argv[1])

@@ -5,8 +5,6 @@ at most as many bytes as the argument says. It is PNG, or JPEG for a JPEG, which
 A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at most
 four million pixels in all. One of too many bytes gets 256 colours first, then fewer pixels. An image of a type that
 clients do not show keeps its size if it can.
-
-Images come from apps and may be decompression bombs, so this process limits its own memory and processor time.
 """
 
 from __future__ import annotations
@@ -16,14 +14,11 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-#: Bytes of address space, and seconds of processor time.
-_MEMORY, _SECONDS = 1 << 30, 15
 #: Pixels of a thumbnail: its width, and all of them.
 _WIDTH, _PIXELS = 800, 4_000_000
 #: Types that clients show, and those that are only converted.
@@ -34,12 +29,6 @@ _SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 def main() -> int:
     """Return the exit status: 0 with an image, 1 if none of any size fits."""
-    with suppress(ImportError):  # Windows: there the caller's deadline is the only limit
-        import resource
-
-        with suppress(ValueError):  # macOS limits no address space
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     from PIL import Image
 
     warnings.simplefilter("error")

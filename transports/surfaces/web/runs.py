@@ -58,7 +58,7 @@ class RunRoutes:
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}/jobs``: those of ``state`` (by default all that have ended), with the error ``code``
-        and the text ``q``; at most ``limit``, after ``after``."""
+        and the text ``q``, which may be the id of a ``copy``; at most ``limit``, after ``after``."""
         run, query = await self._run(request, visitor), request.query
         try:
             states = (State(query["state"]),) if query.get("state") else FINAL
@@ -69,15 +69,20 @@ class RunRoutes:
             raise RequestRefused(400, "INVALID_PARAMS", f"limit is a whole number up to {_MAX_PAGE}")
         text, code = query.get("q", "").strip()[:_NAME], query.get("code")
         page = await run.view.jobs(JobQuery(states, code, text or None, query.get("after"), int(limit)))
-        return json_response({"jobs": [_listed(row) for row in page.rows], "next": page.next})
+        found = [
+            {**_listed(row), "copy": plain_line(text, _NAME) if row.key in page.copies else None} for row in page.rows
+        ]
+        return json_response({"jobs": found, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, and its files."""
+        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the
+        ids of the first 20 ``copies``: lines that share it with an earlier one."""
         run = await self._run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
             raise RequestRefused(404, "NOT_FOUND", "the run has no such job")
-        return json_response(await in_thread(_whole, row))
+        copies = [plain_line(name or f"position {place}", _NAME) for place, name in await run.view.copies(row.key)]
+        return json_response({**await in_thread(_whole, row), "copies": copies})
 
     async def _run(self, request: web.Request, visitor: Visitor) -> ServedRun:
         visitor.require_operator()

@@ -141,7 +141,7 @@ function panel(job) {
     const facts = [
       ['State', STATES[whole.state][1]], ['Target', whole.target], ['Key', h('code', {}, whole.key)], ['Attempts', number(whole.attempts)], ['Worker', whole.worker],
       ['Started', whole.started && moment(whole.started)], ['Ended', whole.finished && moment(whole.finished)], ['Took', whole.ms > 0 && duration(whole.ms)],
-      ['Idempotent', whole.idempotent && 'yes'], ...Object.entries(whole.inputs).map(([place, path]) => [`File ${place}`, path]),
+      ['Idempotent', whole.idempotent && 'yes'], ['Copies', whole.copies.join(', ')], ...Object.entries(whole.inputs).map(([place, path]) => [`File ${place}`, path]),
     ];
     const text = (title, content) => content && h('details', {}, h('summary', {}, title), h('pre', { class: 'text sunken scroller', tabindex: 0, role: 'region', 'aria-label': title }, content));
     box.replaceChildren(...[
@@ -168,7 +168,7 @@ function row(job) {
   const node = h('details', { class: 'job', 'data-status': MARKS[job.state] ?? job.state },
     h('summary', {},
       h('span', { class: 'what' }, h('span', { class: 'mark', role: 'img', 'aria-label': word }, sign), h('span', {}, h('strong', {}, job.id ?? job.key.slice(0, 12)), h('span', { class: 'muted' }, job.capability))),
-      h('span', { class: 'told' }, `${outcome} · ${job.error ?? job.target}`),
+      h('span', { class: 'told' }, `${job.copy ? `shared by ${job.copy} · ` : ''}${outcome} · ${job.error ?? job.target}`),
       h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : '')));
   node.addEventListener('toggle', () => node.append(panel(job)), { once: true });
   return h('div', { role: 'listitem' }, node);
@@ -186,7 +186,7 @@ async function loadJobs(append = false) {
     if (mine !== turn || asked !== current) return;
     const kept = append ? rows : new Map();
     for (const job of answer.jobs) {
-      const same = `${job.state} ${job.attempts} ${job.finished}`;
+      const same = `${job.state} ${job.attempts} ${job.finished} ${job.copy}`;
       const old = rows.get(job.key);
       kept.set(job.key, old?.same === same ? old : { node: row(job), same });
     }

@@ -1,0 +1,118 @@
+"""Files that take the place of older ones: what is left of those whose writer was killed, and of no others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import run_script
+from transports.artifacts import replacing as module
+from transports.artifacts.files import ExportFile
+from transports.artifacts.replacing import Replacement, remove_left, replacing
+from transports.artifacts.system import try_lock
+
+_COPY = """
+import hashlib, os, sys
+from pathlib import Path
+from transports.artifacts.files import ExportFile
+path, data, end = Path(sys.argv[1]), b"content", sys.argv[2]
+file = ExportFile(path, artifact_id="a", size=7, sha256=hashlib.sha256(data).hexdigest(), original=None)
+file.open()
+file.write(data)
+if end == "killed":
+    os._exit(0)
+file.commit()
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file looks for what was left, as the first one of a process does."""
+    monkeypatch.setattr(module, "_remove_left_once", remove_left)
+
+
+def test_what_a_killed_copy_left_goes_with_the_next_one_to_its_folder(tmp_path: Path) -> None:
+    run_script(_COPY, tmp_path / "a", "killed")
+    (left,) = names(tmp_path)
+    others = [".abp-mine", f"{left}.txt"]
+    for name in others:
+        (tmp_path / name).touch()
+    file = ExportFile(tmp_path / "b", artifact_id="a", size=1, sha256="", original=None)
+    file.open()
+    (written,) = set(names(tmp_path)) - set(others)
+    assert written != left
+    # a copy by another process: which ids, hosts and containers the two have does not count
+    run_script(_COPY, tmp_path / "c", "whole")
+    assert names(tmp_path) == sorted([*others, written, "c"])
+    file.close()
+    assert names(tmp_path) == sorted([*others, "c"])
+
+
+def test_a_file_that_is_taken_for_left_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, tries = try_lock, 0
+
+    def lost_twice(fd: int) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            return False  # another process has locked it, to remove it
+        if tries == 2:
+            remove_left(tmp_path)  # another process was faster
+            assert names(tmp_path) == []
+        return lock(fd)
+
+    new = Replacement(tmp_path / "a")
+    (first,) = names(tmp_path)
+    new.close()
+    monkeypatch.setattr(module, "try_lock", lost_twice)
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+    monkeypatch.undo()
+    remove_left(tmp_path)
+    assert names(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_without_locks_files_are_replaced_and_nothing_is_taken_for_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(fd: int) -> bool:
+        raise OSError(95, "not supported")
+
+    monkeypatch.setattr(module, "try_lock", no_locks)
+    (tmp_path / ".abp-0123456789abcdef").touch()
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+    assert names(tmp_path) == [".abp-0123456789abcdef", "a"]
+
+
+def test_where_open_files_cannot_be_renamed_a_file_that_was_just_closed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OPEN_FILES_MOVE", False)
+    old, young = tmp_path / f".abp-{'0' * 16}", tmp_path / f".abp-{'1' * 16}"
+    old.touch()
+    os.utime(old, (1, 1))
+    young.touch()
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+    assert names(tmp_path) == [young.name, "a"]
+
+
+def test_an_error_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(ValueError, match="wrong"), replacing(tmp_path / "a") as file:
+        file.write(b"new")
+        raise ValueError("wrong")
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+    os.mkfifo(tmp_path / f".abp-{'2' * 16}")
+    remove_left(tmp_path)
+    remove_left(tmp_path / "absent")
+    assert names(tmp_path) == [f".abp-{'2' * 16}", "a"]
