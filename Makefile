@@ -62,7 +62,8 @@ demo: $(RUN)
 check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@# mypy takes one processor. Another compiles the tests meanwhile, so that not each worker of `make test` does.
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null 2>&1 & $(BIN)/mypy && wait
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)

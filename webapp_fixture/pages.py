@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from webapp_fixture.definitions import manifest, page_data
+from webapp_fixture.modules import joined
 from webapp_fixture.state import SESSION_COOKIE, STATE, State
 
 STATIC = Path(__file__).parent / "static"
@@ -60,6 +61,12 @@ def _page(request: web.Request, embed: str = "") -> web.Response:
         response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
         response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
     return response
+
+
+@routes.get("/app.js")
+async def script(_request: web.Request) -> web.Response:
+    """The page's modules in one script. Each is below ``/static/`` too."""
+    return web.Response(text=joined(STATIC / "app.js"), content_type="text/javascript")
 
 
 @routes.get("/strict")

@@ -56,6 +56,17 @@ async def test_buttons_make_files_that_the_list_shows(browser: Browser, fixture:
     await page.close()
 
 
+async def test_the_tone_is_made_when_somebody_first_looks_at_it(browser: Browser, fixture: Fixture) -> None:
+    page = await browser.new_page()
+    await page.goto(fixture.url)
+    tone = page.get_by_label("The tone", exact=True)
+    await expect(page.get_by_text("points, ")).to_be_visible()  # the chart was drawn
+    assert await tone.evaluate("tone => tone.src") == ""
+    await tone.scroll_into_view_if_needed()
+    await expect(tone).to_have_js_property("duration", 1)
+    await page.close()
+
+
 async def test_a_dropped_file_is_added(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)

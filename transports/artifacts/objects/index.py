@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import cast
 
@@ -41,8 +42,8 @@ class StoreIndex:
         """``url`` is the store's, without the index: the name by which the database knows it."""
         self._database = database
         self._announcement = (
-            f"INSERT INTO abp_artifact_changes_1 (store, id, since) VALUES (?, ?, {database.now}) "
-            "ON CONFLICT (store, id) DO UPDATE SET since = excluded.since RETURNING since"
+            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
+            "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
         )
         self._tables = IndexTables(database, url)
         self._run = self._tables.run
@@ -53,19 +54,17 @@ class StoreIndex:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def announce(self, key: str) -> float:
+    async def announce(self, key: str) -> int:
         """Note that the metadata of an artifact is about to change, until :meth:`put` or :meth:`remove` says how.
-        Returns the time, by the database's clock."""
+        Returns the number of the announcement. No two are alike, as times may be: of one millisecond, or of a clock
+        that was set back."""
+        number = _new_number()
+        await self._run(lambda cursor, store: cursor.execute(self._announcement, (store, key, number)))
+        return number
 
-        def work(cursor: Cursor, store: int) -> float:
-            cursor.execute(self._announcement, (store, key))
-            return cast(float, cursor.fetchall()[0][0])
-
-        return await self._run(work)
-
-    async def put(self, indexed: Indexed, announced: float) -> None:
-        """Give an artifact this row, whatever it had. If somebody else changed it since it was ``announced``, nobody
-        knows who was last: it stays announced."""
+    async def put(self, indexed: Indexed, announced: int) -> None:
+        """Give an artifact this row, whatever it had. If somebody else announced a change after the one that has the
+        number ``announced`` (0: none), nobody knows who was last: it stays announced."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
@@ -73,13 +72,13 @@ class StoreIndex:
 
         await self._run(work)
 
-    async def remove(self, key: str, announced: float) -> None:
+    async def remove(self, key: str, announced: int) -> None:
         """Remove the row of an artifact that was deleted. The same holds for ``announced``. Without a row it stays
         announced, too: who builds the index may have read the artifact before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
-            self._settle(cursor, store, key, announced if cursor.rowcount else 0.0)
+            self._settle(cursor, store, key, announced if cursor.rowcount else 0)
 
         await self._run(work)
 
@@ -116,12 +115,12 @@ class StoreIndex:
 
     async def announced(self, seconds: float) -> list[str]:
         """Return the ids whose change was announced so long ago and not told since: their writers may have died."""
-        sql = f"SELECT id FROM abp_artifact_changes_1 WHERE store = ? AND since <= {self._database.now} - ?"
+        sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
         """Forget the changes that were announced so long ago."""
-        sql = f"DELETE FROM abp_artifact_changes_1 WHERE store = ? AND since <= {self._database.now} - ?"
+        sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
@@ -205,11 +204,11 @@ class StoreIndex:
 
         return await self._run(work, write=False, built=True)
 
-    def _settle(self, cursor: Cursor, store: int, key: str, announced: float) -> None:
-        delete = "DELETE FROM abp_artifact_changes_1 WHERE store = ? AND id = ? AND since <= ?"
+    def _settle(self, cursor: Cursor, store: int, key: str, announced: int) -> None:
+        delete = "DELETE FROM abp_artifact_changes_2 WHERE store = ? AND id = ? AND number = ?"
         cursor.execute(delete, (store, key, announced))
         if announced and not cursor.rowcount:
-            cursor.execute(self._announcement, (store, key))
+            cursor.execute(self._announcement, (store, key, _new_number()))
         _count_change(cursor, store)
 
     async def _select(self, sql: str, *values: Value, built: bool = False) -> Sequence[tuple[Value, ...]]:
@@ -218,6 +217,10 @@ class StoreIndex:
             return cursor.fetchall()
 
         return await self._run(work, write=False, built=built)
+
+
+def _new_number() -> int:
+    return 1 + secrets.randbits(62)
 
 
 def _count_change(cursor: Cursor, store: int) -> None:

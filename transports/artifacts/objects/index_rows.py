@@ -56,8 +56,8 @@ def tables(text: str) -> tuple[str, ...]:
     return (
         "CREATE TABLE IF NOT EXISTS abp_artifact_stores_1 (url TEXT PRIMARY KEY, number INTEGER UNIQUE NOT NULL, "
         "built DOUBLE PRECISION, changes BIGINT NOT NULL)",
-        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_1 (store INTEGER NOT NULL, id {text} NOT NULL, "
-        "since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
+        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_2 (store INTEGER NOT NULL, id {text} NOT NULL, "
+        "number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
         artifacts,
         *(
             f"CREATE INDEX IF NOT EXISTS abp_artifacts_1_{name} ON abp_artifacts_1 (store, {columns})"

@@ -81,12 +81,12 @@ class IndexedCatalog(Catalog):
         with suppress(StoreUnavailable):
             await self._index.touch(key)
 
-    async def _announce(self, key: str) -> float:
-        """Return when the change was announced, by the clock of the index; 0 if it could not be."""
+    async def _announce(self, key: str) -> int:
+        """Return the number of the announcement of a change; 0 if it could not be made."""
         announced = await self._tell(key, self._index.announce(key))
         if announced is None:
             await self._bucket.put(f"{_UNINDEXED}{key}", b"", "text/plain")
-        return announced or 0.0
+        return announced or 0
 
     async def _tell(self, key: str, work: Awaitable[T]) -> T | None:
         """Tell the index of a change, if it can be reached."""

@@ -35,8 +35,7 @@ export function startChart(run) {
     if (canvas.clientWidth === width) return;
     width = canvas.clientWidth;
     draw();
-  }).observe(canvas.parentElement);
-  draw();
+  }).observe(canvas.parentElement); // and at once, for the first time
 
   $('chart-export').addEventListener('click', attempt(async () => {
     const [csv, title, type, format] = ['csv', 'title', 'type', 'format'].map((name) => $(`chart-${name}`).value);

@@ -33,6 +33,16 @@ export function save(blob, filename) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+/** Do what only a person needs when the element first comes into the window: a page that programs use never pays for it. */
+export function firstLook(element, action) {
+  const observer = new IntersectionObserver(([entry]) => {
+    if (!entry.isIntersecting) return;
+    observer.disconnect();
+    action();
+  });
+  observer.observe(element);
+}
+
 /** Files dropped on an element go to `receive`. */
 export function acceptDrops(element, receive) {
   for (const type of ['dragenter', 'dragover']) {

@@ -1,6 +1,6 @@
 // The image card and the tone card.
 
-import { $, acceptDrops, attempt, save, sizeText } from './dom.js';
+import { $, acceptDrops, attempt, firstLook, save, sizeText } from './dom.js';
 
 export function startImage(run) {
   let chosen = null;
@@ -57,5 +57,5 @@ export function startTone(run) {
   });
   for (const id of ['tone-frequency', 'tone-seconds']) $(id).addEventListener('change', attempt(make));
   $('tone-make').addEventListener('click', attempt(async () => save(...(await make()))));
-  attempt(make)();
+  firstLook(audio, attempt(make));
 }
