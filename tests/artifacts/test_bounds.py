@@ -235,7 +235,7 @@ async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
         (inside / "quarantine").mkdir(exist_ok=True)
         damaged = inside / "quarantine" / HASH
         damaged.touch()
-        blob = inside / "blobs" / ref.sha256[:2] / ref.sha256
+        blob = inside / "blobs" / ref.sha256
         for file, stays, kinds in ((blob, 3600.0, {"content", "name"}), (damaged, 86400.0, {"quarantine"})):
             at = file.stat().st_ctime + stays + beyond
             for module in (clock, maintenance):

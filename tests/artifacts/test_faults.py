@@ -191,7 +191,7 @@ async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
 @pytest.mark.fault(46)
 async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path: Path) -> None:
     missing, flipped, unreadable, good = await put(store, 4)
-    (root / ".abp/blobs" / missing.sha256[:2] / missing.sha256).unlink()
+    (root / ".abp/blobs" / missing.sha256).unlink()
     with (root / flipped.filename).open("r+b") as file:
         file.write(b"!")
     (root / ".abp/meta" / f"{unreadable.id}.json").write_text("{")
@@ -218,8 +218,7 @@ async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path:
 async def test_gc_leaves_what_is_young_or_named(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
     orphan = hashlib.sha256(b"orphan").hexdigest()
-    place = root / ".abp/blobs" / orphan[:2] / orphan
-    place.parent.mkdir(exist_ok=True)
+    place = root / ".abp/blobs" / orphan
     place.write_bytes(b"orphan")
     damaged = await store.put_bytes(b"damaged", filename="damaged.txt")
     (root / "damaged.txt").write_bytes(b"DAMAGED")

@@ -36,7 +36,7 @@ async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
     assert await store.get(ref.id) == PDF
     assert await store.stat(ref.id) == ref
     assert await store.list() == [ref]
-    assert inner(root, "blobs") == [f"{sha(PDF)[:2]}/{sha(PDF)}"]
+    assert inner(root, "blobs") == [sha(PDF)]
     assert inner(root, "meta") == [f"{ref.id}.json"]
     assert inner(root, "staging") == []
     assert stat.S_IMODE(root.stat().st_mode) == 0o700

@@ -111,7 +111,7 @@ async def test_unreadable_metadata_breaks_only_itself(
 @pytest.mark.fault(46)
 async def test_missing_blob_is_damage(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
-    (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).unlink()
+    (root / ".abp/blobs" / ref.sha256).unlink()
     with pytest.raises(Corrupt):
         await store.get(ref.id)
     assert await store.list() == [ref]

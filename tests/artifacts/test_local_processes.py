@@ -131,8 +131,8 @@ async def check():
     with sqlite3.connect(root / ".abp/index.sqlite") as db:
         assert names <= {key for (key,) in db.execute("SELECT id FROM artifacts")}
     db.close()
-    whole = {path.name for path in root.glob(".abp/blobs/*/*")}
-    for path in [*root.glob("*.bin"), *root.glob(".abp/blobs/*/*")]:  # also what no id names is whole
+    whole = {path.name for path in root.glob(".abp/blobs/*")}
+    for path in [*root.glob("*.bin"), *root.glob(".abp/blobs/*")]:  # also what no id names is whole
         data = path.read_bytes()  # a copy begins as an empty file, which reserves its name
         assert hashlib.sha256(data).hexdigest() in whole or (not data and COPIES), path
     assert not [problem for problem in (await store.fsck()).problems if problem.kind not in ("orphan", "name", "index")]

@@ -25,7 +25,7 @@ async def test_content_stored_again_beside_a_damaged_read_stays(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(PDF)
-    blob = root / ".abp/blobs" / ref.sha256[:2] / ref.sha256
+    blob = root / ".abp/blobs" / ref.sha256
     blob.write_bytes(b"?" * len(PDF))
     quarantine = BlobStore.quarantine
 
@@ -44,7 +44,7 @@ async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarant
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(PDF)
-    (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).write_bytes(b"?" * len(PDF))
+    (root / ".abp/blobs" / ref.sha256).write_bytes(b"?" * len(PDF))
 
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -146,7 +146,7 @@ async def test_an_open_leftover_does_not_stop_a_sweep(
     monkeypatch.setattr(system, "_PATIENCE", 0.0)
     with portable_way():
         await store.put_bytes(PDF)
-        staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)[:2] / sha(PNG)
+        staging, orphan = root / ".abp/staging", root / ".abp/blobs" / sha(PNG)
         leftovers = [staging / "999999999-0a", staging / "999999999-0b", orphan, root / ".abp/quarantine" / sha(PNG)]
         orphan.parent.mkdir(exist_ok=True)
         for leftover in leftovers:
@@ -166,7 +166,7 @@ async def test_a_repair_of_bad_metadata_leaves_what_is_open_to_a_sweep(
         ref = await store.put_bytes(PDF, filename="a.pdf")
         paths = {
             "metadata": root / ".abp/meta" / f"{ref.id}.json",
-            "content": root / ".abp/blobs" / ref.sha256[:2] / ref.sha256,
+            "content": root / ".abp/blobs" / ref.sha256,
             "name": root / "a.pdf",
         }
         paths["metadata"].write_text("{")
@@ -193,7 +193,7 @@ async def test_a_damaged_copy_that_is_open_does_not_stop_its_content_from_being_
     monkeypatch.setattr(system, "_PATIENCE", 0.0)
     with portable_way():
         ref = await store.put_bytes(PDF, filename="a.pdf")
-        content = root / ".abp/blobs" / ref.sha256[:2] / ref.sha256
+        content = root / ".abp/blobs" / ref.sha256
         times = content.stat()
         for path in (content, root / "a.pdf"):
             path.write_bytes(PDF[::-1])

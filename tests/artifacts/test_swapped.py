@@ -17,8 +17,7 @@ from transports.errors import StoreError
 
 #: What a step of the store calls in the system.
 CALLS = ("open", "mkdir", "link", "rename", "unlink", "stat", "listdir")
-SHARD = sha(PDF)[:2]
-PLACES = ("", ".abp", ".abp/staging", ".abp/blobs", f".abp/blobs/{SHARD}", ".abp/meta", ".abp/locks", ".abp/quarantine")
+PLACES = ("", ".abp", ".abp/staging", ".abp/blobs", ".abp/meta", ".abp/locks", ".abp/quarantine")
 
 
 class Swap:

@@ -46,12 +46,14 @@ async def test_answers_stored_in_a_row_share_their_folders_while_these_are_in_th
 ) -> None:
     monkeypatch.setattr(writer, "_STAY", 15.0)
     first = await put(store, b"first")
+    folders = sorted(place for place in root.rglob("*") if place.is_dir())
     before = psutil.Process().num_fds()
     opened = opened_names(monkeypatch)
     for number in range(40):
         await put(store, b"%d" % number)
     assert opened.count("meta") <= 1 and await store.exists(first.id)
-    assert psutil.Process().num_fds() < before + 20  # not a folder for each content
+    assert psutil.Process().num_fds() < before + 20
+    assert sorted(place for place in root.rglob("*") if place.is_dir()) == folders  # no content needs one of its own
     places = (root, root / ".abp", root / ".abp/meta", root / ".abp/staging")
     for number, place in enumerate(places):
         place.rename(root.with_name(f"away{number}"))

@@ -73,6 +73,15 @@ Each idea beside what it replaced, in turns on one busy machine of two cores; *k
   hot, Python's part takes about 50 µs; between two answers of the browser the processor's caches are cold.
 - Lost: the call without a task of its own (`asyncio.timeout`): a third fewer turns of the event loop, but Playwright
   reads the stack of each call, which is then deeper: 1.31 against 1.37 ms, and no difference in processor time.
+- Kept: the end of the work itself wakes its caller, not a callback of its task (`asyncio.wait`): two turns of the event
+  loop after an answer instead of three, each of which costs a look at all sockets; one timer for all waits of a page;
+  calls without files are not prepared by a generator. Processor time above the bare command: 160 → 130 µs.
+- Kept: an ArrayBuffer is asked for before a Blob, a view before both: a small file is packed in 34 instead of 72 µs,
+  the first time after a pause. Without a store it is described without a staged file (26 → 19 µs, hot). A file of 1 KB:
+  0.92 → 1.01 of `evaluate`, medians of three runs in turns; processor time 594 → 543 µs.
+- Not reached: 0.85 of the bare command for sure (0.83-0.85, before 0.81-0.83). Of the 130 µs, 25 are the task and its
+  deadline, 45 the id, the side effects and reading the reply, 65 the session and the result. Playwright's own 260 µs
+  of each command (the stack, validators, copies of what is sent and received) are in the baseline too.
 - Lost: the text as base64 (70 against 68 ms for 1.7 MB), with other quotes so that no layer escapes them (115), as a
   stream of a Blob (72; 27 against 28 at 0.9 MB), as a file from 1 MB on (no difference): what costs is the way through
   the driver.
@@ -112,12 +121,52 @@ the file 49 more.
   without any thread: 50 of system calls (bare, in a loop: `open` and `write` of two files 19, two links 10, the rename
   8, unlinking 3, the lock and the folder 10), the rest Python under one interpreter's lock. The hops are all that can
   be shared.
+- Kept: the visit lasts 50 ms longer than its work, and its folders stay open as long as root and `.abp` are what they
+  were (two questions to the system each time): 53 → 40 system calls for a put that comes alone (12 → 5 `openat`, 11 → 4
+  `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit takes 15
+  instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the other
+  (wall time at the best 338 → 258), and no difference for 64 at once (180 and 189), which shared all of that before.
+- What is left of a put alone, about 165 µs without a thread: 12 for the description and its redaction, 18 for the rest
+  on the event loop, 30 for two new files (5-12 µs each in an idle folder, over 60 where others make and remove files on
+  the same disk), 35 for the other system calls, the rest Python between them.
+- Lost: `O_TMPFILE` and a link from `/proc/self/fd`: 10-17 µs a file, as much as making, linking and unlinking one.
+- Not done: the lock of a content taken on its folder instead of a file, two system calls less: NFS locks no folder.
+  Locks kept open: there are 256, and a small answer seldom meets one that is open.
+- Kept: content in one folder instead of 256 by its first digits, as its metadata and names always were. Most of the
+  first 600 artifacts of a store made such a folder (11-53 µs) and had its parent synced (126-179): answers of a page in
+  a new store, in turns on a busy machine, 3.7 → 3.0 ms where `none:` takes 1.6, processor time 2.2 → 1.75. Later ones
+  save the folder's opening and closing: 253 → 231 µs of the processor for a put (medians of five, on a disk at rest).
+- Where a stored answer of a page spends what `none:` does not (on a disk at rest 0.55-0.65 of 2.05 ms): 85 µs on the
+  event loop until the thread is called, 45-100 until it runs, 200 there (98 of them 18 system calls: 28 for two
+  new files, 16 for the content and metadata written, 11 for two links, 7 for the rename; 22 for questions that are
+  answered with no), 25-60 until the loop hears of it, 25 until the call goes on. In a row, the same put takes half of
+  each: between two answers of the browser the caches are cold and the other processor sleeps.
+- What a new file costs is the disk's: 5-6 µs at rest, 60 to 350 in a temp folder where tests and browsers make and
+  remove files on ext4 without a journal, which looks at each file that was removed there in the last minutes before it
+  takes its place. Then two thirds of the thread's time are these two files: the same store 0.75 of `none:` at rest, and
+  0.50-0.63 so.
+- Lost: these two files made ahead, without a name (`O_TMPFILE`), while the thread waits for more: 0.63-0.67 → 0.68-0.73
+  on such a disk, but at rest each call takes 0.57-0.60 instead of 0.39-0.43 ms of the processor more than with `none:`,
+  and the loop hears of the answer 40 µs later: the thread and the loop want the interpreter's lock at the same moment,
+  also if the thread pauses before. With names they would also stand in the way of a caller who removes the folder.
+- Nothing to be measured: the store's folders put away from those beside them (ext4's flag for that, `chattr +T`): 0.62
+  and 0.67 against 0.58 and 0.68 in turns.
+- Not done: what an artifact says of its call put together once for a session: the description takes 14 µs, of which 5
+  are the redaction, and each call has an id of its own in it.
+- Not done: metadata and content in one file. The readable file is the content itself, so there are two files.
 - Not done: the disk's commits (`fsync`) of several files shared in one step. It needs the locks of all of them at once.
 - Kept: the index is made of metadata that is checked by compiled code where it is as the store writes it (3 µs a
   file), with the garbage collector paused and the file open once: 56 → 22 µs an artifact, of which 9 are reading it
   and 6 SQLite's.
 - Kept: a list compares the time of change of the metadata's folder, and reads its names only if it is another: 1,000 of
   100,000 artifacts in 19 instead of 165 ms.
+- Kept: a long list asks the index once. It read all rows twice (once to see that they are many), and all inodes: 10.1 →
+  6.1 µs of the processor for each of 50,000, with the garbage collector paused; reading one small file takes 10.
+- Kept: a checkpoint of the index every 40 MB instead of 4, half as many waits for the disk (18 → 9 for 30,000 rows).
+- Not done: the table's second index made after its rows, 7.8 → 6.7 µs of the processor for a row of an empty index: it
+  would be missing after a crash in between.
+- Lost: rows written by a second thread in statements of 500, beside the reading: 1 µs more of the processor for each,
+  and no gain in time that was larger than the noise.
 - Lost: looking for what is not plain in metadata by one regular expression: 62 µs, where four questions take 1.
 
 **Large WebSocket messages**, 64 MB as base64 JSON, received alone, best of five:
@@ -175,6 +224,13 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
 - Kept: only the command that is called is made (20 → 4 ms); the garbage collector rests while modules are imported
   (a sixth of their time), and does not look through them once more at the process's end (90 → 18 ms).
 - Kept: no HTTP client with `connect` (18 ms of its import); most answers have no download.
+- Kept: texts and paths of the command line are taken as they are. Typer 0.29 reads each value, even one that was not
+  given, with a model of pydantic, which it imports for that: 60 ms of the processor before the browser was started, as
+  pydantic's import had moved there from the thread beside the browser.
+- Kept: that thread begins when the driver was started, or after 30 ms: it takes the interpreter's lock from the code
+  that starts it. Together 295 → 235 ms of the processor until the driver starts.
+- Kept: the driver's scripts compiled, in a folder of the user's (`NODE_COMPILE_CACHE`): 325 → 280 ms of the processor
+  until the browser runs.
 - Not done: a driver that is started before the command line is read. It would win about 0.1 s and needs a browser
   that is started before it is known whether one is wanted.
 """

@@ -58,7 +58,7 @@ async def test_a_damaged_store_is_served_but_for_what_is_damaged(
     inner = tmp_path / "out" / ".abp"
     good, unreadable, missing, spoilt = [await web.store.put_bytes(name) for name in (b"a", b"b", b"c", b"d")]
     (inner / "meta" / f"{unreadable.id}.json").write_text("{")
-    (inner / "blobs" / missing.sha256[:2] / missing.sha256).unlink()
+    (inner / "blobs" / missing.sha256).unlink()
     assert spoilt.path
     spoilt.path.write_bytes(b"D")
     for index in (None, b"", b"no database" * 1000):

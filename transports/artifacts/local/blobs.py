@@ -5,7 +5,7 @@ A commit takes these steps; each is on the disk (fsync) before the next where th
 metadata without its content, which reading reports as damaged):
 
 1. The staged file, so that no name ever leads to content that a power cut could take back.
-2. ``staging/x`` is linked to ``blobs/ab/<sha256>``, and that folder synced. Linking, unlike renaming, never replaces a
+2. ``staging/x`` is linked to ``blobs/<sha256>``, and that folder synced. Linking, unlike renaming, never replaces a
    blob that another process made meanwhile, and leaves the staged file for another try if a later step fails.
 3. A readable name in the root is linked to the blob. Linking fails where a name is taken, so nothing is overwritten.
 4. The metadata is written to ``staging/y``, synced and renamed to ``meta/<id>.json``. **This rename is the commit**:
@@ -67,10 +67,9 @@ class BlobStore:
     def locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[ContentFolders]:
         """Take the lock of a content. With folders that are ``opened`` already, raises :class:`~.tree.LockBusy` instead
         of waiting for it."""
-        shard = digest[:2]
-        with use(opened, self._tree) as at, at.lock(shard, wait=opened is None):
-            places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
-            yield ContentFolders(at.at(), *(at.at(".abp", *parts) for parts in places))
+        with use(opened, self._tree) as at, at.lock(digest[:2], wait=opened is None):
+            parts = ("staging", "blobs", "meta", "quarantine")
+            yield ContentFolders(at.at(), *(at.at(".abp", part) for part in parts))
 
     def publish(
         self,
@@ -222,7 +221,7 @@ class BlobStore:
 
     def open(self, digest: str) -> int:
         """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
-        with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
+        with self._tree.folder(".abp", "blobs") as blobs:
             return blobs.open(digest)
 
     def quarantine(self, digest: str) -> bool:

@@ -92,8 +92,7 @@ class Maintenance:
         """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
         blobs = [
             (name, status.st_size, self._ages.of(name, folder.changed(status)))
-            for shard in self._shards()
-            for folder, name, status in self._files("blobs", shard)
+            for folder, name, status in self._files("blobs")
             if _BLOB.fullmatch(name)
         ]
         if not blobs:
@@ -137,7 +136,7 @@ class Maintenance:
     def _symlinks(self) -> Iterator[Problem]:
         """Find symlinks in the store's own folders. They are never followed, and nobody should have put one there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
-        for parts in (*folders, *(("blobs", one) for one in self._shards())):
+        for parts in folders:
             try:
                 with self._tree.folder(".abp", *parts) as folder:
                     for name in folder.names():
@@ -146,18 +145,6 @@ class Maintenance:
                             yield Problem("symlink", path, "a symlink that is not followed; remove it")
             except FileNotFoundError:
                 continue
-
-    def _shards(self) -> list[str]:
-        try:
-            with self._tree.folder(".abp", "blobs") as folder:
-                names = sorted(folder.names())
-                return [
-                    name
-                    for name in names
-                    if re.fullmatch("[0-9a-f]{2}", name) and stat.S_ISDIR(folder.stat(name).st_mode)
-                ]
-        except FileNotFoundError:
-            return []
 
     def _files(self, *parts: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
         """Yield the regular files of a folder: the folder, name, status."""

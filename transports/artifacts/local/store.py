@@ -45,7 +45,7 @@ class LocalStore(ArtifactStore):
     """Keeps every artifact as a readable file directly in ``root``, and what belongs to it under ``root/.abp/``::
 
         report.pdf, export_pdf_1732160000000.pdf     readable names, hard links to
-        .abp/blobs/ab/<sha256>                       the content, once
+        .abp/blobs/<sha256>                          the content, once
         .abp/meta/<id>.json                          an artifact exists if and only if this does
         .abp/index.sqlite                            a searchable copy of the metadata; may be deleted at any time
         .abp/text.sqlite                             the words of texts, with ``search_index``; the same

@@ -91,9 +91,9 @@ class Strays:
         """Return the hash of each content by its inode, and of unused content without links by its size and time."""
         files: dict[tuple[int, int], str] = {}
         copies: dict[tuple[int, int], str] = {}
-        for parts in (*(("blobs", f"{number:02x}") for number in range(256)), ("quarantine",)):
+        for part in ("blobs", "quarantine"):
             try:
-                with self._tree.folder(".abp", *parts) as folder:
+                with self._tree.folder(".abp", part) as folder:
                     for name in folder.names():
                         if _BLOB.fullmatch(name) and (found := folder.lstat(name)):
                             files[found.st_dev, found.st_ino] = name

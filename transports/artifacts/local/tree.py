@@ -103,12 +103,12 @@ class OpenFolders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close(0)
+        self._close()
 
     def renew(self) -> None:
-        """Close what must not stay open from one round of work to the next: the folders of contents, since there may be
-        very many, and all if one has been removed or replaced since they were opened."""
-        self._close(3 if self._state and self._look() == self._state else 0)
+        """Close all before another round of work if one has been removed or replaced since they were opened."""
+        if not self._state or self._look() != self._state:
+            self._close()
 
     def _look(self) -> tuple[int, ...] | None:
         """Return what changes if another folder takes the place of one that is open."""
@@ -123,11 +123,10 @@ class OpenFolders:
             return None
         return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns, meta.st_ino
 
-    def _close(self, depth: int) -> None:
-        """Close the folders that lie at least so deep."""
-        for parts in [parts for parts in self._opened if len(parts) >= depth]:
+    def _close(self) -> None:
+        while self._opened:
             with suppress(OSError):  # whatever a disk says, it is closed
-                self._opened.pop(parts).close()
+                self._opened.popitem()[1].close()
 
     def at(self, *parts: str) -> Folder:
         """Return ``root/part/part…``."""
