@@ -60,6 +60,18 @@ def test_a_reply_that_the_agent_never_gives_is_a_protocol_error(text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("threw", "said"),
+    [
+        ({"threw": "kaputt", "name": ""}, "the app threw 'kaputt'"),
+        ({"threw": "no", "name": "TypeError"}, "the app threw TypeError: no"),
+    ],
+)
+def test_what_an_app_throws_is_said_with_its_kind_if_it_has_one(threw: dict[str, str], said: str) -> None:
+    payload: Any = parse_reply(Message("capabilities/call", id="1"), json.dumps(threw)).payload
+    assert payload["error"]["message"] == said
+
+
+@pytest.mark.parametrize(
     "event",
     [
         7,

@@ -123,7 +123,8 @@ const abp = {
     if (options.get('init') === 'function') return { app() {} };
     return { sessionId: '1', protocolVersion: '0.1' };
   },
-  call: async (capability, params, options) => ({ success: true, data: await answers[capability](params, options) }),
+  call: async (capability, params, options) => (capability === 'nothing' ? undefined
+    : { success: true, data: await answers[capability](params, options) }),
   cancel: async (first, second) => {
     log.push(['cancel', typeof first]);
     if (options.get('cancel') === 'hangs') return new Promise(() => {});
@@ -578,6 +579,10 @@ async def test_an_answer_that_cannot_be_posted_is_an_error(
     assert answer["success"] is False and answer["error"]["retryable"] is False
     assert answer["error"]["code"] == code and part in answer["error"]["message"]
     assert await app.data("echo", {"still": "here"}) == {"still": "here"}
+
+
+async def test_an_answer_that_is_nothing_is_posted_as_it_is(host: OpenHost, own: str) -> None:
+    assert await (await host(f"{own}app")).call("nothing") is None
 
 
 async def test_a_call_without_a_payload_is_answered(host: OpenHost, own: str) -> None:

@@ -365,6 +365,17 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
 # --- pages that are no apps -------------------------------------------------------------------------------------------
 
 
+async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
+    url, context = "http://socket.test/", await browser.playwright.new_context()
+    await context.route(f"{url}**", lambda route: route.fulfill(status=426, body="Upgrade Required"))
+    try:
+        with pytest.raises(NotAbpApp, match=r"HTTP 426.* take ws:// for a WebSocket"):
+            async with connect(url, transport=PlaywrightTransport(url, context=context, grace=0.1), store="none:"):
+                pass
+    finally:
+        await context.close()
+
+
 @pytest.mark.fault(9)
 @pytest.mark.parametrize(
     ("query", "words"),

@@ -108,6 +108,22 @@ def test_an_answer_that_implies_no_success_is_refused(payload: object) -> None:
         answer(payload)
 
 
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (None, "the whole: an object belongs here, not null"),
+        ("done", "the whole: an object belongs here, not text"),
+        ([1], "the whole: an object belongs here, not an array"),
+        ({"pdf": 1}, "success: it is missing"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: str) -> None:
+    shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
+    with pytest.raises(ProtocolError) as caught:
+        answered_data(payload, "make")
+    assert caught.value.message == f"the app's answer to make is not what ABP 0.1 says: {said}; {shape}"
+
+
 @pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
 def test_success_is_not_guessed_at(success: object) -> None:
     with pytest.raises(ProtocolError, match="success"):

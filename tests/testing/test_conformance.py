@@ -27,11 +27,13 @@ import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
 from transports.binary.detect import find
+from transports.errors import CallTimeout, Disconnected
 from transports.protocol.declarations import Capability
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Outcome
 from transports.testing.conformance.content import measured_content
 from transports.testing.conformance.evidence import ContentItem, Evidence, Exchange, Trial
+from transports.testing.conformance.gather import _long_calls
 from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
 
@@ -87,6 +89,30 @@ def value_at(tree: Any, path: Sequence[str | int]) -> Mapping[str, object]:
 def findings(check: str, evidence: Evidence) -> tuple[str, ...]:
     outcome = next(one for one in CHECKS if one.id == check).outcome(evidence)
     return outcome.findings if outcome.status in ("failed", "warning") else ()
+
+
+@pytest.mark.parametrize("check", ["errors.type", "errors.missing"])
+def test_a_faulty_call_without_an_answer_is_a_finding_if_the_right_call_has_one(check: str) -> None:
+    evidence = evidence_of({"count": 1})
+    trial = evidence.trials[0]
+    trial.with_wrong_type = trial.without_required = ("size", Exchange(error=CallTimeout("no answer within 5 s")))
+    assert [one.partition(" was ")[2] for one in findings(check, evidence)] == ["not refused: no answer within 5 s"]
+    trial.call = Exchange(error=CallTimeout("no answer within 5 s"))
+    assert findings(check, evidence) == ()
+
+
+def test_an_error_without_retryable_is_told_with_its_words() -> None:
+    evidence = evidence_of(None)
+    error = {"code": "OPERATION_FAILED", "message": "the app threw 'no'"}
+    evidence.trials[0].call = Exchange({"success": False, "error": error})
+    said = "the app threw 'no' [OPERATION_FAILED]: it does not say retryable: true or false"
+    assert findings("errors.shape", evidence) == (f"make: {said}",)
+
+
+def test_a_call_that_broke_the_connection_is_not_made_again_to_be_cancelled() -> None:
+    drop, slow = (Trial(Capability(name=name), {}) for name in ("drop", "slow"))
+    called = [(drop, Exchange(error=Disconnected("gone"))), (slow, Exchange(error=CallTimeout("no answer")))]
+    assert _long_calls(called) == [slow]
 
 
 @pytest.mark.requirement("R1-5c")

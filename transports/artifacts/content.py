@@ -199,13 +199,15 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         "sniffed_mime_type": sniffed,
         "verified": size is not None,
     }
+    warning = ""
     if declared and sniffed and contradicts(declared, sniffed):
         chosen = sniffed
+        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
+    elif declared is None and (given := options.get("mime_type")):
+        warning = f"declared as {given[:60]!r}, which is no MIME type; stored as {chosen}"
+    if warning:
         earlier = notes.get("warnings")
-        notes["warnings"] = [
-            *(earlier if isinstance(earlier, list) else []),
-            f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}",
-        ]
+        notes["warnings"] = [*(earlier if isinstance(earlier, list) else []), warning]
     cleaned = clean_namespace(options.get("namespace") or NO_NAMESPACE)
     stem = f"{cleaned}_{int(now * 1000)}"
     name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)

@@ -203,19 +203,19 @@ class TopPageTransport(PageTransport):
         elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
             seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
             about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
-            raise not_abp(about, self._advice(found), await read_problems(page))
+            raise not_abp(about, self._advice(found, status), await read_problems(page))
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
         seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
         return parse_json(seen, FoundApp, "what the page has of an app")
 
-    def _advice(self, found: FoundApp) -> str:
+    def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present:
             return ""
         if self._adapter is not None and origin_of(self.url or "") != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
-        return advice_for(found, self._script_options.get("protocol", "abp"))
+        return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 

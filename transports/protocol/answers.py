@@ -19,9 +19,14 @@ def answered_data(payload: object, capability: str) -> object:
         and "metadata" not in payload
     ):
         return payload.get("data")
+    from ..errors import ProtocolError
     from .declarations import parse  # late, as they load pydantic
     from .payloads import Answer
 
-    answer = parse(Answer, payload, f"the app's answer to {capability}")
+    try:
+        answer = parse(Answer, payload, f"the app's answer to {capability}")
+    except ProtocolError as error:
+        shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
+        raise ProtocolError(f"{error.message}; {shape}") from error.__cause__
     answer.raise_for_error(capability)
     return answer.data

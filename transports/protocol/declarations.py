@@ -132,6 +132,7 @@ class Manifest(Model):
 
 
 _M = TypeVar("_M", bound=BaseModel)
+_JSON_KINDS = {type(None): "null", str: "text", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
 
 
 def parse(model: type[_M], payload: object, what: str) -> _M:
@@ -140,6 +141,12 @@ def parse(model: type[_M], payload: object, what: str) -> _M:
     try:
         return model.model_validate(payload)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ProtocolError(f"{what} is not what ABP {PROTOCOL_VERSION} says: {where}: {first['msg']}") from error
+        if first["type"] == "missing":
+            fault = "it is missing"
+        elif first["type"] == "model_type":
+            fault = f"an object belongs here, not {_JSON_KINDS.get(type(first['input']), 'other data')}"
+        else:
+            fault = first["msg"]
+        raise ProtocolError(f"{what} is not what ABP {PROTOCOL_VERSION} says: {where}: {fault}") from error

@@ -19,6 +19,7 @@ from ..errors import (
     CallTimeout,
     CapabilityError,
     Disconnected,
+    ProtocolError,
     TooLarge,
     UsageError,
     format_seconds,
@@ -246,7 +247,7 @@ class Calls:
             if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time
                 error = no_answer("", timeout)
             raise error.located(capability) from None
-        except TooLarge as error:
+        except (Disconnected, ProtocolError, TooLarge) as error:
             raise error.located(capability) from None
         except asyncio.CancelledError:
             await self._cancel_in_app(attempt, "cancelled by the client")

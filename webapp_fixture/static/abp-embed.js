@@ -67,7 +67,7 @@
   /** Every buffer that can be transferred, each once. Level by level: an answer may be deeper than the stack. */
   function buffersIn(answer) {
     const seen = new SafeSet(), found = [];
-    for (let level = [answer], depth = 0; level.length; depth += 1) {
+    for (let level = typeof answer === 'object' && answer !== null ? [answer] : [], depth = 0; level.length; depth += 1) {
       if (depth > MAX_DEPTH) throw new SafeError(`it is nested more than ${MAX_DEPTH} levels deep`);
       const next = [];
       const visit = (value) => {

@@ -17,6 +17,7 @@ from mcp_types import ResourceLink
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from transports import MemoryTransport
 from transports import connect as connect_app
+from transports.errors import Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
 
@@ -87,8 +88,11 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
             return connect_app("memory:", transport=Declared(self.handlers), **options)
 
     async with serve(Some()) as client:
-        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
-        schema = tool.input_schema
+        tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+        schema = tools["abp_text_shout"]
+        brief, whole = (one["properties"]["files"] for one in (schema, tools["abp_call"]))
+        assert brief["items"]["properties"].keys() == whole["items"]["properties"].keys()
+        assert len(json.dumps(brief)) < 450  # of a context, in each of two hundred tools
         assert schema["additionalProperties"] is False and set(schema["properties"]) == {
             "text",
             "x-mcp-header",
@@ -162,6 +166,22 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
+async def test_after_a_lost_connection_the_agent_calls_again(serve: Serve) -> None:
+    class Lost(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            if message.type == "capabilities/call":
+                raise Disconnected("the connection is gone (code 1006); it is opened again: call again")
+            return await super().request(message, timeout=timeout)
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            return connect_app("memory:", transport=Lost(self.handlers), **options)
+
+    async with serve(Some()) as client:
+        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
+        assert "Next: call again; if that fails too, connect again with abp_connect" in words(answer)
+
+
 @pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
@@ -176,6 +196,7 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         assert wrong.is_error and wrong.structured_content["error"]["code"] == "INVALID_PARAMS"
         elsewhere = await client.call_tool("abp_connect", {"url": "mcp+stdio:rm -rf /"})
         assert elsewhere.is_error and "--app" in words(elsewhere)
+        assert "Next: correct the argument url" in words(elsewhere)
         with pytest.raises(MCPError):
             await client.call_tool("abp_nothing", {})
 

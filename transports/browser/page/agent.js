@@ -173,7 +173,9 @@
     return toReply(list);
   };
 
-  const toError = (error) => stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
+  const toError = (error) => stringify({
+    threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
+  });
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };

@@ -22,8 +22,10 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
     return ""
 
 
-def advice_for(found: FoundApp, protocol: str) -> str:
-    """Return what to look at where a page has nothing to drive."""
+def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
+    """Return what to look at where a page, answered with the HTTP ``status`` if that is known, has nothing to drive."""
+    if status == 426:  # Upgrade Required
+        return "take ws:// for a WebSocket"
     if protocol != "webmcp":
         return "is it the right address, and does the app speak ABP?"
     without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"

@@ -9,6 +9,9 @@
 
   class UnsupportedAnswer extends Error {}
 
+  // "Promise", "Response", "HTMLDivElement"; "Object" for plain objects and those of the app's own classes.
+  const kindOf = (value) => apply(plainPrototype.toString, value, []).slice(8, -1);
+
   // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
   // "broken" with the reason why there are no bytes. Returns undefined for anything else.
   const content = (value) => {
@@ -72,6 +75,9 @@
         const copied = copy(member, depth + 1);
         if (copied !== member) out[key] = copied; // JSON leaves undefined out
       }
+      const kind = keys(out).length === 0 ? kindOf(value) : "Object";
+      if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
+      else if (kind !== "Object") warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
       return out;
     };
     // A getter of it throws: the others are read all the same.

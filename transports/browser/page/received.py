@@ -109,9 +109,10 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.threw is not None:
+        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else repr(reply.threw[:500])
         if request.type != "capabilities/call":
-            raise ProtocolError(f"the app's {request.type} threw {reply.name[:100]}: {reply.threw[:200]}")
-        error = {"code": "OPERATION_FAILED", "message": f"the app threw {reply.name[:100]}: {reply.threw[:500]}"}
+            raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
+        error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
         return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
     if reply.rest is None:
         raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")

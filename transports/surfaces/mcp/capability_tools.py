@@ -13,7 +13,7 @@ from ...protocol.declarations import Capability
 from ...protocol.plain_text import plain_line, plain_schema
 from ...protocol.strict_json import encode_json
 from ..shared.apps import Apps
-from .fixed_tools import FILES, FIXED_TOOLS, SESSION
+from .fixed_tools import BRIEF_FILES, FIXED_TOOLS, SESSION
 
 __all__ = ["CapabilityTool", "capability_tools", "tool_name"]
 
@@ -63,7 +63,7 @@ class CapabilityTool:
         known = self.schema.get("properties")
         properties = dict(known) if isinstance(known, Mapping) else {}
         if self.files is not None:
-            properties[self.files] = FILES
+            properties[self.files] = BRIEF_FILES
         if len(self.sessions) > 1:
             properties[self.session] = {**SESSION, "enum": list(self.sessions)}
         schema = {**self.schema, "type": "object", "properties": properties}

@@ -8,11 +8,11 @@ from mcp_types import Tool, ToolAnnotations
 
 from .options import Options
 
-__all__ = ["FILES", "FIXED_TOOLS", "SESSION", "fixed_tools"]
+__all__ = ["BRIEF_FILES", "FIXED_TOOLS", "SESSION", "fixed_tools"]
 
-#: Schemas of the arguments `session` and `files`.
+#: Schemas of the arguments `session`, and `files` of abp_call.
 SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
-FILES = {
+_FILES = {
     "type": "array",
     "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object).",
     "items": {
@@ -28,6 +28,19 @@ FILES = {
         "required": ["param"],
         "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
         "additionalProperties": False,
+    },
+}
+#: The same for the tool of each capability, in few words, since an agent reads one for each. What it gives is checked
+#: against :data:`_FILES`.
+BRIEF_FILES = {
+    "type": "array",
+    "description": "Files to send, each as content (base64), artifact (an id) or path. param: its place in the params.",
+    "items": {
+        "type": "object",
+        "properties": {
+            key: {"type": "string"} for key in ("param", "content", "artifact", "path", "name", "mime_type")
+        },
+        "required": ["param"],
     },
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
@@ -122,7 +135,7 @@ _TOOLS = (
         {
             "capability": {"type": "string", "description": "Its name, such as export.pdf."},
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
-            "files": FILES,
+            "files": _FILES,
             "session": SESSION,
             "timeout": _SECONDS,
             "detach": {

@@ -156,9 +156,10 @@ def _next(error: ABPError) -> str:
     if argument := error.details.get("argument"):
         return f"correct the argument {argument} and call again"
     if not error.session_survives:
-        return "connect again with abp_connect"
+        again = "connect again with abp_connect"
+        return f"call again; if that fails too, {again}" if error.retryable else again
     if isinstance(error, UsageError):
-        return "correct the arguments; abp_status with `capability` has the schema of that capability"
+        return "correct the arguments; for those of a capability, abp_status with `capability` has the schema"
     return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
 
 

@@ -199,7 +199,10 @@ class Tools:
             return await self._user.connect_named(str(name), options, key)
         target = str(options.pop("url"))
         if not is_address(target):
-            raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
+            raise UsageError(
+                "url must begin with http://, https://, ws:// or wss://; others are for the user (abp mcp --app)",
+                details={"argument": "url"},
+            )
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
         return await self._user.connect(target, options, key)
 

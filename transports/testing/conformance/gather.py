@@ -24,7 +24,7 @@ from ...browser.process.launch import Browser
 from ...browser.source import StorageState
 from ...browser.top_page import TopPageTransport
 from ...browser.transport import PageTransport
-from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
+from ...errors import ABPError, CallTimeout, ConnectFailed, ProtocolError, UsageError
 from ...http import discover
 from ...protocol.capabilities import Capabilities
 from ...session.settings import Settings
@@ -234,7 +234,7 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
         features = trial.entry.get("features")
         return isinstance(features, Mapping) and features.get("cancel") is True
 
-    late = [trial for trial, call in called if call.error is not None or call.code == "TIMEOUT"]
+    late = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
     slow = sorted((pair for pair in called if pair[1].seconds > 2 * _RUNNING), key=lambda pair: -pair[1].seconds)
     cancellable = [trial for trial, _ in called if declares_cancel(trial)]
     chosen = {trial.name: trial for trial in (*late, *cancellable, *(trial for trial, _ in slow))}

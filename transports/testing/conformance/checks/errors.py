@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..evidence import Evidence, Exchange
+from ..evidence import Evidence, Exchange, Trial
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
@@ -51,8 +51,11 @@ def _shape(app: Evidence) -> Iterator[str]:
             yield f"{name}: code is {error.get('code')!r}, no UPPER_CASE text"
         if not isinstance(error.get("message"), str) or not error["message"]:
             yield f"{name}: it has no message"
-        if not isinstance(error.get("retryable"), bool):
-            yield f"{name}: retryable is {error.get('retryable')!r}, no boolean"
+        if "retryable" not in error:
+            words = f"{str(error.get('message'))[:100]} [{error.get('code')}]"
+            yield f"{name}: {words}: it does not say retryable: true or false"
+        elif not isinstance(error["retryable"], bool):
+            yield f"{name}: retryable is {error['retryable']!r}, no boolean"
 
 
 @RULES(
@@ -80,11 +83,11 @@ def _unknown(app: Evidence) -> Iterator[str]:
     fix="check the parameters against inputSchema before anything else",
 )
 def _missing(app: Evidence) -> Iterator[str]:
-    tried = [(trial.name, *trial.without_required) for trial in app.trials if trial.without_required is not None]
+    tried = [(trial, *trial.without_required) for trial in app.trials if trial.without_required is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a required parameter")
-    for name, param, exchange in tried:
-        yield from _wrong_refusal(f"{name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
+    for trial, param, exchange in tried:
+        yield from _wrong_refusal(trial, f"{trial.name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
 
 
 @RULES(
@@ -95,17 +98,20 @@ def _missing(app: Evidence) -> Iterator[str]:
     fix="check the parameters against inputSchema before anything else",
 )
 def _wrong_type(app: Evidence) -> Iterator[str]:
-    tried = [(trial.name, *trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
+    tried = [(trial, *trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a parameter with a type")
-    for name, param, exchange in tried:
-        yield from _wrong_refusal(f"{name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS"))
+    for trial, param, exchange in tried:
+        yield from _wrong_refusal(
+            trial, f"{trial.name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS")
+        )
 
 
-def _wrong_refusal(what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
     if exchange.error is not None:
-        return  # the checks answers.* report it
-    if exchange.succeeded:
+        if trial.call is not None and trial.call.error is None:  # else the checks answers.* report it
+            yield f"{what} was not refused: {exchange.error.message}"
+    elif exchange.succeeded:
         yield f"{what} succeeded"
     elif exchange.code is not None and exchange.code not in codes:
         yield f"{what} was refused with {exchange.code!r}"
