@@ -190,7 +190,7 @@ def test_jobs_that_were_leased_ahead_wait_while_their_host_is_left_alone(monkeyp
     pause = 100.0  # longer than a lease
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=pause)
     assert queue.ended == {("refuses", State.SUCCEEDED): 100}
-    assert apps.refused[0] < 0.1 and queue.most_held == 12
+    assert apps.refused[0] < 0.1 and queue.most_held == 16
     for refused in apps.refused:
         assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
 

@@ -150,7 +150,7 @@ async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_w
         runner = Runner(ledger, driver, RunOptions(concurrency=8))
         work = asyncio.create_task(runner.run())
         async with asyncio.timeout(30):
-            while (await states(ledger)).count("leased") < 12:
+            while (await states(ledger)).count("leased") < 16:
                 await asyncio.sleep(0.01)
         runner.drain()
         driver.go_on.set()

@@ -162,7 +162,7 @@ class Runner:
     @property
     def _ahead(self) -> int:
         """How many jobs are leased beyond those that run, so that one transaction is for several short ones."""
-        return self._options.concurrency // 2 if self._job_seconds < _SHORT and self._options.rate is None else 0
+        return self._options.concurrency if self._job_seconds < _SHORT and self._options.rate is None else 0
 
     def _begin(self) -> None:
         """Start as many of the leased jobs as may run, but none whose host is to be left alone."""
@@ -217,7 +217,7 @@ class Runner:
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._begin()
-        if len(self._waiting) <= self._ahead // 4:
+        if len(self._waiting) <= self._ahead // 8:
             self._wake.set()
         elif len(self._ended) == 1:
             self._latest = loop.call_later(_LATEST, self._wake.set)
