@@ -518,7 +518,7 @@ def nested(levels: int) -> object:
     [
         (3, "capability 1 of the manifest is left out"),
         (None, "capability 1 of the manifest is left out"),
-        ({}, "name: Field required"),
+        ({}, "name: it is missing"),
         ({"name": ""}, "it has no name"),
         ({"name": " "}, "it has no name"),
         ({"name": ["x"]}, "name"),

@@ -5,12 +5,16 @@ Each worker has a machine of its own. All share one ledger, one object store, an
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
+
+#: As of the runner: jobs that take less are leased ahead of time; an end is written after so many seconds at last.
+_SHORT, _LATEST = 0.1, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +103,21 @@ class _Worker:
         self._cores = Resource(world.clock, world.setup.cores)
         self._python = Resource(world.clock, 1)
         self._wake = Bell(world.clock)
-        self._running = self._ended = self._found_nothing = 0
+        self._running = self._waiting = self._ended = self._found_nothing = 0
+        self._job_seconds = math.inf
+
+    @property
+    def _ahead(self) -> int:
+        """Jobs that are leased beyond those that run, while jobs are short and no limit counts leases."""
+        setup = self._world.setup
+        return setup.sessions if self._job_seconds < _SHORT and setup.slots is None else 0
 
     def loop(self) -> Process:
         """What :meth:`transports.batch.run.Runner.run` does."""
         world, costs, setup = self._world, self._world.costs, self._world.setup
         while True:
             ended, self._ended = self._ended, 0
-            room = setup.sessions - self._running
+            room = setup.sessions + self._ahead - self._running - self._waiting
             if ended:  # its own transaction only if there is nothing to lease, else the first part of that one
                 yield from self._transaction((0.0 if room else costs.settle) + ended * costs.settle_job)
                 world.held -= ended
@@ -117,14 +128,21 @@ class _Worker:
                 yield world.lock
                 yield costs.lease + leased * costs.lease_job
                 world.lock.release()
-                self._running += leased
+                self._waiting += leased
                 self._found_nothing = 0 if leased else self._found_nothing + 1
-                for _ in range(leased):
-                    world.clock.go_on(self._job())
-            if not self._ended:
-                if self._running < setup.sessions:
+                self._begin()
+            if not self._ended or self._waiting > self._ahead // 8:
+                if self._ended:
+                    self._wake.ring_in(_LATEST)
+                elif self._running < setup.sessions:
                     self._wake.ring_in(min(costs.idle * 2.0 ** min(self._found_nothing, 10), costs.idle_most))
                 yield self._wake
+
+    def _begin(self) -> None:
+        while self._waiting and self._running < self._world.setup.sessions:
+            self._waiting -= 1
+            self._running += 1
+            self._world.clock.go_on(self._job())
 
     def keep(self) -> Process:
         """Renew the leases, and end those of lost workers."""
@@ -140,6 +158,7 @@ class _Worker:
 
     def _job(self) -> Process:
         world, costs, setup = self._world, self._world.costs, self._world.setup
+        began = world.clock.now
         yield from self._compute(costs.python / 2)
         if costs.page + setup.work:
             yield self._cores
@@ -153,9 +172,16 @@ class _Worker:
             world.store.release()
         yield from self._compute(costs.python / 2)
         world.ended.append(world.clock.now)
+        took = world.clock.now - began
+        known = self._job_seconds < math.inf
+        self._job_seconds = self._job_seconds * 7 / 8 + took / 8 if known else took
         self._running -= 1
         self._ended += 1
-        self._wake.ring()
+        self._begin()
+        if self._waiting <= self._ahead // 8:
+            self._wake.ring()
+        elif self._ended == 1:
+            self._wake.ring_in(_LATEST)
 
     def _compute(self, seconds: float) -> Process:
         """In the one thread of Python that has the event loop."""

@@ -161,8 +161,11 @@ class Runner:
 
     @property
     def _ahead(self) -> int:
-        """How many jobs are leased beyond those that run, so that one transaction is for several short ones."""
-        return self._options.concurrency if self._job_seconds < _SHORT and self._options.rate is None else 0
+        """How many jobs are leased beyond those that run, so that one transaction is for several short ones. None where
+        a limit counts what is leased: other workers would get less of it than they could run."""
+        options = self._options
+        limited = options.rate is not None or options.per_host is not None
+        return 0 if limited or self._job_seconds >= _SHORT else options.concurrency
 
     def _begin(self) -> None:
         """Start as many of the leased jobs as may run, but none whose host is to be left alone."""
