@@ -57,6 +57,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(44)
 @pytest.mark.requirement("R4-15h")
 @pytest.mark.parametrize("way", WAYS)
@@ -96,6 +97,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(44)
 @pytest.mark.parametrize("way", WAYS)
 def test_writers_and_deleters_of_the_same_content(way: str, root: Path) -> None:
