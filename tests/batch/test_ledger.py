@@ -185,6 +185,20 @@ async def test_an_outcome_is_written_by_the_holder_alone(place: str) -> None:
         assert numbers(await two.counts()) == {"leased": 1, "succeeded": 1, "failed": 1}
 
 
+async def test_a_job_that_was_not_begun_is_queued_as_it_was_while_its_lease_holds(place: str) -> None:
+    async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
+        held = await one.lease(2, 60)
+        back = [Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False) for leased in held]
+        assert await two.settle(back) == 0
+        assert await one.settle(back[:1]) == 1
+        assert [row.attempts async for row in one.rows()] == [0, 1, 0]
+        assert await one.heartbeat(-1) == 1 and await two.expire() == (0, 1)
+        assert await one.settle(back) == 0  # what was said of it stays
+        assert numbers(await two.counts()) == {"queued": 2, "unknown": 1}
+        await one.cancel()
+        assert await one.settle(back) == 0
+
+
 async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: str) -> None:
     async with await filled(place, jobs(2)) as ledger:
         one, two = await ledger.lease(2, 60)

@@ -17,7 +17,7 @@ from tests.batch.rates import most_in
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Leased, Ledger, Settlement
 from transports.batch.outcome import Outcome
-from transports.batch.run import Runner, RunOptions, limits, runner
+from transports.batch.run import Runner, RunOptions, ahead, limits, runner
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0
@@ -53,6 +53,7 @@ class Queue:
         self.waiting = {host: [(0.0, job, 1) for job in jobs if job.target == host] for host in TAKES}
         self.held: dict[str, tuple[Job, int]] = {}
         self.until: dict[str, float] = {}
+        self.given_back: list[float] = []
         self.ended: Counter[tuple[str, State]] = Counter()
         self.turn = self.most_held = 0
 
@@ -94,7 +95,14 @@ class Queue:
     async def settle(self, settlements: Sequence[Settlement]) -> int:
         for one in settlements:
             job, attempts = self.held.pop(one.key)
-            if one.again_after is None:
+            if not one.begun:
+                self.given_back.append(self.loop.now)
+                insort(
+                    self.waiting[job.target or ""],
+                    (0.0, job, attempts),
+                    key=lambda other: cast(int, other[1].params["n"]),
+                )
+            elif one.again_after is None:
                 self.ended[job.target or "", one.outcome.state] += 1
             else:
                 again = (self.loop.now + one.again_after, job, attempts + 1)
@@ -132,11 +140,12 @@ class Apps:
         sent.append(self.loop.now)
         self.at_work[host] += 1
         self.most[host] = max(self.most[host], self.at_work[host])
+        took = TAKES[host] * 1000
         await asyncio.sleep(TAKES[host] + len(sent) * 1e-6)  # no two end at one moment
         self.at_work[host] -= 1
         self.busy[host] += TAKES[host]
         if host == "hangs":
-            return Outcome.of_error(job, CallTimeout("no answer"))
+            return Outcome.of_error(job, CallTimeout("no answer"), milliseconds=took)
         if host == "refuses":
             if (
                 len(self.sent[host]) > self.unlimited
@@ -144,9 +153,9 @@ class Apps:
             ):
                 self.refused.append(self.loop.now)
                 busy = CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=self.pause)
-                return Outcome.of_error(job, busy)
+                return Outcome.of_error(job, busy, milliseconds=took)
             self.served.append(self.loop.now)
-        return Outcome(job, State.SUCCEEDED)
+        return Outcome(job, State.SUCCEEDED, milliseconds=took)
 
 
 def simulate(
@@ -155,7 +164,8 @@ def simulate(
     loop = HeldLoop()
     clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time)
     patch.setattr(limits, "time", clock)
-    patch.setattr(runner, "time", clock)
+    for module in (ahead, runner):
+        patch.setattr(module, "time", clock)
     apps, queue = Apps(loop, unlimited, pause), Queue(loop, jobs)
     with asyncio.Runner(loop_factory=lambda: loop) as run:
         run.run(Runner(cast(Ledger, queue), apps, options).run())
@@ -208,6 +218,21 @@ class HeldByOthers(Queue):
 
     async def is_done(self) -> bool:
         return self.loop.now > 60.0
+
+
+def test_a_host_that_is_left_alone_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job("do", {"n": n}, host) for n in range(300) for host in ("refuses", "middle")][:400]
+    apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=100.0)
+    assert queue.ended == {("refuses", State.SUCCEEDED): 200, ("middle", State.SUCCEEDED): 200}
+    assert apps.refused[0] < apps.sent["middle"][-1] < apps.refused[0] + 100.0
+
+
+def test_jobs_do_not_wait_long_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job("do", {"n": n}, "fast" if n < 80 else "hangs") for n in range(120)]
+    apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8))
+    began = apps.sent["hangs"][7]
+    assert queue.most_held == 16 and began + 0.9 < queue.given_back[0] < began + 1.5
+    assert len(queue.given_back) == 8 and sum(queue.ended.values()) == 120  # once: then jobs are not short
 
 
 def test_a_worker_that_waits_for_others_asks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

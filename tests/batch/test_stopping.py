@@ -159,6 +159,73 @@ async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_w
         assert driver.ran == [*range(ran)] and driver.most == 8
         assert await states(ledger) == ["succeeded"] * ran + ["queued"] * (100 - ran)
         assert turns <= ran / 2
+        assert {row.attempts async for row in ledger.rows(State.QUEUED)} == {0}
+
+
+async def test_nothing_is_begun_while_the_ledger_answers_a_worker_that_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[object] = []
+
+    class Uneven:
+        async def run(self, job: Job) -> Outcome:
+            began.append(job.params["n"])
+            await asyncio.sleep(0.03 + len(began) % 8 * 0.008)
+            return Outcome(job, State.SUCCEEDED, milliseconds=60.0)
+
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(200)], "one")
+        settle_and_lease, held_up, go_on = ledger.settle_and_lease, asyncio.Event(), asyncio.Event()
+
+        async def slow(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            if len(began) > 40:
+                held_up.set()
+                await go_on.wait()
+            return await settle_and_lease(*args, **options)
+
+        monkeypatch.setattr(ledger, "settle_and_lease", slow)
+        work = asyncio.create_task(Runner(ledger, Uneven(), RunOptions()).run())
+        await held_up.wait()
+        work.cancel()
+        await asyncio.sleep(0)
+        ran = len(began)
+        await asyncio.sleep(0.1)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert len(began) == ran
+        assert set(await states(ledger)) <= {"succeeded", "unknown", "queued"}
+
+
+async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased_at: dict[str, float] = {}
+    waited: list[float] = []
+    slept: list[Job] = []
+
+    class HeldUp:
+        async def run(self, job: Job) -> Outcome:
+            waited.append(time.monotonic() - leased_at[job.key])
+            await asyncio.sleep(0.002)
+            if not slept and len(leased_at) - len(waited) > 4:
+                slept.append(job)
+                time.sleep(1.2)
+            return Outcome(job, State.SUCCEEDED, milliseconds=2.0)
+
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(100)], "one")
+        settle_and_lease = ledger.settle_and_lease
+
+        async def timed(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            held, leased = await settle_and_lease(*args, **options)
+            leased_at.update((one.key, time.monotonic()) for one in leased)
+            return held, leased
+
+        monkeypatch.setattr(ledger, "settle_and_lease", timed)
+        assert await Runner(ledger, HeldUp(), RunOptions(lease_seconds=1.0)).run() is Ended.DONE
+        assert slept and max(waited) < 1.0 and len(waited) == 100
+        assert {row.attempts async for row in ledger.rows()} == {1}
 
 
 async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(tmp_path: Path) -> None:

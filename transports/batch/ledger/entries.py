@@ -37,11 +37,14 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of a leased job: its outcome, or, with ``again_after`` seconds, another attempt then."""
+    """What became of a leased job: its outcome, or, with ``again_after`` seconds, another attempt then.
+
+    One that was not ``begun`` is queued again as it was, if its lease still holds: nothing of it was sent."""
 
     key: str
     outcome: Outcome
     again_after: float | None = None
+    begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)

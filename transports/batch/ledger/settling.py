@@ -8,6 +8,7 @@ from ...database import Cursor, Value, without_nul
 from ..jobs import State
 from .database import Database
 from .entries import Settlement
+from .schema import LEASED
 from .texts import encoded
 
 __all__ = ["settle_jobs"]
@@ -17,7 +18,7 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     """Write what became of jobs that ``worker`` has leased, and return how many it was the holder of."""
     held = 0
     for ended in (True, False):
-        rows = [_row(run, worker, one) for one in settlements if (one.again_after is None) is ended]
+        rows = [_row(run, worker, one) for one in settlements if one.begun and (one.again_after is None) is ended]
         if rows:
             cursor.executemany(
                 f"UPDATE abp_jobs SET state = ?, worker = {'worker' if ended else 'NULL'}, lease = NULL, "
@@ -27,6 +28,13 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
                 rows,
             )
             held += cursor.rowcount
+    if back := [(State.QUEUED.value, run, one.key, worker) for one in settlements if not one.begun]:
+        cursor.executemany(
+            "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
+            f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}",
+            back,
+        )
+        held += cursor.rowcount
     return held
 
 

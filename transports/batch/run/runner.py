@@ -8,7 +8,6 @@ import logging
 import math
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
@@ -18,6 +17,7 @@ from ..jobs import Job, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger.columns import host_of
 from ..outcome import NOT_SENT, Outcome
+from .ahead import Ahead
 from .limits import HostPauses, Rate, Retries
 from .options import RunOptions
 
@@ -28,8 +28,6 @@ logger = logging.getLogger("transports.batch")
 #: Seconds between two requests to a ledger that has nothing for this worker now. They double, up to a quarter of a
 #: lease: else a thousand workers that wait for others would keep the ledger busy.
 _IDLE = 0.4
-#: Jobs that take less than so many seconds are leased ahead of time: else each would cost a transaction.
-_SHORT = 0.1
 #: Seconds after which the end of a job is written, however few have ended.
 _LATEST = 0.02
 
@@ -69,13 +67,13 @@ class Runner:
         self._retries = Retries(options.retries)
         self._pauses = HostPauses()
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
-        self._waiting: deque[Leased] = deque()
+        self._ahead = Ahead(options)
+        self._deadline = math.inf
         self._ended: list[Settlement] = []
         self._wake = asyncio.Event()
         self._latest: asyncio.TimerHandle | None = None
         self._stopped: Ended | None = None
         self._renewed = 0.0
-        self._job_seconds = math.inf
         self._found_nothing = 0
 
     def drain(self) -> None:
@@ -89,11 +87,21 @@ class Runner:
         If it is cancelled, the jobs that run are cancelled in their apps and settled: queued again if they are
         idempotent or were not sent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
         """
-        end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
+        if self._options.deadline is not None:
+            self._deadline = time.monotonic() + self._options.deadline
+        work = asyncio.ensure_future(self._work())
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._stopped = self._stopped or Ended.STOPPED  # at once: the ledger may take long to answer
+            work.cancel()
+            with contextlib.suppress(Exception):
+                await finished(work)
+            raise
+
+    async def _work(self) -> Ended:
         try:
             while True:
-                if end is not None and time.monotonic() >= end:
-                    self._stopped = self._stopped or Ended.DEADLINE
                 await self._keep_leases()
                 leased = await self._turn()
                 self._begin()
@@ -102,14 +110,14 @@ class Runner:
                         return self._stopped
                     if not leased and await self._ledger.is_done():
                         return Ended.DONE
-                await self._wait(end)
+                await self._wait()
         finally:
             await self._abandon()
 
     @property
     def _holds(self) -> bool:
         """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
-        return bool(self._running or self._waiting or self._ended)
+        return bool(self._running or self._ahead or self._ended)
 
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
@@ -126,58 +134,51 @@ class Runner:
 
     async def _turn(self) -> int:
         """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
+        self._give_back()
         self._wake.clear()
-        if self._stopped:
-            self._ended += map(_given_back, self._waiting)
-            self._waiting.clear()
-        free = self._options.concurrency + self._ahead - len(self._running) - len(self._waiting)
+        free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
         room = 0 if self._stopped else max(self._rate.room(free), 0)
         ended, self._ended = self._ended, []
         if self._latest is not None:
             self._latest.cancel()
         if not ended and not room:
             return 0
-        asking = asyncio.ensure_future(self._ask(ended, room))
+        asked, asking = time.monotonic(), asyncio.ensure_future(self._ask(ended, room))
         try:
             try:
                 leased = await finished(asking)
             finally:
                 if _succeeded(asking):
                     for settlement in ended:
-                        self._on_settled(settlement)
+                        if settlement.begun:
+                            self._on_settled(settlement)
                 else:
                     self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
             if leased:
                 await self._rate.take(len(leased))
         except BaseException:  # cancelled, or ``on_settled`` has failed
             if _succeeded(asking):
-                self._ended += [_given_back(one) for one in asking.result() if one.key not in self._running]
+                self._ended += [_not_begun(one) for one in asking.result() if one.key not in self._running]
             raise
         if room:
             self._found_nothing = 0 if leased else self._found_nothing + 1
-        known = {*self._running, *(one.key for one in self._waiting)}  # their own leases may have ended meanwhile
-        self._waiting += (one for one in leased if one.key not in known)
+        self._ahead.add(leased, asked, self._running)
         return len(leased)
 
-    @property
-    def _ahead(self) -> int:
-        """How many jobs are leased beyond those that run, so that one transaction is for several short ones. None where
-        a limit counts what is leased: other workers would get less of it than they could run."""
-        options = self._options
-        limited = options.rate is not None or options.per_host is not None
-        return 0 if limited or self._job_seconds >= _SHORT else options.concurrency
-
     def _begin(self) -> None:
-        """Start as many of the leased jobs as may run, but none whose host is to be left alone."""
-        closed = self._pauses.closed()
-        for _ in range(len(self._waiting)):
-            if self._stopped or len(self._running) >= self._options.concurrency:
-                return
-            one = self._waiting.popleft()
-            if closed and host_of(one.job) in closed:
-                self._waiting.append(one)
-            else:
-                self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+        """Start as many of the leased jobs as may run."""
+        self._give_back()
+        while self._ahead and len(self._running) < self._options.concurrency:
+            one = self._ahead.take()
+            self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+
+    def _give_back(self) -> None:
+        """Give back what was leased and is not begun soon."""
+        if time.monotonic() >= self._deadline:
+            self._stopped = self._stopped or Ended.DEADLINE
+        if dropped := self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None):
+            self._ended += map(_not_begun, dropped)
+            self._wake.set()
 
     async def _ask(self, ended: list[Settlement], room: int) -> list[Leased]:
         """One transaction of the ledger."""
@@ -197,8 +198,10 @@ class Runner:
         try:
             outcome = await self._driver.run(leased.job)
         except asyncio.CancelledError as cancelled:
-            if leased.job.idempotent or NOT_SENT in cancelled.args:
-                self._end(_given_back(leased))
+            if NOT_SENT in cancelled.args:
+                self._end(_not_begun(leased))
+            elif leased.job.idempotent:
+                self._end(Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0))
             else:
                 lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED)
                 self._end(Settlement(leased.key, lost))
@@ -212,28 +215,26 @@ class Runner:
         self._end(Settlement(leased.key, outcome, delay))
 
     def _end(self, settlement: Settlement) -> None:
-        loop = asyncio.get_running_loop()
-        # what is sent again is older than what was leased ahead and would wait behind it: then better none is
-        seconds = settlement.outcome.milliseconds / 1000 if settlement.again_after is None else _SHORT * 10
-        known = self._job_seconds < math.inf
-        self._job_seconds = self._job_seconds * 7 / 8 + seconds / 8 if known else seconds
+        loop, again = asyncio.get_running_loop(), settlement.again_after is not None
+        self._ahead.count(None if again else settlement.outcome.milliseconds / 1000)
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._begin()
-        if len(self._waiting) <= self._ahead // 8:
+        if self._ahead.is_low:
             self._wake.set()
         elif len(self._ended) == 1:
             self._latest = loop.call_later(_LATEST, self._wake.set)
         if settlement.again_after:
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
-    async def _wait(self, end: float | None) -> None:
+    async def _wait(self) -> None:
         """Wait until a job ends, or for as long as nothing can be done."""
         seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
             seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
-        if end is not None and not self._stopped:
-            seconds = min(seconds, max(end - time.monotonic(), 0.0))
+        if not self._stopped:
+            seconds = min(seconds, max(self._deadline - time.monotonic(), 0.0))
+        seconds = min(seconds, self._ahead.seconds + 0.001)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -251,8 +252,8 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
         never_begun = [one for one, task in self._running.values() if task.done()]
-        self._ended += [_given_back(one) for one in never_begun]
-        if self._ended or self._waiting:
+        self._ended += [_not_begun(one) for one in never_begun]
+        if self._ended or self._ahead:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._turn()
 
@@ -261,9 +262,9 @@ def _succeeded(task: asyncio.Future[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
 
 
-def _given_back(leased: Leased) -> Settlement:
+def _not_begun(leased: Leased) -> Settlement:
     """A job that the next worker may run."""
-    return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0)
+    return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False)
 
 
 _ABANDON_TIMEOUT = 10.0

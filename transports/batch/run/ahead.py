@@ -1,0 +1,86 @@
+"""Jobs that are leased ahead of time: one transaction of the ledger is for several short ones."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from ..ledger import Leased
+from ..ledger.columns import host_of
+from .options import RunOptions
+
+__all__ = ["Ahead"]
+
+#: Jobs that take less than so many seconds are short.
+_SHORT = 0.1
+#: Seconds that a job may wait here, or half of a lease. Begun later, it might be another worker's by then.
+_MAX_WAIT = 1.0
+
+
+class Ahead:
+    """The jobs that one worker has leased and not begun, and how many there should be.
+
+    None while jobs are long, and none under a limit that counts what is leased: other workers would get less than they
+    could run."""
+
+    def __init__(self, options: RunOptions) -> None:
+        limited = options.rate is not None or options.per_host is not None
+        self._most = 0 if limited else options.concurrency
+        self._max_wait = min(_MAX_WAIT, options.lease_seconds / 2)
+        self._jobs: deque[tuple[Leased, float]] = deque()
+        self._average = math.inf
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def size(self) -> int:
+        """How many jobs to lease beyond those that run."""
+        return self._most if self._average < _SHORT else 0
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time to lease more."""
+        return len(self._jobs) <= self.size // 8
+
+    @property
+    def seconds(self) -> float:
+        """How long the first may still wait; infinity if there is none."""
+        return max(self._jobs[0][1] + self._max_wait - time.monotonic(), 0.0) if self._jobs else math.inf
+
+    def add(self, jobs: Iterable[Leased], asked: float, running: Collection[str]) -> None:
+        """Add jobs that were ``asked`` for then (:func:`time.monotonic`), but for those that are here or ``running``:
+        our own lease of them had ended meanwhile."""
+        known = {*running, *(one.key for one, _ in self._jobs)}
+        self._jobs += ((one, asked) for one in jobs if one.key not in known)
+
+    def take(self) -> Leased:
+        """Return the job that is begun next."""
+        return self._jobs.popleft()[0]
+
+    def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
+        """Take out what will not be begun soon: what has waited too long, what is of a ``closed`` host, and all if the
+        worker has ``stopped``. Another worker may have it, or this one later."""
+        dropped: list[Leased] = []
+        if not self._jobs or not (stopped or closed or not self.seconds):
+            return dropped
+        now, jobs, self._jobs = time.monotonic(), self._jobs, deque()
+        for one, asked in jobs:
+            late = now - asked >= self._max_wait
+            if late or stopped or host_of(one.job) in closed:
+                dropped.append(one)
+            else:
+                self._jobs.append((one, asked))
+            if late:
+                self.count(None)
+        return dropped
+
+    def count(self, seconds: float | None) -> None:
+        """Count a job that took so long. ``None`` is one that ends later, or is sent again: older than what is leased
+        ahead, it would wait behind it."""
+        if seconds is None:
+            self._average = max(self._average if self._average < math.inf else 0.0, _SHORT * 10)
+        else:
+            self._average = self._average * 7 / 8 + seconds / 8 if self._average < math.inf else seconds
