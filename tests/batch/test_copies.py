@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -78,6 +79,7 @@ async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
 
 async def test_a_copy_is_found_by_its_id_with_the_job_that_it_shares(place: str) -> None:
     given = [line("first", 1), line("second", 1), line(None, 1), line("second", 2), line("third", 2), line("other", 3)]
+    given.append(line(secrets.token_hex(4000), 2))  # more than an index of PostgreSQL takes
     async with await filled(place, given) as ledger:
         await run_all(ledger)
         keys = {row.job.id: row.key async for row in ledger.rows() if not row.copy}

@@ -2,7 +2,8 @@
 
 The content is written to a file with another name in the same folder, which is locked meanwhile. The system frees the
 lock when the writer ends, however it ends and in whichever container, so that a file without a lock is one that was
-left. A process id would not tell: another container has the same ones.
+left. A process id would not tell: another container has the same ones. (Machines whose file system does not share its
+locks must not write into one folder.)
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Replacement:
     def __init__(self, path: Path, mode: int = 0o666) -> None:
         """Make an empty file in the folder of ``path``, with ``mode`` less the umask. The first one in a folder also
         removes what killed processes left there."""
-        _remove_left_once(path.parent)
+        _remove_left_once(path.parent.absolute())
         self._path = path
         while True:
             self._temporary = temporary_path(path)

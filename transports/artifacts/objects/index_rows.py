@@ -37,7 +37,7 @@ class Indexed(NamedTuple):
 
 def tables(text: str) -> tuple[str, ...]:
     """Return the statements that make the tables. ``text`` is the database's type of a text compared by its bytes. The
-    last one makes ``abp_artifacts_1_session``."""
+    last two make ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
     artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
     store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
     mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
@@ -56,13 +56,13 @@ def tables(text: str) -> tuple[str, ...]:
     return (
         "CREATE TABLE IF NOT EXISTS abp_artifact_stores_1 (url TEXT PRIMARY KEY, number INTEGER UNIQUE NOT NULL, "
         "built DOUBLE PRECISION, changes BIGINT NOT NULL)",
-        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_2 (store INTEGER NOT NULL, id {text} NOT NULL, "
-        "number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
         artifacts,
         *(
             f"CREATE INDEX IF NOT EXISTS abp_artifacts_1_{name} ON abp_artifacts_1 (store, {columns})"
             for name, columns in indexes.items()
         ),
+        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_2 (store INTEGER NOT NULL, id {text} NOT NULL, "
+        "number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
     )
 
 

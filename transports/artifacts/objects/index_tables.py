@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 #: Seconds for which a lost connection is opened again, and for which the index is left alone after that.
 _PATIENCE, _PAUSE = 3.0, 10.0
-_LAST_RELATION = "abp_artifacts_1_session"
+#: Made last of what belongs to a table: where both are there, all is.
+_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
 
 
 class NotBuilt(Exception):
@@ -73,8 +74,7 @@ class IndexTables:
     def _prepare(self, cursor: Cursor) -> bool:
         """Make the tables and the number of this store, unless they are there. Returns whether they were not."""
         self._database.lock(cursor, "artifact index")
-        cursor.execute(self._database.find_relation, (_LAST_RELATION,))
-        if not (there := bool(cursor.fetchall())):
+        if not (there := all(self._is_there(cursor, name) for name in _RELATIONS)):
             for statement in tables(self._database.text):
                 cursor.execute(statement)
             cursor.execute("DELETE FROM abp_artifact_stores_1")  # the rows may have been lost alone
@@ -87,6 +87,10 @@ class IndexTables:
             (self._url, secrets.randbelow(1 << 31), time.time_ns() // 1000),
         )
         return True
+
+    def _is_there(self, cursor: Cursor, name: str) -> bool:
+        cursor.execute(self._database.find_relation, (name,))
+        return bool(cursor.fetchall())
 
     def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
         # asked each time: tables that were made anew have other numbers

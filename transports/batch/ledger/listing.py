@@ -103,7 +103,9 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
     if not text:
         return []
     cursor.execute(
-        f"SELECT DISTINCT key FROM abp_copies WHERE run = ? AND id = ? LIMIT {_MAX_FOUND}", (run, without_nul(text))
+        "SELECT DISTINCT key FROM abp_copies WHERE run = ? AND substr(id, 1, 100) = substr(?, 1, 100) AND id = ? "
+        f"LIMIT {_MAX_FOUND}",
+        (run, without_nul(text), without_nul(text)),
     )
     return [str(key) for (key,) in cursor.fetchall()]
 

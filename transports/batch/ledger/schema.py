@@ -47,7 +47,8 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS abp_copies (run TEXT NOT NULL, position BIGINT NOT NULL, key TEXT NOT NULL, id TEXT, "
     "job TEXT NOT NULL, idempotent INTEGER NOT NULL, PRIMARY KEY (run, position))",
     "CREATE INDEX IF NOT EXISTS abp_copies_key ON abp_copies (run, key)",
-    "CREATE INDEX IF NOT EXISTS abp_copies_id ON abp_copies (run, id)",
+    # the beginning alone: an entry of PostgreSQL's indexes has 2.7 KB at most, an id as much as somebody wrote
+    "CREATE INDEX IF NOT EXISTS abp_copies_id ON abp_copies (run, substr(id, 1, 100))",
     "CREATE TABLE IF NOT EXISTS abp_replaced (run TEXT NOT NULL, position BIGINT NOT NULL, job TEXT NOT NULL, "
     "error_code TEXT, error TEXT, artifacts TEXT NOT NULL, PRIMARY KEY (run, position))",
     # what a worker holds, and what ends next: however much others hold
