@@ -62,8 +62,10 @@ demo: $(RUN)
 check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@# mypy takes one processor. Another compiles the tests meanwhile, so that not each worker of `make test` does.
-	@$(BIN)/python -m pytest -q --collect-only >/dev/null 2>&1 & $(BIN)/mypy && wait
+	@# mypy takes one processor. Another compiles the tests meanwhile, so that not each worker of `make test` does; what is wrong with them
+	@# is said there.
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null 2>&1 & pid=$$!; trap "kill $$pid 2>/dev/null" INT TERM; \
+		$(BIN)/mypy; status=$$?; test $$status = 0 || kill $$pid 2>/dev/null; wait $$pid; exit $$status
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)

@@ -4,9 +4,11 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-_IMPORT = re.compile(r"^import (\{[^}]+\}) from '(\.[^']+)';$", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?:\{([^}]+)\};$|(?=(?:async )?(?:function\*?|class|const) ([\w$]+)))", re.MULTILINE)
-_LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+_IMPORT = re.compile(r"^import (\{(?:(?!\bas\b)[^}])+\}) from '(\.[^']+)';$", re.MULTILINE)
+_EXPORT = re.compile(
+    r"^export (?:\{((?:(?!\bas\b)[^}])+)\};$|(?=(?:async )?(?:function\*?|class|const) ([\w$]+)))", re.MULTILINE
+)
+_LEFT = re.compile(r"^\s*(?:import|export)\b.*", re.MULTILINE)
 
 
 @cache

@@ -10,6 +10,7 @@ import pytest
 from transports.browser.page.received import Clipboard, Print, parse_event, parse_reply
 from transports.errors import ProtocolError
 from transports.protocol.messages import Message
+from transports.protocol.secrets import KnownSecrets
 
 _DIGITS = "9" * 5000
 _NESTED = "[" * 100_000 + "]" * 100_000
@@ -69,6 +70,15 @@ def test_a_reply_that_the_agent_never_gives_is_a_protocol_error(text: str) -> No
 def test_what_an_app_throws_is_said_with_its_kind_if_it_has_one(threw: dict[str, str], said: str) -> None:
     payload: Any = parse_reply(Message("capabilities/call", id="1"), json.dumps(threw)).payload
     assert payload["error"]["message"] == said
+
+
+def test_a_secret_that_an_app_throws_as_a_string_is_known_as_one() -> None:
+    secrets = KnownSecrets()
+    secret = "pa'ss\"word-1\xa023"
+    secrets.add("pw", secret)
+    threw = json.dumps({"threw": f"bad login with {secret}", "name": ""})
+    payload: Any = parse_reply(Message("capabilities/call", id="1"), threw).payload
+    assert secrets.text(payload["error"]["message"]) == "the app threw 'bad login with ${SECRET:pw}'"
 
 
 @pytest.mark.parametrize(

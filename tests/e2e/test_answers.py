@@ -79,6 +79,9 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("{ r: new Response('x'), e: document.createElement('p') }", {"r": {}, "e": {}},
      [f"{place}: the members of a {kind} cannot be sent; it became {{}}" for place, kind in
       (("r", "Response"), ("e", "HTMLParagraphElement"))]),
+    ("{ a: 1, b: new (class { get [Symbol.toStringTag]() { throw Error('tag'); } })() }", {"a": 1, "b": {}}, []),
+    ("new (class { get [Symbol.toStringTag]() { return 'T'.repeat(9000); } })()", {},
+     [f"answer: the members of a {'T' * 60} cannot be sent; it became {{}}"]),
     ("[{}, new (class Row {})(), Object.create(null), new Proxy({}, {})]", [{}, {}, {}, {}], []),
     ("{ toJSON: 1, a: 2 }", {"toJSON": 1, "a": 2}, []),
     ("{ toJSON() { return { a: [NaN] }; } }", {"a": [None]}, ["a.0: NaN is no JSON number and became null"]),

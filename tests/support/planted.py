@@ -90,8 +90,7 @@ PLANTED: tuple[Planted, ...] = (
     fault("deep", "answers.readable", ALL),
     fault("big_json", "answers.size", ALL, megabytes=11),
     fault("crash_half", "answers.data", ALL),
-    fault("bad_answer", "answers.shape", (PAGE, WEBSOCKET)),
-    fault("bad_answer", "errors.clear", (EMBEDDED,)),
+    fault("bad_answer", "answers.shape", (PAGE, WEBSOCKET, EMBEDDED)),
     fault("bad_answer", "answers.shape", ALL, value=[]),
     fault("status_only", "answers.real", ALL),
     # what the app does beside answering

@@ -46,6 +46,9 @@ def test_a_module_is_joined_once_and_before_those_that_import_it(tmp_path: Path)
         ("export default 1;", "cannot join 'export default 1;'"),
         ("export let counter = 1;", "cannot join"),
         ("import * as all from './other.js';", "cannot join"),
+        ("  import { a } from './other.js';", "cannot join"),
+        ("import { a as b } from './other.js';", "cannot join"),
+        ("const a = 1;\nexport { a as b };", "cannot join"),
         ("import { a } from './entry.js';", "imports a module that imports it"),
     ],
 )

@@ -9,8 +9,11 @@
 
   class UnsupportedAnswer extends Error {}
 
-  // "Promise", "Response", "HTMLDivElement"; "Object" for plain objects and those of the app's own classes.
-  const kindOf = (value) => apply(plainPrototype.toString, value, []).slice(8, -1);
+  // "Promise", "Response", "HTMLDivElement"; "Object" for plain objects and those of the app's own classes. It may call
+  // the app's code, which may throw and answer at any length.
+  const kindOf = (value) => {
+    try { return apply(plainPrototype.toString, value, []).slice(8, -1).slice(0, 60); } catch { return "Object"; }
+  };
 
   // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
   // "broken" with the reason why there are no bytes. Returns undefined for anything else.

@@ -109,7 +109,8 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.threw is not None:
-        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else repr(reply.threw[:500])
+        # not by repr(): a secret in it must stay as it is spelled, or it is not known as one
+        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"
         if request.type != "capabilities/call":
             raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
         error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}

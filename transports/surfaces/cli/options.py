@@ -138,7 +138,8 @@ class Connection:
         the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
         raise."""
         async with AsyncExitStack() as stack:
-            if self.transport == "auto" and is_page(target):
+            elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
+            if self.transport == "auto" and is_page(target) and not elsewhere:
                 await _start_driver(target, stack)
             from ...session.connect import connect  # late: it is imported while the driver starts
             from .questions import Questions, at_terminal, noting_questions
@@ -155,11 +156,12 @@ class Connection:
 
 
 async def _start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Start the driver for the browser of a page, unless nothing listens at its address, which connecting says."""
+    """Start the driver for the browser of a page, unless its address is wrong or nothing listens there, which
+    connecting says."""
     from ...browser.preflight import require_listener
     from ...browser.process.ahead import driver_ahead
 
-    with suppress(ConnectFailed):
+    with suppress(ConnectFailed, ValueError):
         await require_listener(target)
         await stack.enter_async_context(driver_ahead())
 

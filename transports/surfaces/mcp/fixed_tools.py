@@ -34,13 +34,15 @@ _FILES = {
 #: against :data:`_FILES`.
 BRIEF_FILES = {
     "type": "array",
-    "description": "Files to send, each as content (base64), artifact (an id) or path. param: its place in the params.",
+    "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
+    "param: its place, such as a.b.",
     "items": {
         "type": "object",
         "properties": {
             key: {"type": "string"} for key in ("param", "content", "artifact", "path", "name", "mime_type")
         },
         "required": ["param"],
+        "additionalProperties": False,
     },
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}

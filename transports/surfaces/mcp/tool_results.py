@@ -157,7 +157,10 @@ def _next(error: ABPError) -> str:
         return f"correct the argument {argument} and call again"
     if not error.session_survives:
         again = "connect again with abp_connect"
-        return f"call again; if that fails too, {again}" if error.retryable else again
+        if not error.retryable:
+            return again
+        unsent = error.details.get("sent") is False
+        return f"{'' if unsent else 'it may have run: look at the app, then '}call again; if that fails too, {again}"
     if isinstance(error, UsageError):
         return "correct the arguments; for those of a capability, abp_status with `capability` has the schema"
     return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"

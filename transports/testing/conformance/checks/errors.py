@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from ....errors import ProtocolError
 from ..evidence import Evidence, Exchange, Trial
 from ..rules import NotApplicable, Rules
 
@@ -109,7 +110,8 @@ def _wrong_type(app: Evidence) -> Iterator[str]:
 
 def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
     if exchange.error is not None:
-        if trial.call is not None and trial.call.error is None:  # else the checks answers.* report it
+        # else the checks answers.* report that none is answered; a damaged content says nothing of this call
+        if trial.call is not None and isinstance(trial.call.error, ProtocolError | None):
             yield f"{what} was not refused: {exchange.error.message}"
     elif exchange.succeeded:
         yield f"{what} succeeded"
