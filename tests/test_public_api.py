@@ -136,8 +136,14 @@ def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -
     assert "transports.surfaces.cli.calls" in loaded_by(program)
 
 
-def test_the_command_line_starts_the_driver_before_it_imports_a_session() -> None:
-    program = """if True:
+@pytest.mark.parametrize(
+    "given",
+    [["call", "URL", "name"], ["batch", "run", "JOBS", "--out", "RUN", "--target", "URL"]],
+    ids=lambda given: given[0],
+)
+def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: list[str], tmp_path: Path) -> None:
+    (tmp_path / "jobs.jsonl").write_text('{"capability": "name"}')
+    program = f"""if True:
         import json, os, socket, sys
         from transports.surfaces.cli import main
 
@@ -148,7 +154,9 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session() -> Non
 
         sys.addaudithook(stop)
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            main(["call", f"http://127.0.0.1:{listening.getsockname()[1]}/", "name"])"""
+            url = f"http://127.0.0.1:{{listening.getsockname()[1]}}/"
+            names = {{"URL": url, "JOBS": {str(tmp_path / "jobs.jsonl")!r}, "RUN": {str(tmp_path / "run")!r}}}
+            main([names.get(one, one) for one in {given!r}])"""
     modules = loaded_by(program)
     assert "playwright.async_api" in modules
     assert not modules & {"transports.session.connect", "transports.artifacts", "transports.routing"}

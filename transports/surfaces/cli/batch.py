@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
+from ...protocol.urls import is_page
 from .batch_options import Store, WorkerOptions
 from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
 from .option_groups import spread_groups
-from .options import Json
+from .options import Json, start_driver
 from .output import asynchronous, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
@@ -71,17 +73,21 @@ def run_(
         source = out / "input.jsonl" if jobs == "-" else Path(jobs)
         if jobs == "-":
             _read_stdin(source)
-        else:
-            from ...batch.run import require_input
+        return begin(source)
 
-            require_input(source)  # before the folder is made
-        return run(source)
+    async def begin(source: Path) -> int:
+        begins = source.is_file() and ledger is None and not (out / "jobs.sqlite").exists()
+        async with AsyncExitStack() as stack:
+            if begins and engine is EngineName.LOCAL and target is not None and is_page(target):
+                await start_driver(target, stack)
+            return await run(source)
 
     async def run(source: Path) -> int:
-        from ...batch import open_ledger
-        from ...batch.run import add_input, export_run, input_notes
+        from ...batch import open_ledger  # late: it is imported while the driver starts
+        from ...batch.run import add_input, export_run, input_notes, require_input
         from ...tasks import in_thread
 
+        await in_thread(require_input, source)  # before the folder is made
         anywhere = working.for_any_process(out / "files")
         if engine is EngineName.RAY:
             shared = ledger is not None and "://" in ledger and working.store is not None

@@ -37,6 +37,7 @@ __all__ = [
     "TransportName",
     "headers_of",
     "read_token",
+    "start_driver",
 ]
 
 Target = Annotated[
@@ -140,7 +141,7 @@ class Connection:
         async with AsyncExitStack() as stack:
             elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
             if self.transport == "auto" and is_page(target) and not elsewhere:
-                await _start_driver(target, stack)
+                await start_driver(target, stack)
             from ...session.connect import connect  # late: it is imported while the driver starts
             from .questions import Questions, at_terminal, noting_questions
 
@@ -155,7 +156,7 @@ class Connection:
             yield app
 
 
-async def _start_driver(target: str, stack: AsyncExitStack) -> None:
+async def start_driver(target: str, stack: AsyncExitStack) -> None:
     """Start the driver for the browser of a page, unless its address is wrong or nothing listens there, which
     connecting says."""
     from ...browser.preflight import require_listener
