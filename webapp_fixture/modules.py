@@ -8,7 +8,7 @@ _IMPORT = re.compile(r"^import (\{(?:(?!\bas\b)[^}])+\}) from '(\.[^']+)';$", re
 _EXPORT = re.compile(
     r"^export (?:\{((?:(?!\bas\b)[^}])+)\};$|(?=(?:async )?(?:function\*?|class|const) ([\w$]+)))", re.MULTILINE
 )
-_LEFT = re.compile(r"^\s*(?:import|export)\b.*", re.MULTILINE)
+_LEFT = re.compile(r"^[ \t]*(?:import|export)\b.*", re.MULTILINE)
 
 
 @cache
