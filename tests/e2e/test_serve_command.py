@@ -145,7 +145,10 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
             note = (tmp_path / "err").read_text()
             assert note.startswith("abp: gallery: http://127.0.0.1:")
             async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
-                (app,) = (await web.get("/apps")).json["apps"]
+                async with asyncio.timeout(15):
+                    while not (apps := (await web.get("/apps")).json["apps"]):
+                        await asyncio.sleep(0.05)
+                (app,) = apps
                 answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
                 call = (await events.until("call_finished", capability="data.csv"))[2]
                 assert call["session"] == app["session"] == answer.structured_content["session"]
