@@ -10,11 +10,10 @@ import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
+from transports.batch.run.ahead import _SHORT
+from transports.batch.run.runner import _LATEST
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
-
-#: As of the runner: jobs that take less are leased ahead of time; an end is written after so many seconds at last.
-_SHORT, _LATEST = 0.1, 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
-from ...protocol.urls import is_page
 from .batch_options import Store, WorkerOptions
 from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
 from .option_groups import spread_groups
@@ -78,7 +77,7 @@ def run_(
     async def begin(source: Path) -> int:
         begins = source.is_file() and ledger is None and not (out / "jobs.sqlite").exists()
         async with AsyncExitStack() as stack:
-            if begins and engine is EngineName.LOCAL and target is not None and is_page(target):
+            if begins and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
             return await run(source)
 

@@ -140,7 +140,7 @@ class Connection:
         raise."""
         async with AsyncExitStack() as stack:
             elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
-            if self.transport == "auto" and is_page(target) and not elsewhere:
+            if self.transport == "auto" and not elsewhere:
                 await start_driver(target, stack)
             from ...session.connect import connect  # late: it is imported while the driver starts
             from .questions import Questions, at_terminal, noting_questions
@@ -157,8 +157,10 @@ class Connection:
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Start the driver for the browser of a page, unless its address is wrong or nothing listens there, which
-    connecting says."""
+    """Start the driver for the browser of a page: not for another target, nor where the address is wrong or nothing
+    listens, which connecting says."""
+    if not is_page(target):
+        return
     from ...browser.preflight import require_listener
     from ...browser.process.ahead import driver_ahead
 
