@@ -194,12 +194,16 @@ def abp_artifacts(tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.fixture
-def abp_golden(request: pytest.FixtureRequest) -> Golden:
+def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     """Golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
     from .assertions import Golden
 
-    update = request.config.getoption("--abp-update-golden")
-    return Golden(request.path.parent / "golden", update=update, output=_report_folder(request))
+    update = None
+    if request.config.getoption("--abp-update-golden"):
+        base = tmp_path_factory.getbasetemp()
+        update = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # of all of xdist
+    test, output = request.node.nodeid, _report_folder(request)
+    return Golden(request.path.parent / "golden", test=test, update=update, output=output)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
