@@ -48,9 +48,9 @@ def assert_schema(data: object, schema: Mapping[str, object]) -> None:
 
 
 class Golden:
-    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them to ``test``. Pictures of differences go to the
-    folder ``output``. With ``update`` they are written instead of compared; it is a folder in which all tests of a run
-    note which of them wrote which file."""
+    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them to ``test``. Pictures of differences go to
+    the folder ``output``. With ``update`` they are written instead of compared; it is a folder in which all tests of a
+    run note which of them wrote which file."""
 
     def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
         self.folder, self._test, self._update, self._output = folder, test, update, output
