@@ -181,8 +181,8 @@ class PageTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to ``window.abp``. While the page is opened again it fails with ``DISCONNECTED``, unsent."""
         agent = self._require_agent()
-        if agent.is_lost and self.features.reconnects:
-            raise Disconnected("the page is gone", details={"sent": False})
+        if agent.is_lost:
+            raise agent.loss(sent=False)
         payload: Any = message.payload
         match message.type:
             case "initialize":
@@ -284,7 +284,7 @@ class PageTransport(Transport):
 
     def _open_tab(self) -> Tab:
         if self._tab is None:
-            raise Disconnected("the page is gone; call again")
+            raise Disconnected("the page is gone")
         return self._tab
 
     async def cookies(self, url: str) -> Mapping[str, str]:
