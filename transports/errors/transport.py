@@ -76,7 +76,8 @@ class ProfileInUse(TransportError):
 
 class NotAbpApp(TransportError):
     """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
-    There is no session. Check the address: is it the app itself, and not a page that leads to it?"""
+    There is no session. Check the address: is it the app itself, and not a page that leads to it? The code of a page
+    that asks to sign in is ``PERMISSION_REQUIRED``: ``abp login`` keeps who signs in to it."""
 
     code = "NOT_SUPPORTED"
     session_survives = False
