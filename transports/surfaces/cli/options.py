@@ -161,11 +161,13 @@ class Connection:
 
 
 def local_folder(text: str) -> Path:
-    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store, of
-    which a path would make a folder named ``s3:``."""
-    if "://" in text:
-        raise UsageError(f"{text}: this must be a folder of this machine; ABP_STORE={text} keeps files there")
-    return Path(text)
+    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
+    from ...session import settings
+
+    try:
+        return settings.local_folder(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
