@@ -62,8 +62,8 @@ def _known_level(text: str) -> str:
 
 
 def local_folder(text: str) -> Path:
-    """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would make
-    a folder named ``s3:``."""
+    """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would
+    make a folder named ``s3:``."""
     if "://" in text:
         raise ValueError(f"{text} is no folder of this machine; ABP_STORE={text} keeps files there")
     return Path(text)
