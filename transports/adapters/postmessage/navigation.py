@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from ...browser.page.listening import listener
@@ -66,8 +67,10 @@ class NavigationWatcher:
         failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
             return leads + explain_load_failure(failure, url)
-        async with asyncio.timeout(5.0):
-            headers = await self.response.all_headers()
+        headers: dict[str, str] = {}
+        with contextlib.suppress(Exception):  # of a page that is gone meanwhile, any
+            async with asyncio.timeout(5.0):
+                headers = await self.response.all_headers()
         policy = headers.get("content-security-policy", "")
         directive = next((part.strip() for part in policy.split(";") if "frame-ancestors" in part), None)
         refusal = directive or f"X-Frame-Options: {headers.get('x-frame-options', '?')}"

@@ -95,6 +95,7 @@ class PostMessageTransport(PageTransport):
         self._harness_origin = ""
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
+        self._navigation: NavigationWatcher | None = None
         self._server_address = ServerAddress()
         self._app: AppFrame | None = None
 
@@ -124,7 +125,7 @@ class PostMessageTransport(PageTransport):
         while not frame.url:  # Playwright learns of the address a little later than the page
             await asyncio.sleep(0.01)
         if navigation.failed.is_set():
-            raise await self._not_embedded()
+            raise await self._not_embedded(navigation)
         self._frame = frame
         await self._server_address.read(navigation.response)
         parts = urlsplit(frame.url)
@@ -139,31 +140,32 @@ class PostMessageTransport(PageTransport):
         ``initialize`` raises :class:`~transports.errors.ConnectFailed` if the app leads to a document that cannot be
         embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time.
         """
-        if message.type != "initialize":
+        navigation = self._navigation
+        if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
         asking = asyncio.ensure_future(super().request(message, timeout=timeout))
-        failing = asyncio.ensure_future(self._navigation.failed.wait())
+        failing = asyncio.ensure_future(navigation.failed.wait())
         try:
             await asyncio.wait((asking, failing), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                raise await self._not_embedded()
+                raise await self._not_embedded(navigation)
             reply = asking.result()
         except CallTimeout:
-            raise await self._unanswered(timeout) from None
+            raise await self._unanswered(navigation.status, timeout) from None
         finally:
             await cancel_and_wait((asking, failing))
-        self._navigation.close()
+        navigation.close()
         return reply
 
-    async def _not_embedded(self) -> ConnectFailed:
-        reason = await self._navigation.reason(self._target)
-        details = {"status": self._navigation.status} if self._navigation.response else {}
+    async def _not_embedded(self, navigation: NavigationWatcher) -> ConnectFailed:
+        reason = await navigation.reason(self._target)
+        details = {"status": navigation.status} if navigation.response else {}
         return ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
 
-    async def _unanswered(self, timeout: float) -> NotAbpApp:
+    async def _unanswered(self, http_status: int | None, timeout: float) -> NotAbpApp:
         page, frame = self._require_agent().page, self._frame
         moved = now_at(frame.url, self._target) if frame else ""
-        status = f" (HTTP {self._navigation.status})" if self._navigation.status else ""
+        status = f" (HTTP {http_status})" if http_status else ""
         return not_abp(
             f"the embedded page at {redact_url(self._target)}{moved}{status} answered no message within "
             f"{format_seconds(timeout)}",
