@@ -153,6 +153,7 @@ class ContextLost(Disconnected):
     over, except where the transport initializes the new page. Call again."""
 
 
+#: Errors after which nobody knows whether the call has run.
 _ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 
 

@@ -14,8 +14,6 @@ from ..tasks import cancel_and_wait
 
 __all__ = ["CallHandle", "CallStatus"]
 
-#: Errors after which nobody knows whether the call has run.
-
 
 class CallStatus(StrEnum):
     """The state of a call, in the words of MCP's tasks and one more. The first two change; the others are final."""
