@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
+from ..protocol.urls import folder_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -69,7 +70,7 @@ def _durability(text: str) -> str:
 
 #: How the text of each variable is read.
 _READERS: Mapping[str, Callable[[str], object]] = {
-    "output_dir": Path,
+    "output_dir": folder_of,
     "headless": _flag,
     "browser_timeout": _milliseconds,
     "call_timeout": _milliseconds,

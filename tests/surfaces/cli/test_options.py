@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import signal
+import socket
 import sys
 from contextlib import suppress
 from copy import copy
@@ -18,6 +19,9 @@ import typer
 
 from tests.support.command_line import CommandLine
 from transports import UsageError
+from transports.artifacts import ArtifactStore
+from transports.browser.process import browser_process
+from transports.errors import BrowserNotFound
 from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import app, command_for
 from transports.surfaces.cli.options import ConnectionOptions
@@ -166,15 +170,17 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 4
 
 
-def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
+def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_to_show(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = abp("serve", "--batch", str(tmp_path / "no-run"))
     assert missing.status == 2 and "name a run's folder, or one that runs are in" in missing.err
     given: list[object] = []
+    stores: set[str] = set()
 
-    def pooled(connect: object, browsers: int | None, store: object, **_: object) -> None:
+    def pooled(connect: object, browsers: int | None, store: ArtifactStore, **_: object) -> None:
         given.append(browsers)
+        stores.add(store.url)
         raise UsageError("enough")
 
     monkeypatch.setattr("transports.surfaces.shared.pooled.pooled", pooled)
@@ -184,6 +190,10 @@ def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
         abp(command)
         abp(command, "--browsers", "4")
     assert given == [None, 3, 4] * 2
+    stores.clear()
+    abp("serve", "--out", "memory:")
+    abp("mcp", "--out", tmp_path / "other")
+    assert stores == {"memory:", (tmp_path / "other").as_uri()}
 
 
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,3 +251,24 @@ def test_once_a_signal_has_come_others_do_not_break_off_the_end_of_a_process(fin
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
     assert after == ([signal.SIG_IGN] * len(numbers) if final and come else before)
+
+
+def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the driver is started, and not again before the browser is."""
+
+    async def start_driver() -> None:
+        raise BrowserNotFound("no driver")
+
+    monkeypatch.setattr(browser_process, "start_driver", start_driver)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        one.setblocking(False)
+        address = f"http://127.0.0.1:{one.getsockname()[1]}/"
+        for _ in range(2):
+            assert "no driver" in abp("call", address, "file.list").err
+            one.accept()[0].close()
+            with pytest.raises(BlockingIOError):
+                one.accept()
+    refused = abp("call", address, "file.list")
+    assert "nothing listens there; start the app" in refused.err and "no driver" not in refused.err

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol.urls import is_page
+from ...protocol.urls import folder_of, is_page
 from .attach import Attach, attached_to
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "Token",
     "TransportName",
     "headers_of",
+    "local_folder",
     "read_token",
     "start_driver",
 ]
@@ -56,7 +57,10 @@ TransportName = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Output = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
+    str | None,
+    typer.Option(
+        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+    ),
 ]
 BrowserName = Annotated[
     str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
@@ -156,6 +160,14 @@ class Connection:
             yield app
 
 
+def local_folder(text: str) -> Path:
+    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
+    try:
+        return folder_of(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
     """Start the driver for the browser of a page: not for another target, nor where the address is wrong or nothing
     listens, which connecting says."""
@@ -165,7 +177,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     from ...browser.process.ahead import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
-        await require_listener(target)
+        await require_listener(target, ahead=True)
         await stack.enter_async_context(driver_ahead())
 
 
