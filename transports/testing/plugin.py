@@ -198,12 +198,11 @@ def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     """Golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
     from .assertions import Golden
 
-    update = None
-    if request.config.getoption("--abp-update-golden"):
-        base = tmp_path_factory.getbasetemp()
-        update = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # of all of xdist
-    test, output = request.node.nodeid, _report_folder(request)
-    return Golden(request.path.parent / "golden", test=test, update=update, output=output)
+    base = tmp_path_factory.getbasetemp()
+    notes = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # xdist's workers share it
+    update = notes if request.config.getoption("--abp-update-golden") else None
+    folder, output = request.path.parent / "golden", _report_folder(request)
+    return Golden(folder, test=request.node.nodeid, update=update, output=output)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
