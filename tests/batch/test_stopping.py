@@ -230,6 +230,26 @@ async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
         assert {row.attempts async for row in ledger.rows()} == {1}
 
 
+async def test_jobs_begin_however_slowly_the_ledger_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits there is no wait behind other jobs: all would be given back, and leased as slowly again."""
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        settle_and_lease, asked = ledger.settle_and_lease, 0
+
+        async def slow(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            nonlocal asked
+            asked += 1
+            assert asked < 10
+            answer = await settle_and_lease(*args, **options)
+            await asyncio.sleep(0.1)
+            return answer
+
+        monkeypatch.setattr("transports.batch.running.ahead._MAX_WAIT", 0.05)
+        monkeypatch.setattr(ledger, "settle_and_lease", slow)
+        assert await Runner(ledger, Driver(), RunOptions()).run() is Ended.DONE
+        assert await states(ledger) == ["succeeded"] * 3
+
+
 def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock that goes on evenly stands still meanwhile."""
     clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
