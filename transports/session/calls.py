@@ -213,10 +213,9 @@ class Calls:
         try:
             await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
         except TimeoutError:
-            reason = f" ({self._connection.reason})" if self._connection.reason else ""
+            lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
-                f"{capability}: the connection{reason} was not there again within {format_seconds(timeout)}; "
-                "call again later",
+                f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}; call again later",
                 details={"sent": False},
             ) from None
 

@@ -17,7 +17,7 @@ from ..errors import Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
 from ..protocol.ids import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from .caller import Caller
+from .caller import Caller, check_arguments
 from .calls import Calls, Repeats
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -207,6 +207,7 @@ class Session:
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
+        check_arguments(capability, params)
         call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
         again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
         work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
