@@ -165,7 +165,9 @@ async def test_a_connection_that_does_not_come_back_in_time_is_named_with_its_re
             async for event in events:
                 if isinstance(event, ConnectionChanged):
                     break
-        with pytest.raises(Disconnected, match=r"^work: the server is down, and the app was not back within 0\.02 s;") as caught:
+        with pytest.raises(
+            Disconnected, match=r"^work: the server is down, and the app was not back within 0\.02 s;"
+        ) as caught:
             await app.call("work", timeout=0.02)
         assert "opened again" not in caught.value.message  # the advice of the loss is not that of this call
 

@@ -150,8 +150,10 @@ class ArtifactStore(ABC):
     def open(
         self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
     ) -> AsyncGenerator[bytes, None]:
-        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow, in pieces
-        of at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or evicted meanwhile. Raises
+        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow.
+
+        A piece has at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or
+        evicted meanwhile. Raises :class:`~transports.errors.UsageError` for what is no artifact,
         :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last piece of a whole
         artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the content is then moved
         to quarantine. The hash of a part cannot be checked.

@@ -54,9 +54,10 @@ class Caller:
         what :meth:`Session.call <transports.session.session.Session.call>` does."""
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
-        known = self.handshake.capabilities
-        declared = known[capability] if capability in known else None
-        warnings = self.handshake.check_params(declared, prepared, content) if declared else []
+        known, declared, warnings = self.handshake.capabilities, None, list[str]()
+        if capability in known:
+            declared = known[capability]
+            warnings = self.handshake.check_params(declared, prepared, content)
         if capability in self.resources.names:
             return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}

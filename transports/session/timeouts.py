@@ -12,7 +12,8 @@ __all__ = ["seconds_left", "timeout_seconds"]
 def timeout_seconds(timeout: float | None, default: float) -> float:
     """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
 
-    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, and what is no number.
+    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, and what
+    is no number.
     """
     if timeout is None:
         return default / 1000
