@@ -153,10 +153,9 @@ class ArtifactStore(ABC):
         """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow.
 
         A piece has at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or
-        evicted meanwhile. Raises :class:`~transports.errors.UsageError` for what is no artifact,
-        :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last piece of a whole
-        artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the content is then moved
-        to quarantine. The hash of a part cannot be checked.
+        evicted meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
+        piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
+        content is then moved to quarantine. The hash of a part cannot be checked.
         """
         return stream(self, id_of(artifact), offset, length, chunk_size)
 
