@@ -27,8 +27,18 @@ _OPTIONS = {
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
 
 
+#: A parameter that should be text, and was read as JSON because it can be.
+_READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
+
+
 def naming_options(error: E) -> E:
-    """Return an error, changed in place, with the names of options in the place of arguments. Words of the app stay."""
+    """Return an error, changed in place, with the names of options in the place of arguments, and how ``-p`` takes a
+    text that is JSON, too. Words of the app stay."""
     if isinstance(error, UsageError | TransportError):
         error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
+    faults = error.details.get("faults") if isinstance(error, UsageError) else None
+    for fault in faults if isinstance(faults, list) else ():
+        if found := _READ_AS_JSON.match(str(fault)):
+            error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
+            break
     return error
