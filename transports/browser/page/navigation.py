@@ -13,7 +13,7 @@ _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
-    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a page= whose context has "
+    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
     "ignore_https_errors=True",
     "ERR_SSL": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
