@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -90,6 +91,15 @@ def bucket(object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, request: p
     for name, value in environment(object_server.endpoint).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture
+def memory_bucket(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a bucket in the memory of this process, which costs no server."""
+    obstore = pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
+    kept = obstore.store.MemoryStore()
+    monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (obstore, lambda *_, **__: kept))
+    return f"s3://memory/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ _TEST = re.compile(r"\b(tests/[\w/]+\.py)(?:::(\w+))?")
 _SUFFIXES = {".py", ".js", ".md", ".html", ".json", ".yaml", ".toml"}
 
 
+@cache
 def sections(document: str) -> set[str]:
     text = (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8")
     headings = set(re.findall(r"^#{2,4} ((?:R\d-)?[\dA-Z]+(?:\.\d+)*)\b", text, re.MULTILINE))

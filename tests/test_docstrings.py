@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
-
-import pytest
 
 import transports
 
 ROOT = Path(transports.__file__).parent
-#: Rooms that are not documented in full yet.
-PENDING: set[str] = set()
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
-
-
-def room_of(path: str) -> str:
-    """The folder or module at the top of the package that a file belongs to."""
-    return path.partition("/")[0].removesuffix(".py")
-
-
-@cache
-def all_undocumented() -> list[tuple[str, str]]:
-    return list(undocumented(sources()))
 
 
 def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -80,14 +65,8 @@ def _plain(base: ast.expr) -> ast.expr:
     return base.value if isinstance(base, ast.Subscript) else base
 
 
-@pytest.mark.parametrize("room", sorted({room_of(path) for path in sources()} - PENDING))
-def test_every_public_name_of_a_room_has_a_docstring(room: str) -> None:
-    missing = [f"{path}: {name}" for path, name in all_undocumented() if room_of(path) == room]
-    assert not missing, "\n".join(missing)
-
-
-def test_a_room_that_is_pending_exists() -> None:
-    assert {room_of(path) for path in sources()} >= PENDING
+def test_every_public_name_has_a_docstring() -> None:
+    assert list(undocumented(sources())) == []
 
 
 def test_names_without_a_docstring_are_found() -> None:

@@ -87,6 +87,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions" / "index.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
+    assert "JSON|@FILE|-" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
 

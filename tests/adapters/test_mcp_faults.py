@@ -36,7 +36,7 @@ def descendants() -> set[int]:
     ("tool", "error", "says"),
     [
         ("half_json", ProtocolError, "cannot be read"),
-        ("huge_text", TooLarge, "over the limit of 100,000,000 bytes"),
+        pytest.param("huge_text", TooLarge, "over the limit of 100,000,000 bytes", marks=pytest.mark.load),
         ("bad_blob", BadEncoding, "not strictly valid base64"),
         ("never", CallTimeout, "no answer within"),
         ("no_result", ProtocolError, "cannot be read"),
@@ -132,7 +132,10 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
         ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
     ],
 )
-async def test_a_server_that_cannot_be_connected(tmp_path: Path, command: str, says: str) -> None:
+async def test_a_server_that_cannot_be_connected(
+    tmp_path: Path, command: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE", 0.3)
     before = descendants()
     with pytest.raises(ConnectFailed, match=says) as failed:
         async with connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30):
@@ -150,8 +153,11 @@ async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
     assert any("could not list its tools: no" in record.message for record in caplog.records)
 
 
-async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
+    monkeypatch.setattr(process, "_GRACE", 0.3)
     before, began = descendants(), time.monotonic()
     async with connect(f"{target('rude')} deaf", store=tmp_path) as app:
         assert words(await app.call("fine")) == "fine"

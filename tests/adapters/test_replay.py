@@ -158,8 +158,11 @@ async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> Non
     assert first[0]["retry_after"] == 5 and first[0]["details"] == {"day": "Sunday"}
 
 
-async def test_calls_recorded_in_parallel_replay_one_after_the_other(recorded: Make, replayed: Make) -> None:
+async def test_calls_recorded_in_parallel_replay_one_after_the_other(
+    recorded: Make, replayed: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was done at once may be done in turn, and in another order."""
+    monkeypatch.setattr("transports.adapters.recording.replay_progress._STALL_TIMEOUT", 0.05)
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
     async with replayed() as app:

@@ -360,6 +360,7 @@ async def test_a_proxy_is_used_by_option_and_by_environment(tmp_path: Path, monk
     await proxy.wait_closed()
 
 
+@pytest.mark.load
 async def test_two_hundred_connections_leave_no_task_and_no_file_descriptor(tmp_path: Path) -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,15 +28,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(root: Path) -> LocalStore:
     return LocalStore(root)
-
-
-@pytest.fixture
-def memory_bucket(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a bucket in the memory of this process, which costs no server."""
-    obstore = pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
-    kept = obstore.store.MemoryStore()
-    monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (obstore, lambda *_, **__: kept))
-    return f"s3://memory/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.load)])

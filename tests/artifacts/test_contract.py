@@ -601,6 +601,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.load
 def test_processes_share_an_audit_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     writers = [subprocess.Popen([sys.executable, "-c", SHARED_LOG, str(log), str(n)]) for n in range(4)]

@@ -259,6 +259,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 """
 
 
+@pytest.mark.load
 def test_processes_that_evict_each_others_artifacts(store: LocalStore, root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
     assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()

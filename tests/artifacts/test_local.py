@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, sha, visible
@@ -143,7 +143,6 @@ async def test_empty_content_must_be_meant(store: LocalStore, root: Path) -> Non
     assert (await store.put_bytes(b"")).id == ref.id
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     pieces=st.lists(st.integers(0, 700_000), max_size=6),
     views=st.booleans(),
@@ -369,7 +368,6 @@ async def test_a_persons_file_under_our_name_stays(store: LocalStore, root: Path
 
 
 @pytest.mark.fault(42)
-@settings(max_examples=50, deadline=None)
 @given(
     st.text(max_size=300)
     | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
@@ -406,6 +404,7 @@ async def test_file_systems_without_hard_links(
     assert visible(root) == ["report.pdf"] and len(inner(root, "blobs")) == 1
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-6.5c", "R4-12b", "R4-15f")
 async def test_a_large_stream_needs_little_memory(tmp_path: Path) -> None:
     store, block, process = LocalStore(tmp_path), bytes(1 << 20), psutil.Process()

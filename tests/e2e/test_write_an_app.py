@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import serving
 from tests.surfaces.cli.test_init import app_of_the_guide
 from transports.surfaces.cli import main
 
@@ -60,3 +61,13 @@ def test_its_own_tests_pass(folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0 and "5 passed" in done.stdout, done.stdout
+
+
+def test_tests_of_an_app_run_as_they_are_written(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    with serving() as app:
+        assert main(["init", "tests", str(folder), "--target", app.ws_url]) == 0
+        assert sorted(path.name for path in folder.iterdir()) == ["pyproject.toml", "test_app.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert "2 passed" in ran.stdout, ran.stdout

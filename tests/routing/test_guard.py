@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.errors import UsageError
@@ -41,7 +41,6 @@ def kept(cut: JSONValue, whole: JSONValue) -> bool:
 
 
 @pytest.mark.requirement("R2-4.1f", "R2-4.4d")
-@settings(max_examples=150, deadline=None)
 @given(JSON_VALUES, st.integers(64, 3000))
 def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
     cut = clamp(value, limit)
@@ -54,7 +53,6 @@ def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, lim
         assert kept(cut, value)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text('aé𝄞\n"', min_size=0, max_size=4000), min_size=1, max_size=8), st.integers(300, 4000))
 def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
     whole: JSONValue = {f"t{n}": text for n, text in enumerate(texts)}

@@ -5,6 +5,7 @@ import pytest
 from tests.support import recall
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.1d", "R2-6.5a")
 def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
     lines = recall.files()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transports import LocalStore, NoneStore, Router, RoutingPolicy
@@ -54,7 +54,6 @@ async def test_a_success_without_data_is_said_inline_and_stores_nothing(
     assert "note" not in printed.for_agent()
 
 
-@settings(max_examples=25, deadline=None)
 @given(json_values.filter(lambda data: data is not None))
 def test_any_json_is_stored_as_it_is(data: object) -> None:
     async def main() -> None:
@@ -69,7 +68,6 @@ def test_any_json_is_stored_as_it_is(data: object) -> None:
     asyncio.run(main())
 
 
-@settings(max_examples=60, deadline=None)
 @given(json_values, st.binary(min_size=1, max_size=40), st.lists(st.integers(0, 3), max_size=3))
 def test_a_binary_anywhere_is_replaced_and_nothing_else_is(data: object, content: bytes, nest: list[int]) -> None:
     tree: object = {"content": base64.b64encode(content).decode(), "mimeType": "application/x-thing"}

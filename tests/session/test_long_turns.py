@@ -48,6 +48,7 @@ def entries(first: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.load
 @pytest.mark.fault(22)
 async def test_long_lists_of_capabilities_and_a_flood_of_changes(app_of: Connect) -> None:
     async with app_of(Prepared()):
@@ -66,6 +67,7 @@ async def test_long_lists_of_capabilities_and_a_flood_of_changes(app_of: Connect
     assert turn.seconds < BOUND
 
 
+@pytest.mark.load
 @pytest.mark.fault(22)
 async def test_a_hundred_thousand_capabilities_take_two_seconds_of_the_processor(app_of: Connect) -> None:
     (entry, *_) = entries(0)

@@ -91,6 +91,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ABP_MIN_FREE_DISK", "-1"),
         ("ABP_ALLOW_PRIVATE_ADDRESSES", "2"),
         ("ABP_STORE", "s4://bucket"),
+        ("ABP_OUTPUT_DIR", "s3://bucket"),
     ],
 )
 def test_a_bad_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:

@@ -23,6 +23,8 @@ _BESIDE = {
     "VERSIONING.md": "versioning.md",
 }
 _OUTWARD = re.compile(r"\[([^\]]+)\]\(\.\./([^)#\s]+)(#[^)\s]*)?\)")
+#: A bar in the code of a table, escaped as GitHub wants it; the site would show the backslash.
+_BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _INTO_DOCS = re.compile(r"\]\(docs/([^)\s]+)\)")
 
 
@@ -40,7 +42,8 @@ def stage(folder: Path) -> list[Path]:
         errors.write(classes_in_full())
     pages = sorted(folder.rglob("*.md"))
     for path in pages:
-        path.write_text(_OUTWARD.sub(_inward, path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = _OUTWARD.sub(_inward, path.read_text(encoding="utf-8"))
+        path.write_text(_BAR_IN_CODE.sub(lambda code: code[0].replace("\\|", "|"), text), encoding="utf-8")
     return pages
 
 

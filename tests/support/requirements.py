@@ -105,15 +105,16 @@ def unknown(where: str) -> list[str]:
                 wrong.append(f"`{quoted}`")
             continue
         match = re.match(r"([A-Z]\w+|[a-z]+(?:_[a-z]+)+)(?=$|[.=])", quoted)
-        if match and not re.search(rf"\b{match[1]}\b", _code()):
+        if match and match[1] not in _words():
             wrong.append(f"`{match[1]}`")
     return wrong
 
 
 @functools.cache
-def _code() -> str:
+def _words() -> frozenset[str]:
+    """Every name in the code, and every word of its texts."""
     files = [*(ROOT / "transports").rglob("*.py"), *(ROOT / "webapp_fixture").rglob("*.js*"), ROOT / "Makefile"]
-    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
 
 
 PAGE = Page(ROOT / "docs" / "requirements.md", "requirement", str, render, problems)

@@ -175,7 +175,7 @@ async def test_a_broken_transport_is_found(
     try:
         with pytest.raises(AssertionError) as caught, pytest.MonkeyPatch.context() as patch:
             patch.setattr(lifecycle, "until", partial(until, seconds=0.3))  # what never happens is given up sooner
-            await verify(BY_NAME[name], Subject(make, tmp_path, timeout=20))
+            await verify(BY_NAME[name], Subject(make, tmp_path, timeout=20, answer_timeout=5))
         assert str(caught.value).startswith(f"{name}: ") and "[source: " in str(caught.value)
         await verify(BY_NAME[name], Subject(in_process, tmp_path))
     finally:

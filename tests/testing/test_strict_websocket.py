@@ -20,12 +20,12 @@ async def fixture() -> AsyncIterator[Fixture]:
         yield served
 
 
-async def findings_after(fixture: Fixture, capability: str) -> list[str]:
+async def findings_after(fixture: Fixture, capability: str, timeout: float = 2) -> list[str]:
     findings: list[str] = []
     async with StrictWebSocket(fixture.ws_url, timeout=5, findings=findings) as transport:
         await transport.request(initialize_request(), timeout=5)
         with contextlib.suppress(ABPError):
-            await transport.request(call(capability, "1", megabytes=1), timeout=2)
+            await transport.request(call(capability, "1", megabytes=1), timeout=timeout)
         with contextlib.suppress(ABPError):
             await transport.request(call("file.list", "2"), timeout=5)
     return findings
@@ -49,7 +49,7 @@ async def test_a_broken_frame_is_found_once(fixture: Fixture, capability: str, f
 
 
 async def test_text_that_is_not_json_is_found(fixture: Fixture) -> None:
-    (finding,) = await findings_after(fixture, "wire.bad_json")
+    (finding,) = await findings_after(fixture, "wire.bad_json", timeout=0.3)
     assert finding.startswith("it sent text that is not JSON (")
 
 

@@ -23,7 +23,7 @@ def open_configured_store(
     """
     try:
         return open_store(
-            url or settings.store or settings.output_dir,
+            settings.store or settings.output_dir if url is None else url,
             max_bytes=settings.max_artifact_bytes,
             retention=_limited(retention, settings.max_session_bytes),
             audit=settings.audit_log,
@@ -31,7 +31,7 @@ def open_configured_store(
             min_free_bytes=settings.min_free_disk,
         )
     except UsageError as error:
-        raise error if url else UsageError(f"ABP_STORE: {error.message}") from None
+        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
 
 
 def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:

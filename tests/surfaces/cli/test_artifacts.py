@@ -80,6 +80,19 @@ def test_the_same_content_under_another_name_is_found_by_both(abp: CommandLine, 
     assert abp("artifacts", "get", "one.txt").out == abp("artifacts", "get", "two.txt").out == "same"
 
 
+def test_a_store_is_named_by_its_address(
+    abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_bucket: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"no artifacts in {memory_bucket}" in abp("artifacts", "list", "--out", memory_bucket).err
+    for wrong in ("ftp://host/place", ""):
+        assert "no artifact store is known for" in abp("artifacts", "list", "--out", wrong).err
+    for command in (("demo",), ("batch", "run", "jobs.jsonl"), ("batch", "export", "run")):
+        ran = abp(*command, "--out", memory_bucket)
+        assert ran.status == 2 and f"{memory_bucket} is no folder of this machine; ABP_STORE={memory_bucket}" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (ref,) = put(tmp_path / "out", one=b"one")
     programs, opened = tmp_path / "bin", tmp_path / "opened"

@@ -178,7 +178,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
     """The bar is shown meanwhile, and the same command goes on afterwards."""
-    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 3000 if n < 2 else 1) for n in range(6)))
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 1500 if n < 2 else 1) for n in range(6)))
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
 
     def once(terminal: Terminal) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import runpy
 import socket
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -18,7 +17,6 @@ from transports.session.app_tables import AppTables
 from transports.session.config_file import TABLES, read_config, routing_of
 from transports.surfaces.cli import main
 from transports.surfaces.mcp import Options
-from webapp_fixture import Fixture
 
 GUIDE = Path(__file__).parents[3] / "docs" / "write-an-app.md"
 
@@ -62,15 +60,6 @@ def test_the_server_of_the_app_says_that_its_port_is_taken(
             runpy.run_path(str(tmp_path / "notes" / "serve.py"), run_name="__main__")
     wanted = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another port, 0 for a free one"
     assert ended.value.code == wanted
-
-
-def test_tests_of_an_app_run_as_they_are_written(workbench: Fixture, tmp_path: Path) -> None:
-    folder = tmp_path / "tests"
-    assert main(["init", "tests", str(folder), "--target", workbench.ws_url]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["pyproject.toml", "test_app.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert "2 passed" in ran.stdout, ran.stdout
 
 
 def test_the_settings_that_are_written_are_true(

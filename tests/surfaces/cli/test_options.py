@@ -18,6 +18,7 @@ import typer
 
 from tests.support.command_line import CommandLine
 from transports import UsageError
+from transports.artifacts import ArtifactStore
 from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import app, command_for
 from transports.surfaces.cli.options import ConnectionOptions
@@ -166,15 +167,17 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 4
 
 
-def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
+def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_to_show(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = abp("serve", "--batch", str(tmp_path / "no-run"))
     assert missing.status == 2 and "name a run's folder, or one that runs are in" in missing.err
     given: list[object] = []
+    stores: set[str] = set()
 
-    def pooled(connect: object, browsers: int | None, store: object, **_: object) -> None:
+    def pooled(connect: object, browsers: int | None, store: ArtifactStore, **_: object) -> None:
         given.append(browsers)
+        stores.add(store.url)
         raise UsageError("enough")
 
     monkeypatch.setattr("transports.surfaces.shared.pooled.pooled", pooled)
@@ -184,6 +187,10 @@ def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
         abp(command)
         abp(command, "--browsers", "4")
     assert given == [None, 3, 4] * 2
+    stores.clear()
+    abp("serve", "--out", "memory:")
+    abp("mcp", "--out", tmp_path / "other")
+    assert stores == {"memory:", (tmp_path / "other").as_uri()}
 
 
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def picture(data: bytes) -> dict[str, object]:
         ("2026-07-28", "a bomb", "nothing"),
         ("2026-07-28", "a bomb of 30,000 × 30,000", "nothing"),
         ("2026-07-28", "a broken PNG", "nothing"),
-        ("2026-07-28", "50 MB PDF", "nothing"),
+        pytest.param("2026-07-28", "50 MB PDF", "nothing", marks=pytest.mark.load),
         ("2026-07-28", "500 artifacts", "nothing"),
         ("2026-07-28", "a megabyte of warnings", "nothing"),
         # What is made of a result does not depend on the protocol's version: one of each form over the older one.

@@ -315,7 +315,7 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
 async def test_a_client_is_not_dropped_because_the_server_was_busy(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.surfaces.web.events._STALL_TIMEOUT", 1.0)
+    monkeypatch.setattr("transports.surfaces.web.events._STALL_TIMEOUT", 0.5)
     async with running(store) as web:
         host, port = web.netloc.split(":")
         with socket.create_connection((host, int(port))) as client:
@@ -337,13 +337,13 @@ async def test_a_client_is_not_dropped_because_the_server_was_busy(
 
             reading = asyncio.ensure_future(asyncio.to_thread(read_all))
             await asyncio.sleep(0)
-            time.sleep(1.5)  # the server is busy while the client reads
+            time.sleep(0.8)  # the server is busy while the client reads
             assert (await reading).count(b"event: artifact_removed") == 1000
 
 
 async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
     async with running(store) as web:
-        token = (await web.post("/tokens", {"session": "s", "expires": 2})).json["token"]
+        token = (await web.post("/tokens", {"session": "s", "expires": 1})).json["token"]
         async with web.with_token(token).listen() as events:
             with pytest.raises(EOFError):
                 await events.next()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .artifact_store import Folder, store_at
-from .options import Json
+from .artifact_store import store_at
+from .options import Json, Output
 from .output import asynchronous, print_json, print_note, print_text
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ async def gc(
         typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> int:
     """Remove what nobody can reach.
 
     That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
     (after a day)."""
-    async with store_at(folder, _retention_by_age(ttl)) as store:
+    async with store_at(output, _retention_by_age(ttl)) as store:
         removed = await store.gc(dry_run=dry_run)
     size = sum(one.size_bytes for one in removed)
     if as_json:
@@ -61,11 +61,11 @@ def _retention_by_age(ttl: float | None) -> Retention | None:
 @asynchronous
 async def fsck(
     repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> int:
     """Read every artifact and say what is damaged. Exit status 1 if anything is."""
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         report = await store.fsck(repair=repair)
         summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
         if not report.problems:
@@ -87,11 +87,11 @@ async def fsck(
 
 
 @asynchronous
-async def reindex(folder: Folder = None, as_json: Json = False) -> None:
+async def reindex(output: Output = None, as_json: Json = False) -> None:
     """Build or correct the index of an object store."""
     from ...artifacts import reindex as reindex_store
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         report = await reindex_store(store)
         if as_json:
             print_json({"success": True, **report.as_dict()})

@@ -12,10 +12,10 @@ import typer
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
 from .artifact_query import QueryOptions
-from .artifact_store import Folder, store_at
+from .artifact_store import store_at
 from .artifact_upkeep import fsck, gc, reindex
 from .option_groups import spread_groups
-from .options import Json
+from .options import Json, Output
 from .output import asynchronous, print_error, print_json, print_note, print_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def list_(
     ] = None,
     *,
     wanted: QueryOptions,
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """List artifacts, oldest first.
@@ -43,7 +43,7 @@ async def list_(
     from ...artifacts import find as find_page
 
     query = wanted.query(limit)
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         page = await find_page(store, query)
         such = "" if wanted == QueryOptions() else "such "
         print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
@@ -55,13 +55,13 @@ async def list_(
 @asynchronous
 async def versions_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="File name, such as report.pdf.")],
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """List the artifacts of one file name, the latest last."""
     from ...artifacts import versions
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
 
 
@@ -69,21 +69,21 @@ async def versions_(
 @asynchronous
 async def search_(
     words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words that the text has, all of them.")],
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
     from ...artifacts import search
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
 
 
 @app.command()
 @asynchronous
-async def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> None:
+async def show(artifact_id: Id, output: Output = None, as_json: Json = False) -> None:
     """Show what is known of one artifact."""
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         ref = await find(store, artifact_id)
     if as_json:
         print_json({"success": True, "artifact": document_of(ref)})
@@ -100,12 +100,12 @@ async def get(
         Path | None,
         typer.Argument(metavar="[FILE]", help="File or folder to write to; `-` or nothing writes to stdout."),
     ] = None,
-    folder: Folder = None,
+    output: Output = None,
 ) -> int:
     """Copy the bytes of one artifact, checked against their hash."""
     from ...errors import UsageError
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         ref = await find(store, artifact_id)
         if destination is not None and str(destination) != "-":
             path = destination / ref.filename if destination.is_dir() else destination
@@ -139,11 +139,11 @@ async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
 
 @app.command("open")
 @asynchronous
-async def open_(artifact_id: Id, folder: Folder = None) -> None:
+async def open_(artifact_id: Id, output: Output = None) -> None:
     """Open an artifact, as a double click does."""
     from ...errors import ABPError, UsageError
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         ref = await find(store, artifact_id)
     if ref.path is None:
         raise UsageError(
@@ -171,12 +171,12 @@ async def rm(
     artifact_ids: Annotated[
         list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
     ],
-    folder: Folder = None,
+    output: Output = None,
 ) -> int:
     """Remove artifacts and their files."""
     from ...errors import ArtifactNotFound
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         found: dict[str, ArtifactRef] = {}
         missing: list[ArtifactNotFound] = []
         for name in artifact_ids:

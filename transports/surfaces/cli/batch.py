@@ -14,7 +14,7 @@ from ...errors import UsageError
 from .batch_options import Store, WorkerOptions
 from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
 from .option_groups import spread_groups
-from .options import Json, start_driver
+from .options import Json, local_folder, start_driver
 from .output import asynchronous, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def run_(
         str, typer.Argument(metavar="JOBS", help="JSON Lines, .csv, .tsv or .parquet; - reads JSON Lines from stdin.")
     ],
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run's folder; if it has one, it goes on.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="RUN", parser=local_folder, help="The run's folder; if it has one, it goes on."),
+    ],
     target: Annotated[
         str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
     ] = None,
@@ -174,10 +177,14 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
 async def export(
     run: RunPlace,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the manifest (default: the run's).")
+        Path | None,
+        typer.Option("--out", metavar="DIR", parser=local_folder, help="Folder for the manifest (default: the run's)."),
     ] = None,
     files: Annotated[
-        Path | None, typer.Option("--files", metavar="DIR", help="Put the files of succeeded jobs there, named by job.")
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", parser=local_folder, help="Put the files of succeeded jobs there, named by job."
+        ),
     ] = None,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Their names: {id}, {key}, {capability}, {field}, {COLUMN}.")

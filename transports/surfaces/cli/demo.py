@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import local_folder
 from .output import asynchronous, print_note, print_text
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 @asynchronous
 async def demo(
-    output: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", parser=local_folder, help="Folder for the files.")
+    ] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
     """Drive the reference app over all three transports and show the files that come out.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AdapterFile, SharedBrowsers
+from .options import AdapterFile, Output, SharedBrowsers
 from .output import print_note, run_async
 from .retention import Limits, State, Ttl, open_limited_store
 from .trust import trust_found_file
@@ -55,6 +55,7 @@ def mcp(
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
     ] = False,
+    output: Output = None,
     ttl: Ttl = None,
     limits: Limits = None,
     state: State = None,
@@ -82,7 +83,7 @@ def mcp(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
         options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
-        store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
+        store = open_limited_store(output, ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed, named = partial(connect, config=config), app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:

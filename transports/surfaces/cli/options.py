@@ -37,6 +37,7 @@ __all__ = [
     "Token",
     "TransportName",
     "headers_of",
+    "local_folder",
     "read_token",
     "start_driver",
 ]
@@ -57,7 +58,10 @@ TransportName = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Output = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
+    str | None,
+    typer.Option(
+        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+    ),
 ]
 BrowserName = Annotated[
     str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
@@ -157,6 +161,16 @@ class Connection:
             if not asking:
                 await stack.enter_async_context(noting_questions(app))
             yield app
+
+
+def local_folder(text: str) -> Path:
+    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
+    from ...session import settings
+
+    try:
+        return settings.local_folder(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:

@@ -38,9 +38,15 @@ State = Annotated[
 
 
 def open_limited_store(
-    ttl: str | None, limits: Sequence[str] | None, *, config: Path | None, own: Retention | None = None
+    url: str | None,
+    ttl: str | None,
+    limits: Sequence[str] | None,
+    *,
+    config: Path | None,
+    own: Retention | None = None,
 ) -> ArtifactStore:
-    """Return the store of the settings with the retention of the options, the variables and the file.
+    """Return the store at ``url``, by default that of the settings, with the retention of the options, the variables
+    and the file.
 
     ``own`` is the retention of a store that nobody named a place for. What holds is printed on stderr.
     """
@@ -53,9 +59,9 @@ def open_limited_store(
     retention = retention_settings(
         options=_options(ttl, limits),
         file=read_config(config),
-        default=own if uses_own_store(settings) else None,
+        default=own if url is None and uses_own_store(settings) else None,
     )
-    store = open_configured_store(settings, retention=retention)
+    store = open_configured_store(settings, url, retention=retention)
     if store.retention:
         print_note(f"each artifact in {store.url} is {store.retention} (--ttl, --retention, ABP_RETENTION_…)")
     return store

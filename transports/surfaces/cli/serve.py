@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from .artifact_lookup import Id, find
-from .artifact_store import Folder, store_at
-from .options import AdapterFile, Json, SharedBrowsers
+from .artifact_store import store_at
+from .options import AdapterFile, Json, Output, SharedBrowsers
 from .output import asynchronous, print_json, print_text
 from .retention import Limits, State, Ttl, open_limited_store
 
@@ -41,6 +41,7 @@ async def serve(
         list[str] | None,
         typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
     ] = None,
+    output: Output = None,
     ttl: Ttl = None,
     limits: Limits = None,
     state: State = None,
@@ -60,7 +61,7 @@ async def serve(
     connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
     reaching, named = partial(connect, config=config), app_entries(read_config(config))
     async with (
-        open_limited_store(ttl, limits, config=config) as store,
+        open_limited_store(output, ttl, limits, config=config) as store,
         sweeping(store),
         pooled(reaching, options.browsers, store, config=config) as reach,
         CallLedger(state) as ledger,
@@ -95,13 +96,13 @@ async def link(
         str | None,
         typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
     ] = None,
-    folder: Folder = None,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Make an address that opens one artifact for a while."""
     from ..web import make_link
 
-    async with store_at(folder) as store:
+    async with store_at(output) as store:
         made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
     if as_json:
         print_json({"success": True, "url": made, "expires_at": until})

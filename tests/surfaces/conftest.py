@@ -1,0 +1,12 @@
+"""What the tests of the surfaces share."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes of a store are looked for ten times a second instead of twice, and servers end in 0.2 s instead of 1."""
+    for name in ("_INTERVAL", "_LISTING_INTERVAL"):
+        monkeypatch.setattr(f"transports.surfaces.shared.store_watcher.{name}", 0.1)
+    for name in ("mcp.http", "web.server"):
+        monkeypatch.setattr(f"transports.surfaces.{name}._SHUTDOWN_TIMEOUT", 0.2)
