@@ -63,7 +63,8 @@ def test_what_other_commands_take_is_told_how_to_write_here(
         ran = abp(*args)
         assert ran.status == 2 and said in ran.err, (args, ran.err)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.png", "there.pdf"]
-    assert abp(*job, "-p", 'label="2026"', "--out", "there.pdf").status == 0
+    for folder in ("there.pdf", "new.pdf/"):
+        assert abp(*job, "-p", 'label="2026"', "--out", folder).status == 0
 
 
 def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ class Connection:
         Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
         the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
         raise."""
-        if isinstance(store, Path):
+        if isinstance(store, str):
             refuse_file_name(store)
         async with AsyncExitStack() as stack:
             elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start

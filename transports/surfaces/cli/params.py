@@ -96,14 +96,15 @@ def require_folder(file: Path | None) -> None:
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
-def refuse_file_name(folder: Path) -> None:
+def refuse_file_name(out: str) -> None:
     """Raise :class:`~transports.errors.UsageError` for a folder of ``--out`` that is not there and has the name of a
-    file, or of stdout: other commands take these after such an option."""
-    if folder.is_dir() or not _FILE_NAME.fullmatch(folder.name):
+    file, or of stdout: other commands take these after such an option. A slash at its end makes any name a folder's."""
+    folder = Path(out)
+    if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name) or folder.is_dir():
         return
     raise UsageError(
-        f"--out {folder}: it is a folder for the files that is named here; leave it out, and copy what was stored "
-        f"with `abp artifacts get NAME {folder}`"
+        f"--out {out}: it is a folder for the files that is named here; leave it out, and copy what was stored "
+        f"with `abp artifacts get NAME {out}`"
     )
 
 
