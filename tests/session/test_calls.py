@@ -367,3 +367,12 @@ async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
                 await make()
     with pytest.raises(UsageError, match="positive number of seconds"):
         connect("ws://127.0.0.1:9/abp", timeout=texts)
+
+
+async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> None:
+    async with app_of({"hang": hang}) as app:
+        first, second = [await app.start("hang", call_id="x") for _ in range(2)]
+        with pytest.raises(UsageError, match="the id 'x' is under way; give each call a call_id= of its own"):
+            await second.result()
+        assert await first.status() == "working"
+        await first.cancel()

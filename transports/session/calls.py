@@ -122,6 +122,9 @@ class Calls:
                 await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             error = _with_refused(raised, capability, events.take_refused(call))
+            if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
+                error.message = f"{error.message}; {asked}"
+                error.args = (error.message,)
             if not isinstance(error, CallTimeout):
                 await events.wait_for_callbacks(on_progress)
             if error is not raised:
@@ -132,6 +135,7 @@ class Calls:
             raise
         finally:
             events.take_refused(call)
+            events.take_unanswered(call)
             if events.has_listeners:
                 duration = (time.perf_counter() - started) * 1000
                 events.emit(CallFinished(call, capability, duration, result, error))

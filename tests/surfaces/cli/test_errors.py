@@ -56,6 +56,13 @@ def test_what_other_commands_take_is_told_how_to_write_here(
         (*job, "--out", "-"): "`abp artifacts get NAME -` [INVALID_PARAMS]",
         (*job, "-p", f"label=@{picture}"): "or give a binary with --file KEY=PATH",
         (*job, "-p", "@all.json"): "; for all parameters of a file: --params @all.json [INVALID_PARAMS]",
+        (
+            "call",
+            url,
+            "file.digest",
+            "-p",
+            "file=a.png",
+        ): "'file' is a file: give it with --file KEY=PATH (in the shell",
         (*job, "@all.json"): "; write --params @all.json, see",
         ("call", url): "missing argument 'CAPABILITY'; `abp capabilities TARGET` lists them; the form is",
         ("artifacts", "ls"): "no such command 'ls'; did you mean 'list'?; see `abp artifacts --help`",
