@@ -64,7 +64,7 @@ async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fix
 
 @pytest.mark.fault(14)
 @pytest.mark.requirement("R4-15f")
-@pytest.mark.parametrize("query", ["", "?deflate"])
+@pytest.mark.parametrize("query", ["", pytest.param("?deflate", marks=pytest.mark.load)])
 async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> None:
     async with session(fixture, query) as app:
         await app.call("file.list")

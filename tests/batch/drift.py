@@ -82,7 +82,7 @@ async def run(folder: Path, jobs: int, size: int, options: list[str]) -> Course:
             async for event in process.stdout:
                 document = json.loads(event)
                 if document["event"] == "ended":
-                    course.milliseconds.append(document["ms"])
+                    course.milliseconds.append(document["duration_ms"])
                 elif document["event"] == "report":
                     course.report = document
             await process.wait()

@@ -12,7 +12,7 @@ from transports.artifacts import ArtifactStore, LocalStore, MemoryStore
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Ledger, Settlement
 from transports.batch.outcome import Outcome
-from transports.batch.run import export_files
+from transports.batch.running import export_files
 from transports.errors import Corrupt, StoreError, UsageError
 from transports.routing import Result
 

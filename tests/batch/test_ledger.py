@@ -287,7 +287,7 @@ async def test_rows_are_read_in_pages(place: str) -> None:
 
 async def test_rows_at_one_position_are_all_read(tmp_path: Path) -> None:
     async with await filled(str(tmp_path), jobs(2500)) as ledger:
-        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as db:
+        with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
             db.execute("UPDATE abp_jobs SET position = 1 + position / 2000")
         assert len({row.key async for row in ledger.rows()}) == 2500
 

@@ -17,7 +17,7 @@ from tests.batch.rates import most_in
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Leased, Ledger, Settlement
 from transports.batch.outcome import Outcome
-from transports.batch.run import Runner, RunOptions, ahead, limits, runner
+from transports.batch.running import Runner, RunOptions, ahead, limits, runner
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0

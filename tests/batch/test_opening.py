@@ -18,7 +18,7 @@ from tests.support.postgres_server import run_url
 from transports.batch.jobs import Job
 from transports.batch.ledger import open_ledger, open_view
 from transports.batch.ledger.postgres import PostgresDatabase
-from transports.batch.run import open_run
+from transports.batch.running import open_run
 from transports.database import PostgresUrl
 from transports.errors import LedgerError, UsageError
 
@@ -47,7 +47,7 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
 async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.database.sqlite._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):
-        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as writer:
+        with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
             async with open_run(tmp_path) as reader:
                 assert (await reader.counts()).total == len([row async for row in reader.rows()]) == 2
@@ -109,11 +109,11 @@ def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatc
 async def test_a_ledger_that_is_deleted_while_it_is_used_is_an_error(tmp_path: Path) -> None:
     async with await filled(str(tmp_path), jobs(2)) as ledger, aclosing(open_view(tmp_path)) as view:
         await view.overview()
-        (tmp_path / "jobs.sqlite").unlink()
-        with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used"):
+        (tmp_path / "ledger.sqlite").unlink()
+        with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used"):
             await view.overview()
         for _ in range(2):
-            with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: no such table"):
+            with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used: no such table"):
                 await ledger.lease(1, 60)
 
 
@@ -122,8 +122,8 @@ async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) ->
         pass
     with pytest.raises(LedgerError, match="is closed"):
         await ledger.counts()
-    (tmp_path / "run" / "jobs.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: .*name another folder"):
+    (tmp_path / "run" / "ledger.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used: .*name another folder"):
         await open_ledger(tmp_path / "run").__aenter__()
     with pytest.raises(UsageError, match="is no ledger"):
         open_ledger("mysql://user:secret@host/db")

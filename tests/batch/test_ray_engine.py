@@ -21,7 +21,7 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.pool import PoolStats
-from transports.batch.run.limits import Rate
+from transports.batch.running.limits import Rate
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
 

@@ -12,8 +12,8 @@ import pytest
 from transports.batch.job_format import job_document, parse_job
 from transports.batch.jobs import Job
 from transports.batch.ledger import Added
-from transports.batch.run import input_notes
-from transports.batch.run.reading import fingerprint, read_jobs, spool_jobs, spool_stream
+from transports.batch.running import input_notes
+from transports.batch.running.reading import fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
 
 
@@ -148,7 +148,7 @@ def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["jobs.jsonl", "jobs.csv"])
 def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("transports.batch.run.reading._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("transports.batch.running.reading._BATCH_BYTES", 10_000)
     sizes = [6000, 6000, 10, 10, 20_000, 10]
     if name == "jobs.csv":
         lines = ["capability,params.text", *(f"do,{'x' * size}" for size in sizes)]

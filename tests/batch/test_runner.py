@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from transports.artifacts import ArtifactRef
+from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts.replacing import Replacement
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Settlement, open_ledger
 from transports.batch.outcome import Outcome
-from transports.batch.run import Runner, RunOptions, export_run, run_batch
-from transports.batch.run.limits import HostPauses, Rate, Retries
-from transports.batch.run.runner import Ended
+from transports.batch.running import Runner, RunOptions, export_run, run
+from transports.batch.running.limits import HostPauses, Rate, Retries
+from transports.batch.running.runner import Ended
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
+from webapp_fixture import serve
 
 PATIENCE = 30.0
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
@@ -79,7 +80,7 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
     many = [Job("do", {"n": n}, "memory:", id=f"j{n}", carried={"team": n, "status": "mine"}) for n in range(50)]
     driver = Recorder(answer)
     told: list[Settlement] = []
-    report = await run_batch([*many, *many[:5]], tmp_path, pool=driver, on_settled=told.append)
+    report = await run([*many, *many[:5]], tmp_path, pool=driver, on_settled=told.append)
     assert driver.ran == dict.fromkeys(range(50), 1) and driver.most[None] == 8
     assert {one.outcome.job.id for one in told} == {job.id for job in many}
     assert report == json.loads((tmp_path / "report.json").read_text())
@@ -92,7 +93,7 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
     ids = [job.id for job in [*many, *many[:5]]]
     assert [line["id"] for line in manifest] == ids and manifest[50:] == manifest[:5]
     good, bad = manifest[0], manifest[2]
-    assert (good["uri"], good["sha256"], good["bytes"], good["status"]) == (REF.uri, REF.sha256, 3, "succeeded")
+    assert (good["uri"], good["sha256"], good["size_bytes"], good["status"]) == (REF.uri, REF.sha256, 3, "succeeded")
     assert (good["team"], good["carried.status"], good["attempts"]) == (0, "mine", 1)
     assert (bad["error_code"], bad["error"], bad["uri"]) == ("NO_PAPER", "no paper", None)
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -100,13 +101,13 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
     assert [row["id"] for row in table] == ids and table[0]["team"] == 0
     # what failed is an input of its own, and the same batch again runs nothing
     again, second = Recorder(), Recorder()
-    await run_batch(tmp_path / "failed.jsonl", tmp_path / "again", pool=again)
+    await run(tmp_path / "failed.jsonl", tmp_path / "again", pool=again)
     assert again.ran == {2: 1} and len(lines(tmp_path / "again" / "manifest.jsonl")) == 2
     assert lines(tmp_path / "again" / "manifest.jsonl")[0]["team"] == 2
-    await run_batch([*many, *many[:5]], tmp_path, pool=second)
+    await run([*many, *many[:5]], tmp_path, pool=second)
     assert not second.ran
     with pytest.raises(UsageError, match="another input"):
-        await run_batch(jobs(1), tmp_path, pool=second)
+        await run(jobs(1), tmp_path, pool=second)
 
 
 async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path:
     driver = Recorder(answer)
     many = [*jobs(5, target="http://hangs.test/"), *jobs(30), *jobs(30, target="http://b.test/")]
     options = RunOptions(concurrency=5, per_host=2)
-    batch = asyncio.create_task(run_batch(many, tmp_path, pool=driver, options=options))
+    batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=options))
     await until(lambda: driver.ran.total() == 62)
     hang.set()
     await asyncio.wait_for(batch, PATIENCE)
@@ -141,12 +142,22 @@ async def test_what_may_pass_is_sent_again_and_a_host_is_left_alone_as_long_as_i
         return Outcome(job, State.SUCCEEDED, milliseconds=1.0)
 
     driver = Recorder(answer)
-    report = await run_batch(jobs(3, idempotent=True), tmp_path, pool=driver, options=RunOptions(concurrency=1))
+    report = await run(jobs(3, idempotent=True), tmp_path, pool=driver, options=RunOptions(concurrency=1))
     assert report["states"]["succeeded"] == 3  # type: ignore[index, call-overload]
     assert driver.ran == {0: 2, 1: 4, 2: 1}
     assert began[1] - began[0] >= 0.3
     assert [line["attempts"] for line in lines(tmp_path / "manifest.jsonl")] == [2, 4, 1]
-    assert lines(tmp_path / "manifest.jsonl")[1]["ms"] == 4.0
+    assert lines(tmp_path / "manifest.jsonl")[1]["duration_ms"] == 4.0
+
+
+async def test_a_run_without_a_pool_has_one_of_its_own(tmp_path: Path) -> None:
+    async with serve() as app:
+        one = Job("data.csv", {"rows": [{"a": 1}]}, app.ws_url)
+        report = await run([one], tmp_path / "run", options=RunOptions(concurrency=3))
+    assert report["states"]["succeeded"] == 1  # type: ignore[index, call-overload]
+    (line,) = lines(tmp_path / "run" / "manifest.jsonl")
+    stored = LocalStore(tmp_path / "run" / "files")
+    assert (await stored.stat(line["artifacts"][0]["id"])).sha256 == line["sha256"]
 
 
 async def test_draining_ends_what_runs_and_begins_nothing_more(tmp_path: Path) -> None:
@@ -180,7 +191,7 @@ async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> N
 
     driver = Recorder(answer)
     many = [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(4)]
-    batch = asyncio.create_task(run_batch(many, tmp_path, pool=driver, options=RunOptions(concurrency=4)))
+    batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=RunOptions(concurrency=4)))
     await until(lambda: driver.ran.total() == 4)
     batch.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -255,7 +266,7 @@ async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -
     many = [Job("do", {"n": n}, "memory:", carried=one) for n, one in enumerate(carried)]
     other = tmp_path / ".manifest.parquet"  # of an export that another process makes
     other.write_bytes(b"half")
-    await run_batch(many, tmp_path, pool=Recorder())
+    await run(many, tmp_path, pool=Recorder())
     table = parquet.read_table(tmp_path / "manifest.parquet").to_pylist()
     assert [{name: row[name] for name in carried[0]} for row in table] == [
         {"small": 1, "large": 2**53 + 1, "huge": str(2**63), "mixed": "0.5", "both": 2.0, "odd": "true"},
@@ -271,7 +282,7 @@ async def test_what_a_killed_export_left_is_removed_and_what_another_one_writes_
     folder.mkdir()
     other = other.rename(folder / other.name)
     (folder / ".abp-0123456789abcdef").write_bytes(b"half")
-    await run_batch([Job("do", {}, "memory:")], folder, pool=Recorder())
+    await run([Job("do", {}, "memory:")], folder, pool=Recorder())
     assert [path for path in folder.iterdir() if path.name.startswith(".abp-")] == [other]
     being_written.close()
 

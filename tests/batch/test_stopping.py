@@ -14,8 +14,8 @@ from tests.batch.planted import PAGE, World, until
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
 from transports.batch.outcome import Outcome
-from transports.batch.run import Runner, RunOptions
-from transports.batch.run.runner import Ended
+from transports.batch.running import Runner, RunOptions
+from transports.batch.running.runner import Ended
 from transports.errors import LedgerError
 
 
@@ -254,7 +254,7 @@ async def test_jobs_that_wait_for_the_rate_when_the_run_is_cancelled_stay_queued
         taking.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("transports.batch.run.limits.Rate.take", take)
+    monkeypatch.setattr("transports.batch.running.limits.Rate.take", take)
     async with open_ledger(tmp_path) as ledger:
         await ledger.add(lambda: [jobs(3)], "one")
         work = asyncio.create_task(Runner(ledger, Driver(), RunOptions()).run())

@@ -103,7 +103,7 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
         folder = tmp_path / str(count)
         async with await filled(str(folder), jobs(1)):
             pass
-        with closing(sqlite3.connect(folder / "jobs.sqlite")) as db:
+        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
             ended = "julianday('now') * 86400 - 2440587.5 * 86400 - 100000.0 + p"
             db.execute(
                 "WITH RECURSIVE n(p) AS (SELECT 2 UNION ALL SELECT p + 1 FROM n WHERE p < ?) INSERT INTO abp_jobs "
@@ -135,10 +135,10 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
 
 async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> None:
     view = open_view(tmp_path)
-    with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used"):
+    with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used"):
         await view.overview()
     assert not [*tmp_path.iterdir()]
-    (tmp_path / "jobs.sqlite").write_bytes(b"no database, but long enough to be read as one" * 30)
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database, but long enough to be read as one" * 30)
     with pytest.raises(LedgerError, match="it is something else, or damaged"):
         await view.overview()
     await view.aclose()
@@ -148,7 +148,7 @@ async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> N
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             view._database._db.execute("DELETE FROM abp_jobs")  # type: ignore[attr-defined]
         await view.aclose()
-    with closing(sqlite3.connect(tmp_path / "run" / "jobs.sqlite")) as db:
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as db:
         db.execute("UPDATE abp_jobs SET artifacts = '7', attempts = 'many', job = '[]'")
         db.commit()
         view = open_view(tmp_path / "run")

@@ -1,4 +1,5 @@
-"""Workers as :class:`transports.batch.run.Runner` is one: settle what has ended, lease what there is room for, run it.
+"""Workers as :class:`transports.batch.running.Runner` is one: settle what has ended, lease what there is
+room for, run it.
 
 Each worker has a machine of its own. All share one ledger, one object store, and the hosts of the apps.
 """
@@ -10,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
-from transports.batch.run.ahead import _SHORT
-from transports.batch.run.runner import _LATEST
+from transports.batch.running.ahead import _SHORT
+from transports.batch.running.runner import _LATEST
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
 
@@ -112,7 +113,7 @@ class _Worker:
         return setup.sessions if self._job_seconds < _SHORT and setup.slots is None else 0
 
     def loop(self) -> Process:
-        """What :meth:`transports.batch.run.Runner.run` does."""
+        """What :meth:`transports.batch.running.Runner.run` does."""
         world, costs, setup = self._world, self._world.costs, self._world.setup
         while True:
             ended, self._ended = self._ended, 0

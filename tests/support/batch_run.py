@@ -45,7 +45,7 @@ async def plant_run(folder: Path, *, jobs: int = 400, ended: int = 310, seconds:
         took = 700 + 500 * math.sin(n)
         settlements.append(Settlement(one.key, Outcome(one.job, state, None, code, error, 1, took, files)))
     await ledger.settle(settlements)
-    with closing(sqlite3.connect(folder / "jobs.sqlite", timeout=30)) as db:
+    with closing(sqlite3.connect(folder / "ledger.sqlite", timeout=30)) as db:
         now = time.time()
         for n, one in enumerate(leased[:ended]):
             at = now - seconds + seconds * (n / ended) ** 1.15

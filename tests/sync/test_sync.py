@@ -146,7 +146,7 @@ def namesakes() -> Iterator[tuple[str, Any, Any]]:
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:
-    of_batch = (("Pool", batch.Pool, blocking_batch.Pool), ("run_batch", batch.run_batch, blocking_batch.run_batch))
+    of_batch = (("Pool", batch.Pool, blocking_batch.Pool), ("run", batch.run, blocking_batch.run))
     for name, value, blocking in (*namesakes(), *of_batch):
         if not inspect.isclass(value):
             yield name, value, blocking
@@ -510,7 +510,7 @@ def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
         assert pool.stats().calls >= 8 and pool.size >= 2
         settled: list[object] = []
         lines = [batch.Job("echo", {"n": n}, "ws://app.example/") for n in range(3)]
-        report = blocking_batch.run_batch(lines, tmp_path / "run", pool=pool, on_settled=settled.append)
+        report = blocking_batch.run(lines, tmp_path / "run", pool=pool, on_settled=settled.append)
         assert report["jobs"] == len(settled) == 3 and (tmp_path / "run" / "manifest.jsonl").is_file()
         with pytest.raises(UsageError, match="another input"):
-            blocking_batch.run_batch(lines[:1], tmp_path / "run", pool=pool)
+            blocking_batch.run(lines[:1], tmp_path / "run", pool=pool)

@@ -6,7 +6,7 @@ from .jobs import Job, State
 from .ledger import Ledger, open_ledger
 from .outcome import Outcome
 from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
-from .run import RunOptions, run_batch
+from .running import RunOptions, run
 
 __all__ = [
     "BrowserStats",
@@ -20,5 +20,5 @@ __all__ = [
     "RunOptions",
     "State",
     "open_ledger",
-    "run_batch",
+    "run",
 ]

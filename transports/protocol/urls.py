@@ -1,11 +1,12 @@
-"""URLs as text: what a message may show of one, whether a target is a page, and a host this machine. No I/O."""
+"""URLs as text: what a message may show of one, whether a target is a page, a host this machine, a text a folder."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from pathlib import Path
 
-__all__ = ["is_loopback", "is_page", "redact_url"]
+__all__ = ["folder_of", "is_loopback", "is_page", "redact_url"]
 
 # possessive, so that the time is in proportion to the length: an app chooses both
 _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORECASE)
@@ -39,3 +40,11 @@ def is_loopback(host: str | None) -> bool:
         return host == "localhost" or ipaddress.ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def folder_of(text: str) -> Path:
+    """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would
+    make a folder named ``s3:``."""
+    if "://" in text:
+        raise ValueError(f"{text} is no folder of this machine; ABP_STORE={text} keeps files there")
+    return Path(text)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
+from ..protocol.urls import folder_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Settings", "local_folder", "settings_error"]
+__all__ = ["Settings", "settings_error"]
 
 _PREFIX = "ABP_"
 #: The words for yes and no, in any case of letters.
@@ -61,14 +62,6 @@ def _known_level(text: str) -> str:
     return level
 
 
-def local_folder(text: str) -> Path:
-    """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would
-    make a folder named ``s3:``."""
-    if "://" in text:
-        raise ValueError(f"{text} is no folder of this machine; ABP_STORE={text} keeps files there")
-    return Path(text)
-
-
 def _durability(text: str) -> str:
     if text not in ("process", "disk"):
         raise ValueError(f"{text!r} is neither process nor disk")
@@ -77,7 +70,7 @@ def _durability(text: str) -> str:
 
 #: How the text of each variable is read.
 _READERS: Mapping[str, Callable[[str], object]] = {
-    "output_dir": local_folder,
+    "output_dir": folder_of,
     "headless": _flag,
     "browser_timeout": _milliseconds,
     "call_timeout": _milliseconds,

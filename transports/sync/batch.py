@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 from ..batch import RunOptions, pool
 from ..batch.pool import PoolStats
-from ..batch.run import batch, runner
-from ..batch.run.batch import Source, ignore
-from ..batch.run.runner import OnSettled
+from ..batch.running import batch, runner
+from ..batch.running.batch import Source, ignore
+from ..batch.running.runner import OnSettled
 from ..protocol.strict_json import JSONValue
 from .bridge import Blocking, blocking, blocking_function, described, iterating, taking_parameters_of
 from .lifetime import Resource, closing
 
-__all__ = ["Pool", "run_batch"]
+__all__ = ["Pool", "run"]
 
 
 class Pool(Resource[pool.Pool]):
@@ -56,21 +56,21 @@ class Pool(Resource[pool.Pool]):
 
 
 Driver: TypeAlias = Pool | runner.Driver
-_run_batch = blocking_function(batch.run_batch)
+_run = blocking_function(batch.run)
 
 
-@described(batch.run_batch)
-def run_batch(
+@described(batch.run)
+def run(
     jobs: Source,
     out: str | os.PathLike[str],
     *,
-    pool: Driver,
+    pool: Driver | None = None,
     target: str | None = None,
     extend: bool = False,
     options: RunOptions | None = None,
     on_settled: OnSettled = ignore,
 ) -> dict[str, JSONValue]:
-    """As :func:`transports.batch.run_batch`, whose docstring replaces this one."""
+    """As :func:`transports.batch.run`, whose docstring replaces this one."""
     __tracebackhide__ = True
     driver = pool.wrapped if isinstance(pool, Blocking) else pool
-    return _run_batch(jobs, out, pool=driver, target=target, extend=extend, options=options, on_settled=on_settled)
+    return _run(jobs, out, pool=driver, target=target, extend=extend, options=options, on_settled=on_settled)

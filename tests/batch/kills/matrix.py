@@ -109,7 +109,7 @@ async def _kill(plan: Plan, app: Counting, crew: Crew, out: Path, server: Postgr
     chance = random.Random(plan.seed)
     moments = sorted(chance.sample(range(1, plan.jobs * 9 // 10), plan.kills - 1))
     if server is None:
-        while not (out / "jobs.sqlite").exists():
+        while not (out / "ledger.sqlite").exists():
             await asyncio.sleep(0.005)
     await _kill_one(crew, "worker", chance)
     await app.until(1)

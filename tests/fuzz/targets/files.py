@@ -13,7 +13,7 @@ from transports.adapters.recording.file import Reader, Recording, read_header
 from transports.adapters.recording.script import Script
 from transports.artifacts.metadata import Metadata
 from transports.batch.job_format import job_document, parse_job
-from transports.batch.run.reading import read_jobs
+from transports.batch.running.reading import read_jobs
 from transports.errors import ABPError
 from transports.routing import RoutingConfig
 from transports.session.config_file import read_config

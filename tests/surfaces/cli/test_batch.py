@@ -52,7 +52,7 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     manifest = events((tmp_path / "run" / "manifest.jsonl").read_text())
     assert [line["id"] for line in manifest] == [*(f"j{n}" for n in range(20)), "j3", "x"]
     assert (manifest[0]["team"], manifest[-1]["team"], manifest[-1]["key"]) == ("blue", "red", manifest[4]["key"])
-    assert len({line["sha256"] for line in manifest}) == 20 and all(line["bytes"] for line in manifest)
+    assert len({line["sha256"] for line in manifest}) == 20 and all(line["size_bytes"] for line in manifest)
     assert (told[-1]["lines"], told[-1]["copies"], told[-1]["jobs"]) == (22, 2, 20)
     assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 20
     again = abp(*run)
@@ -219,7 +219,7 @@ def interrupt() -> None:
 def until_leased(run: Path) -> None:
     """Wait until a worker has a job of a run."""
     end = time.monotonic() + PATIENCE
-    with closing(sqlite3.connect(run / "jobs.sqlite")) as db:
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as db:
         while not db.execute("SELECT count(*) FROM abp_jobs WHERE state = 'leased'").fetchone()[0]:
             assert time.monotonic() < end
             time.sleep(0.01)

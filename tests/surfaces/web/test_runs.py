@@ -132,7 +132,7 @@ async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
 
 async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "jobs.sqlite").write_bytes(b"no database" * 500)
+    (tmp_path / "damaged" / "ledger.sqlite").write_bytes(b"no database" * 500)
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
         answer = await web.get(f"/runs/{await run_id(web)}")
         assert (answer.status, answer.code) == (503, "LEDGER_ERROR")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..pool import Pool
-from ..run import Runner, RunOptions
-from ..run.runner import OnSettled
+from ..running import Runner, RunOptions
+from ..running.runner import OnSettled
 from .report import WorkReport
 
 __all__ = ["LocalEngine"]

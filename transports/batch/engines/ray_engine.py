@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError
 from ...tasks import backoff_delay
 from ..ledger import Counts, Ledger
-from ..run import RunOptions
+from ..running import RunOptions
 from .ray_cluster import RayCluster
 from .ray_worker import MakePool, RayWorker
 from .report import WorkReport

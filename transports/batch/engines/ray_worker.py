@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...errors import ABPError
 from ..pool import Pool
-from ..run import RunOptions, open_run
+from ..running import RunOptions, open_run
 from .local import LocalEngine
 from .report import WorkReport
 

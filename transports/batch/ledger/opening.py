@@ -20,7 +20,7 @@ __all__ = ["open_ledger", "open_view"]
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False) -> Ledger:
     """Return the ledger of a run, which ``async with`` opens.
 
-    ``where`` is the run's folder, whose ``jobs.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
+    ``where`` is the run's folder, whose ``ledger.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
     for workers on many machines; without ``run=`` the run is called ``default``. With ``existing``,
     opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. Raises
     :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.

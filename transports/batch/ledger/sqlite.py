@@ -18,8 +18,8 @@ _PAUSE = 0.01  # seconds between two tries to lock a file
 
 
 class SqliteDatabase(SqliteConnection):
-    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is ``read_only``
-    must be there, and stays as it is.
+    """The file ``ledger.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is
+    ``read_only`` must be there, and stays as it is.
 
     ``file`` is the name of another one, and ``option`` what names the folder on the command line. Without a folder it
     is in memory, and nobody else sees it."""
@@ -28,7 +28,7 @@ class SqliteDatabase(SqliteConnection):
     one_writer = True
 
     def __init__(
-        self, folder: Path | None, file: str = "jobs.sqlite", *, read_only: bool = False, option: str = "--out"
+        self, folder: Path | None, file: str = "ledger.sqlite", *, read_only: bool = False, option: str = "--out"
     ) -> None:
         path, advice = folder / file if folder else None, f"name another folder with {option}"
         super().__init__(path, "the ledger", LedgerError, advice, read_only=read_only)

@@ -78,7 +78,7 @@ def run_(
         return begin(source)
 
     async def begin(source: Path) -> int:
-        begins = source.is_file() and ledger is None and not (out / "jobs.sqlite").exists()
+        begins = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
             if begins and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
@@ -86,7 +86,7 @@ def run_(
 
     async def run(source: Path) -> int:
         from ...batch import open_ledger  # late: it is imported while the driver starts
-        from ...batch.run import add_input, export_run, input_notes, require_input
+        from ...batch.running import add_input, export_run, input_notes, require_input
         from ...tasks import in_thread
 
         await in_thread(require_input, source)  # before the folder is made
@@ -111,7 +111,7 @@ def run_(
 
 
 def _read_stdin(path: Path) -> None:
-    from ...batch.run import spool_stream
+    from ...batch.running import spool_stream
 
     if sys.stdin is None:
         raise UsageError("there is no stdin; name a file of jobs")
@@ -132,7 +132,7 @@ async def worker(
     as_json: Events = False,
 ) -> int:
     """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
-    from ...batch.run import open_run
+    from ...batch.running import open_run
 
     ledger = open_run(run)
     if working.store is None and "://" in run:
@@ -147,7 +147,7 @@ async def worker(
 @asynchronous
 async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show how many jobs of a run are in which state."""
-    from ...batch.run import open_run
+    from ...batch.running import open_run
 
     async with open_run(run) as ledger:
         counts = await ledger.counts()
@@ -162,7 +162,7 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
 @asynchronous
 async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
-    from ...batch.run import open_run
+    from ...batch.running import open_run
 
     async with open_run(run) as ledger:
         count = await ledger.cancel()
@@ -196,7 +196,7 @@ async def export(
 
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts import open_store
-    from ...batch.run import export_files, export_run, open_run
+    from ...batch.running import export_files, export_run, open_run
 
     if "://" in run and (out is None or (files is not None and store is None)):
         missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"

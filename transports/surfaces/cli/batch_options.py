@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -73,14 +72,13 @@ class WorkerOptions:
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
         """Return a pool with a session for each of ``concurrency`` jobs."""
         from ...batch import Pool
+        from ...batch.running import pool_size
         from ...session.connect import connect
         from ...session.evidence import keeping
 
         headers = headers_of(self.token, self.header or ())
-        count = browsers or min(concurrency, os.cpu_count() or 1)
         return Pool(
-            count,
-            -(-concurrency // count),
+            *pool_size(concurrency, browsers),
             store=self.store,
             headless=False if self.headed else None,
             timeout=self.timeout,

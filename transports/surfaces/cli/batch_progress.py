@@ -79,7 +79,7 @@ class BatchProgress:
                     "status": outcome.state.value,
                     "error_code": outcome.error_code,
                     "error": outcome.error,
-                    "ms": round(outcome.milliseconds, 1),
+                    "duration_ms": round(outcome.milliseconds, 1),
                     **({} if again is None else {"again_after": round(again, 3)}),
                 }
             )

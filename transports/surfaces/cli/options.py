@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol.urls import is_page
+from ...protocol.urls import folder_of, is_page
 from .attach import Attach, attached_to
 from .params import refuse_file_name
 
@@ -165,10 +165,8 @@ class Connection:
 
 def local_folder(text: str) -> Path:
     """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
-    from ...session import settings
-
     try:
-        return settings.local_folder(text)
+        return folder_of(text)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -126,7 +126,7 @@ def _listed(row: Row, files: int = _LISTED_FILES) -> dict[str, object]:
         "attempts": row.attempts,
         "started": _time(row.started),
         "finished": _time(row.finished),
-        "ms": round(row.milliseconds, 1),
+        "duration_ms": round(row.milliseconds, 1),
         "code": None if row.error_code is None else plain_line(row.error_code, _NAME),
         "error": None if row.error is None else plain_text(row.error[:_ERROR]),
         "files": [_file(one) for one in row.artifacts[:files]],

@@ -188,7 +188,7 @@ def _in_folder(folder: Path) -> list[Place]:
 
 def _run_in(folder: Path) -> Place | None:
     times = []
-    for name in ("jobs.sqlite", "jobs.sqlite-wal"):
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
             times.append((folder / name).stat().st_mtime)
     return Place(str(folder), folder.name, folder, max(times)) if times else None

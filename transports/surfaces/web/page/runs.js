@@ -140,7 +140,7 @@ function panel(job) {
   get(address(['runs', current, 'jobs', job.key])).then((whole) => {
     const facts = [
       ['State', STATES[whole.state][1]], ['Target', whole.target], ['Key', h('code', {}, whole.key)], ['Attempts', number(whole.attempts)], ['Worker', whole.worker],
-      ['Started', whole.started && moment(whole.started)], ['Ended', whole.finished && moment(whole.finished)], ['Took', whole.ms > 0 && duration(whole.ms)],
+      ['Started', whole.started && moment(whole.started)], ['Ended', whole.finished && moment(whole.finished)], ['Took', whole.duration_ms > 0 && duration(whole.duration_ms)],
       ['Idempotent', whole.idempotent && 'yes'], ['Copies', whole.copies.join(', ')], ...Object.entries(whole.inputs).map(([place, path]) => [`File ${place}`, path]),
     ];
     const text = (title, content) => content && h('details', {}, h('summary', {}, title), h('pre', { class: 'text sunken scroller', tabindex: 0, role: 'region', 'aria-label': title }, content));
@@ -169,7 +169,7 @@ function row(job) {
     h('summary', {},
       h('span', { class: 'what' }, h('span', { class: 'mark', role: 'img', 'aria-label': word }, sign), h('span', {}, h('strong', {}, job.id ?? job.key.slice(0, 12)), h('span', { class: 'muted' }, job.capability))),
       h('span', { class: 'told' }, `${job.copy ? `shared by ${job.copy} · ` : ''}${outcome} · ${job.error ?? job.target}`),
-      h('span', { class: 'took' }, job.ms > 0 ? duration(job.ms) : '')));
+      h('span', { class: 'took' }, job.duration_ms > 0 ? duration(job.duration_ms) : '')));
   node.addEventListener('toggle', () => node.append(panel(job)), { once: true });
   return h('div', { role: 'listitem' }, node);
 }

@@ -69,8 +69,8 @@ async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
 
 
 def manifest_line(row: Row) -> dict[str, JSONValue]:
-    """Return a job's line of the manifest. ``uri``, ``sha256`` and ``bytes`` are those of its first file, all are in
-    ``artifacts``. What the input carried follows, under ``carried.NAME`` where the name is taken."""
+    """Return a job's line of the manifest. ``uri``, ``sha256`` and ``size_bytes`` are those of its first file, all are
+    in ``artifacts``. What the input carried follows, under ``carried.NAME`` where the name is taken."""
     first: Mapping[str, JSONValue] = row.artifacts[0] if row.artifacts else {}
     line: dict[str, JSONValue] = {
         "id": row.job.id,
@@ -81,12 +81,12 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
         "error_code": row.error_code,
         "error": row.error,
         "attempts": row.attempts,
-        "ms": round(row.milliseconds, 1),
+        "duration_ms": round(row.milliseconds, 1),
         "started": row.started,
         "finished": row.finished,
         "uri": first.get("uri"),
         "sha256": first.get("sha256"),
-        "bytes": first.get("size_bytes"),
+        "size_bytes": first.get("size_bytes"),
         "artifacts": [dict(one) for one in row.artifacts],
     }
     return {**line, **{(f"carried.{name}" if name in line else name): v for name, v in row.job.carried.items()}}

@@ -17,8 +17,8 @@ _ROWS = 5000
 #: Types of our own columns, in Parquet's words; the others are found in the manifest.
 _TYPES = {
     **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
-    **dict.fromkeys(("attempts", "bytes"), "int64"),
-    **dict.fromkeys(("ms", "started", "finished"), "double"),
+    **dict.fromkeys(("attempts", "size_bytes"), "int64"),
+    **dict.fromkeys(("duration_ms", "started", "finished"), "double"),
     "artifacts": "json",
 }
 _FOUND = {bool: "bool", float: "double", str: "string"}

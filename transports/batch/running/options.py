@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 
 from ...errors import UsageError
 
-__all__ = ["RunOptions"]
+__all__ = ["RunOptions", "pool_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +40,10 @@ class RunOptions:
         ):
             if value is not None and not least <= value < math.inf:
                 raise UsageError(f"{name} must be a number from {least:g} on (it is {value})")
+
+
+def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
+    """Return how many browsers a pool needs, by default one for each core, and how many sessions each of them, so that
+    there is a session for each of ``concurrency`` jobs."""
+    count = browsers or min(concurrency, os.cpu_count() or 1)
+    return count, -(-concurrency // count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from ...protocol.strict_json import JSONValue
 from ...tasks import in_thread
 from ..jobs import Job
 from ..ledger import Added, Ledger, Settlement, open_ledger
-from .options import RunOptions
+from ..pool import Pool
+from .options import RunOptions, pool_size
 from .outputs import export_run
 from .reading import fingerprint, read_jobs, require_input, spool_jobs
 from .runner import Driver, OnSettled, Runner
 
-__all__ = ["Source", "add_input", "ignore", "open_run", "run_batch"]
+__all__ = ["Source", "add_input", "ignore", "open_run", "run"]
 
 Source = str | os.PathLike[str] | Iterable[Job]
 
@@ -26,7 +28,7 @@ def open_run(out: str | os.PathLike[str]) -> Ledger:
     """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. Raises
     :class:`~transports.errors.LedgerError` for a folder without one; so does opening it if it has no input."""
     place = os.fspath(out)
-    if "://" not in place and not (Path(place) / "jobs.sqlite").is_file():
+    if "://" not in place and not (Path(place) / "ledger.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
     return open_ledger(place, existing=True)
 
@@ -56,11 +58,11 @@ def ignore(_: Settlement) -> None:
     """Do nothing with an outcome."""
 
 
-async def run_batch(
+async def run(
     jobs: Source,
     out: str | os.PathLike[str],
     *,
-    pool: Driver,
+    pool: Driver | None = None,
     target: str | None = None,
     extend: bool = False,
     options: RunOptions | None = None,
@@ -68,8 +70,9 @@ async def run_batch(
 ) -> dict[str, JSONValue]:
     """Run all jobs of an input, and return the report that is also in ``out/report.json``.
 
-    ``jobs`` are those of a file (JSON Lines, CSV, Parquet) or of an iterable; ``pool`` runs them. ``out`` is the run's
-    folder: called again with the same jobs, the run goes on where it stands. ``target`` is for jobs that name none.
+    ``jobs`` are those of a file (JSON Lines, CSV, Parquet) or of an iterable. ``out`` is the run's folder: called again
+    with the same jobs, the run goes on where it stands. ``pool`` runs the jobs; without one, a pool of the run's own
+    does, and stores their files in ``out/files``. ``target`` is for jobs that name none.
     ``on_settled`` is told of each outcome. Cancelling it stops the run; what ran is settled first.
 
     Raises :class:`~transports.errors.UsageError` for what is no job, and for other jobs than the run has unless
@@ -78,7 +81,12 @@ async def run_batch(
     folder = Path(out)
     if isinstance(jobs, str | os.PathLike):
         await in_thread(require_input, Path(jobs))  # before the folder is made
-    async with open_ledger(folder) as ledger:
+    async with AsyncExitStack() as stack:
+        ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend)
-        await Runner(ledger, pool, options or RunOptions(), on_settled).run()
+        options = options or RunOptions()
+        if pool is None:
+            own = Pool(*pool_size(options.concurrency), store=folder / "files")
+            pool = await stack.enter_async_context(own)
+        await Runner(ledger, pool, options, on_settled).run()
         return await export_run(ledger, folder)
