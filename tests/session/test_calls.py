@@ -358,8 +358,8 @@ async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
         name: Any = app.capabilities["a.b"]
         texts: Any = "text"
         cases: list[tuple[Callable[[], Awaitable[object]], str]] = [
-            (lambda: app.call(name), r"by its name, which is text, not by a Capability: app\.call\("),
-            (lambda: app.call("a.b", texts), r"a\.b: params must be a mapping of names to values, .* not a str"),
+            (lambda: app.call(name), r"by its name, which is text, not Capability: app\.call\("),
+            (lambda: app.call("a.b", texts), r"a\.b: params must be a mapping of names to values, .* not str"),
             (lambda: app.call("a.b", timeout=texts), "positive number of seconds, .* not 'text'"),
         ]
         for make, message in cases:

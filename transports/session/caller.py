@@ -23,11 +23,11 @@ def check_arguments(capability: object, params: object) -> None:
     """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""
     if not isinstance(capability, str):
         kind = type(capability).__name__
-        raise UsageError(f"a capability is called by its name, which is text, not by a {kind}: app.call('export.pdf')")
+        raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
     if params is not None and not isinstance(params, Mapping):
         raise UsageError(
             f"{capability}: params must be a mapping of names to values, such as {{'html': '<h1>Hi</h1>'}}, "
-            f"not a {type(params).__name__}"
+            f"not {type(params).__name__}"
         )
 
 
