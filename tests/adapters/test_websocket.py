@@ -162,7 +162,7 @@ async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again(tmp_pat
             await echo(socket, request)
 
     async with running(cut) as app, connect(app.url, store="none:", timeout=10) as session:
-        with pytest.raises(Disconnected, match=r"^x: .* it is opened again: call again") as caught:
+        with pytest.raises(Disconnected, match=r"^x: .*; it is opened again; it may have run: look at") as caught:
             await session.call("x", {"n": 1})
         assert caught.value.retryable
         assert len(app.calls) == 1

@@ -80,8 +80,16 @@ _DATA: list[tuple[str, object, list[str]]] = [
      [f"{place}: the members of a {kind} cannot be sent; it became {{}}" for place, kind in
       (("r", "Response"), ("e", "HTMLParagraphElement"))]),
     ("{ a: 1, b: new (class { get [Symbol.toStringTag]() { throw Error('tag'); } })() }", {"a": 1, "b": {}}, []),
-    ("new (class { get [Symbol.toStringTag]() { return 'T'.repeat(9000); } })()", {},
+    ("new (class extends Response { get [Symbol.toStringTag]() { return 'T'.repeat(9000); } })()", {},
      [f"answer: the members of a {'T' * 60} cannot be sent; it became {{}}"]),
+    ("[class {}, class extends class {} {}].map((T) => { T.prototype[Symbol.toStringTag] = 'Own'; return new T; })",
+     [{}, {}], []),
+    ("(function () { return arguments; })()", {}, []),
+    ("[[].values(), (function* () {})(), new (class extends WeakMap {})]", [{}, {}, {}],
+     [f"{n}: the members of a {kind} cannot be sent; it became {{}}" for n, kind in
+      enumerate(("Array Iterator", "Generator", "WeakMap"))]),
+    ("{ get p() { return new (class { get [Symbol.toStringTag]() { return 'Promise'; } })(); } }", {"p": {}},
+     ["p: a Promise cannot be sent and became {}; await it"]),
     ("[{}, new (class Row {})(), Object.create(null), new Proxy({}, {})]", [{}, {}, {}, {}], []),
     ("{ toJSON: 1, a: 2 }", {"toJSON": 1, "a": 2}, []),
     ("{ toJSON() { return { a: [NaN] }; } }", {"a": [None]}, ["a.0: NaN is no JSON number and became null"]),

@@ -182,6 +182,11 @@ async def odd() -> AsyncIterator[str]:
     async def page(request: web.Request) -> web.Response:
         if request.path == "/slow":
             await asyncio.sleep(60)
+        if request.path == "/leads":
+            later = "<script>setTimeout(() => { location.href = '/refused?token=hidden'; }, 600)</script>"
+            return web.Response(text=later, content_type="text/html")
+        if request.path == "/refused":
+            return web.Response(text=PAGE, content_type="text/html", headers={"X-Frame-Options": "DENY"})
         if request.path == "/cookie":
             return web.Response(text=request.headers.get("Cookie", ""))
         return web.Response(text=PAGE, content_type="text/html")
@@ -273,6 +278,17 @@ async def test_an_app_that_refuses_to_be_framed_raises_with_its_policy(
 ) -> None:
     with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
         async with embedded(f"{fixture.embed_url}/{path}"):
+            pass
+
+
+@pytest.mark.parametrize("harness", ["same", "other"])
+async def test_an_app_that_leads_to_a_page_that_refuses_to_be_framed_is_told_at_once(
+    embedded: Embedded, odd: str, harness: str
+) -> None:
+    """Not when the time for the app's answer is up, as an app that answers nothing."""
+    refusal = r"/leads: it leads to [^ ]*/refused: it refuses to be embedded \(X-Frame-Options: DENY\)"
+    with pytest.raises(ConnectFailed, match=refusal):
+        async with embedded(f"{odd}/leads", harness=harness):
             pass
 
 

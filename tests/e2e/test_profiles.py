@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.notebook import content, notebook
-from transports import Browser, Session, UsageError, connect
+from transports import Browser, PlaywrightTransport, Session, UsageError, connect
 from transports.errors import BrowserNotFound, ProfileInUse
 from webapp_fixture import Fixture, digest
 
@@ -185,3 +185,20 @@ async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, 
             async with connect(url, browser=browser, store=tmp_path / "out"):
                 assert len(shared.listeners("disconnected")) == before + 1
     assert len(shared.listeners("disconnected")) == before
+
+
+@pytest.mark.parametrize("profile", [False, True])
+async def test_what_a_caller_records_in_a_browser_of_ours_is_whole_at_its_end(tmp_path: Path, profile: bool) -> None:
+    """Playwright writes a HAR when its context is closed, and not when the browser is."""
+    ours, theirs = tmp_path / "ours.har", tmp_path / "theirs.har"
+    own_profile = tmp_path / "profile" if profile else None
+    async with notebook() as url, connect(url, store=tmp_path / "out", profile=own_profile) as app:
+        assert isinstance(app.transport, PlaywrightTransport) and app.transport.page is not None
+        page = app.transport.page
+        await page.context.route_from_har(ours, update=True)
+        await page.evaluate("fetch('/?ours')")
+        if not profile and page.context.browser is not None:
+            context = await page.context.browser.new_context(record_har_path=theirs)
+            await (await context.new_page()).goto(url + "?theirs")  # both are left open
+    assert "?ours" in ours.read_text()
+    assert profile or "?theirs" in theirs.read_text()

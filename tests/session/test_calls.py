@@ -157,6 +157,30 @@ async def test_a_call_under_way_when_the_connection_breaks_is_not_repeated_unles
     assert len(called) == 2
 
 
+async def test_an_error_of_a_lost_connection_says_once_whether_the_call_may_have_run(app_of: Connect) -> None:
+    class Lost(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            if message.type == "capabilities/call":
+                raise Disconnected("cut", details=details)
+            return await super().request(message, timeout=timeout)
+
+    absent = "the connection was lost, and the app was not back within 0.05 s; call again"
+    for reconnects in (True, False):
+        transport = Lost({})
+        transport.features = Features(listing=True, reconnects=reconnects)
+        async with app_of(transport) as app:
+            for details, said in (
+                ({}, "cut; it may have run: look at the app before you call again"),
+                (
+                    {"sent": False},
+                    absent if reconnects else "cut",
+                ),
+            ):
+                with pytest.raises(Disconnected) as caught:
+                    await app.call("work", timeout=0.05 if details else FOREVER)
+                assert caught.value.message == f"work: {said}"
+
+
 async def test_a_connection_that_does_not_come_back_in_time_is_named_with_its_reason(app_of: Connect) -> None:
     transport = BreakingTransport({}, breaks=0)
     async with app_of(transport) as app:

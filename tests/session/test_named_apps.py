@@ -12,10 +12,13 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from transports import Evidence, connect
 from transports.artifacts import Scope, open_store
+from transports.browser.page.problems import PageProblems, not_abp
 from transports.errors import ABPError, UsageError
 from transports.protocol.secrets import KNOWN_SECRETS
 from transports.session.app_tables import AppTables, origin_of
 from transports.session.evidence import keeping
+from transports.session.guarded import Guard
+from transports.session.secrets import Secrets
 from webapp_fixture.frames import envelope
 
 CANARY = "canary-7f3a-value"
@@ -168,6 +171,14 @@ async def test_a_user_of_a_server_sees_no_path_in_an_error(folder: Path) -> None
         with pytest.raises(UsageError) as error:
             await connect("page", config="team.toml", store=store)
         assert ("hidden.js" in json.dumps(error.value.as_dict())) is shown
+
+
+def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
+    for user in ("", "ann"):
+        error = not_abp("the page at X has no window.abp", "", PageProblems(), sign_in=True)
+        Guard(Secrets({}, user or None), name="crm", hidden=("secret.json",) if user else ()).clean(error)
+        assert error.message.endswith("no window.abp; it asks to sign in: the operator does that with `abp login crm`")
+        assert str(error).endswith("`abp login crm` [PERMISSION_REQUIRED]") and error.args == (error.message,)
 
 
 @pytest.mark.parametrize(

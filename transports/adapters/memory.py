@@ -121,7 +121,7 @@ class MemoryTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Answer a request as an app would: ``initialize``, ``capabilities/list``, ``…/call`` or ``…/cancel``."""
         if self._closed:
-            raise Disconnected("the transport is closed; connect again")
+            raise Disconnected("the transport is closed; connect again", details={"sent": False})
         payload: Any = message.payload
         match message.type:
             case "initialize":

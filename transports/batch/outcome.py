@@ -14,9 +14,9 @@ from ..errors import (
     ProtocolError,
     StoreError,
 )
+from ..errors.transport import may_have_run
 from ..routing import Result
 from ..session.calls import NOT_RUN
-from ..session.handles import may_have_run
 from .jobs import Job, State
 
 __all__ = ["NOT_SENT", "Outcome"]

@@ -25,8 +25,8 @@ def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) ->
     if final:
         return type(lost)(f"{lost.message}; connect again", retryable=False)
     if ended is not None:
-        return type(lost)(f"{lost.message}; {ended.after_restart}: call again")
-    return type(lost)(f"{lost.message}; the app is opened again: call again")
+        return type(lost)(f"{lost.message}; {ended.after_restart}")
+    return type(lost)(f"{lost.message}; the app is opened again")
 
 
 @contextlib.contextmanager

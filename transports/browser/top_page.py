@@ -32,10 +32,11 @@ from .page.adapters import Adapter, not_installed, origin_of, read_adapter
 from .page.agent import PageAgent
 from .page.app_faults import advice_for, app_fault
 from .page.ended import is_closed
-from .page.navigation import explain_load_failure, same_document
+from .page.navigation import explain_load_failure, now_at, same_document
 from .page.problems import not_abp, read_problems
 from .page.received import FoundApp, parse_json
 from .page.scripts import load_script
+from .page.sign_in import asks_to_sign_in
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
 from .process.lending import BrowserLender
@@ -51,7 +52,7 @@ __all__ = ["PageProtocol", "TopPageTransport"]
 
 #: What a page is driven by: ``window.abp``, its WebMCP tools, or the first of the two that it has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
-#: Seconds for the events of a navigation to arrive, and how often a call that never began is sent.
+#: Seconds for the events of a navigation to arrive; how often a call that never began is sent, or an app looked for.
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
 #: Seconds for a page that stays open to forget a script.
 _REMOVAL_TIMEOUT = 2.0
@@ -194,16 +195,25 @@ class TopPageTransport(PageTransport):
                 reason = explain_load_failure(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
-            found, _ = await asyncio.gather(self._look_for_app(agent), self._server_address.read(response))
+            found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
         else:
-            found = await self._look_for_app(agent)
+            found = await self._find_app(agent)
         if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
             seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
-            about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
-            raise not_abp(about, self._advice(found, status), await read_problems(page))
+            about = f"the page at {redact_url(self._target)}{now_at(page.url, self._target)} ({seen}) {fault}"
+            asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
+            raise not_abp(about, self._advice(found, status), await read_problems(page), sign_in=asks)
+
+    async def _find_app(self, agent: PageAgent) -> FoundApp:
+        """Look for the app, and for a few times again in the document that the page leads to meanwhile."""
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with contextlib.suppress(ContextLost):
+                return await self._look_for_app(agent)
+            await asyncio.sleep(_NEW_DOCUMENT)
+        return await self._look_for_app(agent)
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace

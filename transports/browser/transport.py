@@ -28,6 +28,7 @@ from .losses import loss_error, mapping_opening_errors
 from .page.agent import PageAgent
 from .page.channels import open_channel
 from .page.received import Elicitation, parse_reply
+from .process.browser_process import SESSION_CONTEXTS
 from .reconnect import reconnect
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
@@ -64,8 +65,7 @@ class PageTransport(Transport):
     ) -> None:
         if dialogs not in ("dismiss", "accept"):
             raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
-        self._target = url
-        self._source = source
+        self._target, self._source = url, source
         self._browser: Browser | None = None
         self._timeout = timeout
         self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
@@ -73,8 +73,7 @@ class PageTransport(Transport):
         self._tab: Tab | None = None
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._dialogs: Dialogs = dialogs
-        self._permissions = check_permissions(permissions)
+        self._dialogs, self._permissions = dialogs, check_permissions(permissions)
         self._agent: PageAgent | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs = {"download": 0, "stream": 0, "slices": 0}  # they go on after a page that was lost
@@ -88,6 +87,8 @@ class PageTransport(Transport):
     @property
     def page(self) -> Page | None:
         """The page of ``playwright.async_api``; another one after a reconnection, ``None`` before opening."""
+        if self._agent is not None:
+            SESSION_CONTEXTS.discard(self._agent.page.context)  # what is recorded there is written when it is closed
         return self._agent.page if self._agent else None
 
     @property
@@ -180,8 +181,8 @@ class PageTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to ``window.abp``. While the page is opened again it fails with ``DISCONNECTED``, unsent."""
         agent = self._require_agent()
-        if agent.is_lost and self.features.reconnects:
-            raise Disconnected("the page is gone", details={"sent": False})
+        if agent.is_lost:
+            raise agent.loss(sent=False)
         payload: Any = message.payload
         match message.type:
             case "initialize":
@@ -283,7 +284,7 @@ class PageTransport(Transport):
 
     def _open_tab(self) -> Tab:
         if self._tab is None:
-            raise Disconnected("the page is gone; call again")
+            raise Disconnected("the page is gone")
         return self._tab
 
     async def cookies(self, url: str) -> Mapping[str, str]:

@@ -110,6 +110,12 @@ class ABPError(Exception):
         self.args = (self.message,)
         return self
 
+    def followed_by(self, more: str) -> Self:
+        """Put ``more`` after the message, and return the error."""
+        self.message = f"{self.message}; {more}"
+        self.args = (self.message,)
+        return self
+
     def as_dict(self) -> dict[str, object]:
         """Return the error as JSON values: ``code``, ``message``, ``retryable``, and ``retry_after`` (seconds),
         ``alternatives``, ``details`` and ``evidence`` where there are any."""

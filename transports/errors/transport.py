@@ -26,7 +26,9 @@ __all__ = [
     "TransportError",
     "connection_failure",
     "is_refused",
+    "may_have_run",
     "no_answer",
+    "repeat_advice",
 ]
 
 #: Why no connection was made where it was refused.
@@ -74,7 +76,8 @@ class ProfileInUse(TransportError):
 
 class NotAbpApp(TransportError):
     """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
-    There is no session. Check the address: is it the app itself, and not a page that leads to it?"""
+    There is no session. Check the address: is it the app itself, and not a page that leads to it? The code of a page
+    that asks to sign in is ``PERMISSION_REQUIRED``: ``abp login`` keeps who signs in to it."""
 
     code = "NOT_SUPPORTED"
     session_survives = False
@@ -150,13 +153,29 @@ class ContextLost(Disconnected):
     over, except where the transport initializes the new page. Call again."""
 
 
+#: Errors after which nobody knows whether the call has run.
+_ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
+
+
+def may_have_run(error: ABPError) -> bool:
+    """Whether nobody knows, after ``error``, if the call has run: its answer is lost, and sending it again could run it
+    twice."""
+    return isinstance(error, _ANSWER_LOST) and error.details.get("sent") is not False
+
+
+def repeat_advice(error: ABPError) -> str:
+    """Return what to do before the call that ended with ``error`` is made again, for messages and for agents."""
+    return "it may have run: look at the app before you call again" if may_have_run(error) else "call again"
+
+
 def no_answer(request: str, timeout: float) -> CallTimeout:
     """Return the error for a request that was not answered within ``timeout`` seconds. ``request`` names it for people;
     it is empty, or ``capabilities/call``, for a call, whose capability the session puts before the message."""
     call = request in ("", "capabilities/call")
     what = "" if call else f" to {request}"
     longer = _LONGER.get("" if call else request, "")
-    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}")
+    unsent = {"sent": False} if longer and not call else {}  # the session is not open: there is no call yet
+    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", details=unsent)
 
 
 _OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"

@@ -25,6 +25,7 @@ from ..errors import (
     format_seconds,
     no_answer,
 )
+from ..errors.transport import may_have_run, repeat_advice
 from ..protocol.answers import answered_data
 from ..protocol.elicitation import INVALID_ANSWER
 from ..protocol.ids import new_id
@@ -178,6 +179,8 @@ class Calls:
             except ABPError as error:
                 delay = self._retry_delay(error, attempt, repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
+                    if isinstance(error, Disconnected) and (may_have_run(error) or self._transport.features.reconnects):
+                        error.followed_by(repeat_advice(error))
                     raise
                 logger.info("%s; it is sent again in %.1f s", error.message, delay)
                 self._events.emit(Retrying(capability, attempt, delay, error))
@@ -219,7 +222,7 @@ class Calls:
         except TimeoutError:
             lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
-                f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}; call again later",
+                f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
                 details={"sent": False},
             ) from None
 
@@ -279,6 +282,4 @@ def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> A
         explained = UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
         explained.evidence = error.evidence
         return explained
-    error.message = f"{error.message}; {refused[0]}"
-    error.args = (error.message,)
-    return error
+    return error.followed_by(refused[0])

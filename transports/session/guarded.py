@@ -16,6 +16,7 @@ from ..artifacts import ArtifactStore
 from ..artifacts.wrapped_transport import WrappedTransport
 from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
+from ..browser.page.sign_in import SIGN_IN
 from ..errors import ABPError, UsageError
 from ..protocol.elicitation import DECLINED
 from ..protocol.messages import Message
@@ -55,14 +56,16 @@ class Guard:
     headers_to: str = ""
 
     def clean(self, error: ABPError) -> ABPError:
-        """Return an error, changed in place, without secrets and hidden texts."""
+        """Return an error, changed in place, without secrets and hidden texts, and with the name of the app."""
+        if self.name is not None:
+            known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
+            error.message = error.message.replace(SIGN_IN, known)
         for text in self.hidden:
-            if text in error.message:
-                error.message = error.message.replace(text, "…")
-                error.args = (error.message,)
+            error.message = error.message.replace(text, "…")
             error.details = {
                 key: one.replace(text, "…") if isinstance(one, str) else one for key, one in error.details.items()
             }
+        error.args = (error.message,)
         return KNOWN_SECRETS.error(error)
 
 

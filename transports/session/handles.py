@@ -6,21 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, OutcomeUnknown
+from ..errors import ABPError, CapabilityError
 from ..errors.tracebacks import short_traceback
+from ..errors.transport import may_have_run
 from ..routing import Result
 from ..tasks import cancel_and_wait
 
-__all__ = ["CallHandle", "CallStatus", "may_have_run"]
-
-#: Errors after which nobody knows whether the call has run.
-_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
-
-
-def may_have_run(error: ABPError) -> bool:
-    """Whether nobody knows, after ``error``, if the call has run: its answer is lost, and sending it again could run it
-    twice."""
-    return isinstance(error, _LOST) and error.details.get("sent") is not False
+__all__ = ["CallHandle", "CallStatus"]
 
 
 class CallStatus(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import signal
+import socket
 import sys
 from contextlib import suppress
 from copy import copy
@@ -19,6 +20,8 @@ import typer
 from tests.support.command_line import CommandLine
 from transports import UsageError
 from transports.artifacts import ArtifactStore
+from transports.browser.process import browser_process
+from transports.errors import BrowserNotFound
 from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import app, command_for
 from transports.surfaces.cli.options import ConnectionOptions
@@ -248,3 +251,24 @@ def test_once_a_signal_has_come_others_do_not_break_off_the_end_of_a_process(fin
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
     assert after == ([signal.SIG_IGN] * len(numbers) if final and come else before)
+
+
+def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the driver is started, and not again before the browser is."""
+
+    async def start_driver() -> None:
+        raise BrowserNotFound("no driver")
+
+    monkeypatch.setattr(browser_process, "start_driver", start_driver)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        one.setblocking(False)
+        address = f"http://127.0.0.1:{one.getsockname()[1]}/"
+        for _ in range(2):
+            assert "no driver" in abp("call", address, "file.list").err
+            one.accept()[0].close()
+            with pytest.raises(BlockingIOError):
+                one.accept()
+    refused = abp("call", address, "file.list")
+    assert "nothing listens there; start the app" in refused.err and "no driver" not in refused.err

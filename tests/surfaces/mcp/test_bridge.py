@@ -17,7 +17,7 @@ from mcp_types import ResourceLink
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from transports import MemoryTransport
 from transports import connect as connect_app
-from transports.errors import Disconnected
+from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
 
@@ -168,13 +168,16 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
-async def test_after_a_lost_connection_the_agent_calls_again(serve: Serve) -> None:
-    details: dict[str, object] = {}
+async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve: Serve) -> None:
+    sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", details={"sent": False})
+    over = Disconnected("it is gone; connect again", retryable=False)
+    careful, connect = "it may have run: look at the app before you call again", "connect again with abp_connect"
+    errors = iter((sent, unsent, over, CallTimeout("no answer")))
 
     class Lost(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
             if message.type == "capabilities/call":
-                raise Disconnected("the connection is gone (code 1006): call again", details=details)
+                raise next(errors)
             return await super().request(message, timeout=timeout)
 
     class Some(Apps):
@@ -182,11 +185,15 @@ async def test_after_a_lost_connection_the_agent_calls_again(serve: Serve) -> No
             return connect_app("memory:", transport=Lost(self.handlers), **options)
 
     async with serve(Some()) as client:
-        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
-        again = "call again; if that fails too, connect again with abp_connect"
-        assert f"Next: it may have run: look at the app, then {again}" in words(answer)
-        details["sent"] = False
-        assert f"Next: {again}" in words(await client.call_tool("abp_text_shout", {"text": "hi"}))
+        for message, then in (
+            (f"it is gone; {careful}", f"{careful}; if that fails too, {connect}"),
+            ("it is gone", f"call again; if that fails too, {connect}"),
+            (f"it is gone; connect again; {careful}", f"{connect}; {careful}"),
+            ("no answer", f"{careful}, with a longer `timeout` or for less at once"),
+        ):
+            said = words(await client.call_tool("abp_text_shout", {"text": "hi"}))
+            assert said.startswith(f"text.shout: {message} ["), said
+            assert f"\nNext: {then}\n" in f"{said}\n", said
 
 
 @pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")

@@ -43,7 +43,7 @@ class Reconnector:
     def connection(self) -> Connection:
         """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
-            advice = "it is tried until it is back: call again" if self._reconnect else "connect again"
+            advice = "it is tried until it is back" if self._reconnect else "connect again"
             raise Disconnected(f"the MCP server is not there now; {advice}", details={"sent": False})
         return self._connection
 

@@ -137,7 +137,7 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
     if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
         never = {"sent": False} if text == _SESSION_EXPIRED else {}
-        return Disconnected(f"{connection.lost.result()}; call again once it is back", details=never)
+        return Disconnected(connection.lost.result(), details=never)
     return CapabilityError(
         text, code=_ERROR_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
     )

@@ -14,15 +14,18 @@ from ...base import Features
 from ...binary import BinaryData, Handle
 from ...browser.page.agent import PageAgent
 from ...browser.page.listening import listener
+from ...browser.page.navigation import now_at
 from ...browser.page.problems import not_abp, read_problems
+from ...browser.page.sign_in import asks_to_sign_in
 from ...browser.process.launch import Browser
 from ...browser.process.lending import BrowserLender
 from ...browser.server_address import ServerAddress
 from ...browser.source import PageSource, StorageState
 from ...browser.transport import PageTransport
-from ...errors import CallTimeout, ConnectFailed, Disconnected, TransportError, UsageError, format_seconds
+from ...errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, format_seconds
 from ...protocol.messages import Message
 from ...protocol.urls import redact_url
+from ...tasks import cancel_and_wait
 from .frame import AppFrame
 from .harness import HarnessSite, open_harness
 from .navigation import NavigationWatcher
@@ -92,6 +95,7 @@ class PostMessageTransport(PageTransport):
         self._harness_origin = ""
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
+        self._navigation: NavigationWatcher | None = None
         self._server_address = ServerAddress()
         self._app: AppFrame | None = None
 
@@ -114,20 +118,15 @@ class PostMessageTransport(PageTransport):
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         self._harness_origin = await open_harness(page, self._target, self._harness)
-        navigation = NavigationWatcher(page, self._harness_origin)
-        try:
-            await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
-            frame = page.main_frame.child_frames[0]
-            while not frame.url:  # Playwright learns of the address a little later than the page
-                await asyncio.sleep(0.01)
-        finally:
-            navigation.close()
-        if frame.url.startswith("chrome-error:"):
-            reason = await navigation.reason(self._target)
-            details = {"status": navigation.status} if navigation.response else {}
-            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
+        self._navigation = navigation = NavigationWatcher(page, self._harness_origin)
+        self._page_stack.callback(navigation.close)
+        await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
+        frame = page.main_frame.child_frames[0]
+        while not frame.url:  # Playwright learns of the address a little later than the page
+            await asyncio.sleep(0.01)
+        if navigation.failed.is_set():
+            raise await self._not_embedded(navigation)
         self._frame = frame
-        self._status = navigation.status
         await self._server_address.read(navigation.response)
         parts = urlsplit(frame.url)
         await agent.invoke("setOrigin", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
@@ -138,22 +137,43 @@ class PostMessageTransport(PageTransport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to the embedded app.
 
-        Raises :class:`~transports.errors.NotAbpApp` if ``initialize`` gets no reply in time.
+        ``initialize`` raises :class:`~transports.errors.ConnectFailed` if the app leads to a document that cannot be
+        embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time.
         """
-        try:
+        navigation = self._navigation
+        if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
+        asking = asyncio.ensure_future(super().request(message, timeout=timeout))
+        failing = asyncio.ensure_future(navigation.failed.wait())
+        try:
+            await asyncio.wait((asking, failing), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise await self._not_embedded(navigation)
+            reply = asking.result()
         except CallTimeout:
-            if message.type != "initialize":
-                raise
-            status = f" (HTTP {self._status})" if self._status else ""
-            problems = await read_problems(self._require_agent().page, self._frame)
-            raise not_abp(
-                f"the embedded page at {redact_url(self._target)}{status} answered no message within "
-                f"{format_seconds(timeout)}",
-                "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
-                f"{self._harness_origin}, drive it?",
-                problems,
-            ) from None
+            raise await self._unanswered(navigation.status, timeout) from None
+        finally:
+            await cancel_and_wait((asking, failing))
+        navigation.close()
+        return reply
+
+    async def _not_embedded(self, navigation: NavigationWatcher) -> ConnectFailed:
+        reason = await navigation.reason(self._target)
+        details = {"status": navigation.status} if navigation.response else {}
+        return ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
+
+    async def _unanswered(self, http_status: int | None, timeout: float) -> NotAbpApp:
+        page, frame = self._require_agent().page, self._frame
+        moved = now_at(frame.url, self._target) if frame else ""
+        status = f" (HTTP {http_status})" if http_status else ""
+        return not_abp(
+            f"the embedded page at {redact_url(self._target)}{moved}{status} answered no message within "
+            f"{format_seconds(timeout)}",
+            "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
+            f"{self._harness_origin}, drive it?",
+            await read_problems(page, frame),
+            sign_in=frame is not None and await asks_to_sign_in(frame, self._target),
+        )
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "unloaded":

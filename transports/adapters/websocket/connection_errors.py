@@ -10,7 +10,7 @@ from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooL
 from ...errors.transport import connection_failure
 from ...protocol.urls import redact_url
 
-__all__ = ["close_error", "open_error"]
+__all__ = ["close_error", "lost_error", "open_error"]
 
 
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
@@ -43,7 +43,6 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
     ``max_bytes`` is our limit of a message, ``silence`` the seconds after which a silent peer is given up.
     ``reconnects`` says that the transport opens the connection again.
     """
-    advice = "it is opened again: call again" if reconnects else "connect again"
     code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
     ours = closed.sent is not None and not closed.rcvd_then_sent
     if code == 1009 and ours:
@@ -57,6 +56,12 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
     if code == 1002 and ours:
         return ProtocolError("the app sent frames that break RFC 6455")
     if code == 1011 and ours:
-        return Disconnected(f"the app answered no ping for {format_seconds(silence)}; {advice}")
+        return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
     reason = closed.rcvd.reason if closed.rcvd else ""
-    return Disconnected(f"the connection is gone (code {code or 1006}{': ' + reason[:80] if reason else ''}); {advice}")
+    said = f": {reason[:80]}" if reason else ""
+    return lost_error(f"the connection is gone (code {code or 1006}{said})", reconnects=reconnects)
+
+
+def lost_error(what: str, *, reconnects: bool) -> Disconnected:
+    """Return the error for a connection that is lost: ``what`` happened, and what follows."""
+    return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")

@@ -29,7 +29,7 @@ from ...protocol.strict_json import PARSED_ON_LOOP
 from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from .connection import Connection
-from .connection_errors import close_error, open_error
+from .connection_errors import close_error, lost_error, open_error
 from .handshake import open_connection
 from .incoming import Incoming
 
@@ -205,12 +205,11 @@ class WebSocketTransport(Transport):
             await connection.close(1007)  # RFC 6455 §8.1
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
-            again = "call again" if self._reconnect else "connect again"
-            return Disconnected(f"the connection broke ({type(error).__name__}); {again}")
+            return lost_error(f"the connection broke ({type(error).__name__})", reconnects=self._reconnect)
         except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)
-            return Disconnected("reading from the connection failed, so it was closed; call again")
+            return lost_error("reading from the connection failed, so it was closed", reconnects=self._reconnect)
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
@@ -262,8 +261,8 @@ class WebSocketTransport(Transport):
         """Send a message at once, or return what sends it: files are read in a thread, a slow peer is waited for."""
         connection = self._connection
         if connection is None:
-            advice = "call again" if self._state == "reconnecting" else "connect again"
-            raise Disconnected(f"the connection is {self._state}; {advice}", details={"sent": False})
+            then = "" if self._state == "reconnecting" else "; connect again"
+            raise Disconnected(f"the connection is {self._state}{then}", details={"sent": False})
         if message.content or self._send_lock.locked() or connection.slow:
             return self._send_later(connection, message)
         text = encode_envelope(message)

@@ -207,7 +207,7 @@ class PageAgent:
                 self._lost.set_result(reason)
                 for ended in self._waiting:
                     if not ended.done():
-                        ended.set_exception(self._copy(reason))
+                        ended.set_exception(self.loss())
 
     async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
         """Send one CDP command and return its result. ``timeout`` in seconds.
@@ -229,7 +229,7 @@ class PageAgent:
         """
         if self._lost.done():
             drop(work)
-            raise self._copy(self._lost.result())
+            raise self.loss()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(ending(work, ended))
         self._waiting.add(ended)
@@ -248,7 +248,7 @@ class PageAgent:
             if DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
-            raise self._copy(self._lost.result()) from None
+            raise self.loss() from None
         finally:
             self._waiting.discard(ended)
             self._deadlines.discard(ended)
@@ -256,21 +256,23 @@ class PageAgent:
                 task.cancel()
                 task.add_done_callback(partial(drop, work))
 
-    def _copy(self, error: TransportError) -> TransportError:
-        return type(error)(error.message, retryable=error.retryable)
+    def loss(self, **details: bool) -> TransportError:
+        """Return the reason why the app is gone, as an error of its own with these ``details``."""
+        lost = self._lost.result()
+        return type(lost)(lost.message, retryable=lost.retryable, details=details)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         """Return the error of ours for one of Playwright's."""
         first = first_line(error)
         if self._lost.done():
-            return self._copy(self._lost.result())
+            return self.loss()
         if any(text in first for text in NAVIGATED_MESSAGES):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
             lost.details |= {"sent": False} if any(text in first for text in NOT_SENT_MESSAGES) else {}
             return lost
         if any(text in first for text in CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
-            return self._copy(self._lost.result())
+            return self.loss()
         return TransportError(f"the browser refused: {first}")
 
     async def invoke(self, method: str, *args: object, timeout: float, returns: type[T] = object) -> T:  # type: ignore[assignment]

@@ -5,6 +5,7 @@
   const { stringify, rawJSON, isView, toBase64, fromBase64, isBlob, isBuffer, isShared } = natives;
   const { keys, getPrototypeOf, defineProperty, create, prototype: plainPrototype } = Object;
   const { isArray, prototype: { map } } = Array, { isFinite } = Number, { apply } = Reflect;
+  const { toString: sourceOf } = Function.prototype;
   const MAX_DEPTH = 64;
 
   class UnsupportedAnswer extends Error {}
@@ -13,6 +14,18 @@
   // the app's code, which may throw and answer at any length.
   const kindOf = (value) => {
     try { return apply(plainPrototype.toString, value, []).slice(8, -1).slice(0, 60); } catch { return "Object"; }
+  };
+
+  // Whether an object without members of its own may hold something else, as those of the browser's classes do (Response,
+  // Map Iterator), and the app's classes made of them. The last prototype is Object's.
+  const holdsMore = (value) => {
+    try {
+      for (let proto = getPrototypeOf(value), next; proto && (next = getPrototypeOf(proto)); proto = next) {
+        const made = proto.constructor;
+        if (typeof made === "function" && /\[native code\]\s*\}$/.test(apply(sourceOf, made, []))) return true;
+      }
+    } catch { /* a getter or a trap of the app's */ }
+    return false;
   };
 
   // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
@@ -80,7 +93,7 @@
       }
       const kind = keys(out).length === 0 ? kindOf(value) : "Object";
       if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
-      else if (kind !== "Object") warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
+      else if (kind !== "Object" && holdsMore(value)) warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
       return out;
     };
     // A getter of it throws: the others are read all the same.

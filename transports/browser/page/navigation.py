@@ -6,8 +6,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from ...errors import first_line
 from ...errors.transport import NOTHING_LISTENS
+from ...protocol.urls import redact_url
 
-__all__ = ["explain_load_failure", "same_document"]
+__all__ = ["explain_load_failure", "now_at", "same_document"]
 
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
@@ -33,6 +34,11 @@ def explain_load_failure(error: str, url: str) -> str:
         return known
     net = first.find("net::")
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+
+
+def now_at(current: str, target: str) -> str:
+    """Return words for a message about ``target``: where it has led to, if that is another document."""
+    return "" if same_document(current, target) else f", now at {redact_url(current)},"
 
 
 def same_document(current: str, target: str) -> bool:

@@ -16,6 +16,7 @@ from ...errors import NotAbpApp, first_line
 from ...protocol.redaction import Redactor
 from ...protocol.urls import redact_url
 from .listening import listen
+from .sign_in import SIGN_IN
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -88,9 +89,12 @@ class PageProblems:
         del self.console[:-_MAX_ITEMS]
 
 
-def not_abp(fault: str, advice: str, problems: PageProblems) -> NotAbpApp:
+def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -> NotAbpApp:
     """Return the error for a page that is no app, with what it says itself: the first three in the message, all in
-    ``details``. ``advice`` is left out if a script error has explained the ``fault``."""
+    ``details``. ``advice`` is left out if a script error has explained the ``fault``. A page that asks to ``sign_in``
+    explains it, too."""
+    if sign_in:
+        return NotAbpApp(f"{fault}; {SIGN_IN}", code="PERMISSION_REQUIRED", details=problems.as_details())
     said = f"the page says: {problems.summary()}" if problems.summary() else ""
     parts = [fault, said, "" if problems.errors else advice]
     return NotAbpApp("; ".join(filter(None, parts)), details=problems.as_details())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION_CONTEXTS", "BrowserProcess"]
 
-#: Contexts that were opened for one session: with them ends all that they hold.
+#: Contexts that were opened for one session, and that no caller has got hold of: with them ends all that they hold.
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
@@ -55,6 +55,7 @@ class BrowserProcess:
         self._starting: asyncio.Future[None] | None = None
         self._extensions: dict[Path, str] = {}
         self._downloads = False  # whether there may have been any
+        self._attached_to: BrowserContext | None = None
 
     def begin_driver(self, folder: Path) -> asyncio.Future[None]:
         """Begin to start the driver, with ``folder`` for its temporary files; return what is done when it has
@@ -85,7 +86,7 @@ class BrowserProcess:
         self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
         OPEN_BROWSERS.add(self)
         if not remote.is_server:
-            self.context = self.browser.contexts[0]
+            self.context = self._attached_to = self.browser.contexts[0]
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
 
@@ -184,8 +185,7 @@ class BrowserProcess:
         try:
             if playwright is not None:
                 if hasattr(self, "browser"):
-                    if self._may_write():
-                        await _ignoring_errors(_GRACE, self.browser.close())
+                    await _ignoring_errors(_GRACE, self._close())
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self.pids[0])
                 await _ignoring_errors(_GRACE, playwright.stop())
@@ -193,15 +193,13 @@ class BrowserProcess:
             await kill(processes)
             self.pids = []
 
-    def _may_write(self) -> bool:
-        """Return whether the browser may write something that is wanted, or remove what is not, when it ends by itself:
-        a profile, videos of a caller's contexts that are still open, downloads that were cut off."""
-        return (
-            self.cdp is None
-            or self.context is not None
-            or self._downloads
-            or any(context not in SESSION_CONTEXTS for context in self.browser.contexts)
-        )
+    async def _close(self) -> None:
+        """Let the browser write what is wanted, and remove what is not: what its caller records in a context (a HAR
+        is written when that is closed, and not when the browser is), a profile, downloads that were cut off."""
+        callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
+        await asyncio.gather(*(context.close() for context in callers), return_exceptions=True)
+        if self.cdp is None or self.context is not None or self._downloads:
+            await self.browser.close()
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:

@@ -180,7 +180,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     from ...browser.process.ahead import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
-        await require_listener(target)
+        await require_listener(target, ahead=True)
         await stack.enter_async_context(driver_ahead())
 
 

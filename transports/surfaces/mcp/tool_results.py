@@ -12,6 +12,7 @@ from mcp_types.version import is_version_at_least
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.detect import Place, field_of, replace
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
+from ...errors.transport import may_have_run, repeat_advice
 from ...protocol.durations import format_duration
 from ...protocol.plain_text import plain_line, plain_text, plain_tree
 from ...protocol.strict_json import JSONValue
@@ -136,8 +137,7 @@ _NEXT = {
     "SESSION_INVALID": "abp_status lists the sessions",
     "CALL_NOT_FOUND": "abp_status lists the calls that there are",
     "CALL_EXPIRED": "abp_artifacts lists what it stored",
-    "OUTCOME_UNKNOWN": "look at the app before you call again: the call may have run",
-    "TIMEOUT": "call again with a longer `timeout`, or ask for less at once",
+    "TIMEOUT": "{again}, with a longer `timeout` or for less at once",
     "CANCELLED": "ask the user whether to go on",
     "INVALID_ANSWER": "call again, and answer the app's question as it asks",
     "PERMISSION_REQUIRED": "ask the user",
@@ -151,19 +151,20 @@ _NEXT = {
 def _next(error: ABPError) -> str:
     if isinstance(error, ArtifactNotFound):
         return "abp_artifacts lists what there is"
+    again, connect = repeat_advice(error), "connect again with abp_connect"
     if known := _NEXT.get(error.code):
-        return known
+        return known.format(again=again)
     if argument := error.details.get("argument"):
         return f"correct the argument {argument} and call again"
     if not error.session_survives:
-        again = "connect again with abp_connect"
-        if not error.retryable:
-            return again
-        unsent = error.details.get("sent") is False
-        return f"{'' if unsent else 'it may have run: look at the app, then '}call again; if that fails too, {again}"
+        if error.retryable:
+            return f"{again}; if that fails too, {connect}"
+        return f"{connect}; {again}" if may_have_run(error) else connect
     if isinstance(error, UsageError):
         return "correct the arguments; for those of a capability, abp_status with `capability` has the schema"
-    return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
+    if error.retryable or may_have_run(error):
+        return again
+    return "do not repeat it unchanged; tell the user if there is no other way"
 
 
 def _fit(
