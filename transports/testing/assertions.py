@@ -69,7 +69,8 @@ class Golden:
         if not golden.is_file():
             result = self._keep(data, golden)
             raise AssertionError(
-                f"there is no golden file {golden}; look at the result, {result}, then --abp-update-golden"
+                f"there is no golden file {golden}; look at the result, {result}; if it is right, "
+                "run pytest with --abp-update-golden"
             )
         expected = golden.read_bytes()
         if data == expected:
