@@ -113,7 +113,7 @@ def test_plain_metadata_is_decoded_as_all_other(monkeypatch: pytest.MonkeyPatch)
         "size_bytes": 5,
         "mime_type": "text/plain",
         "names": [["a.txt", ""], ["b.txt", "b.txt"]],
-        "source": {"created": "2026-01-01T00:00:00Z", "size_declared": True, "x": None, "warnings": ["w"]},
+        "source": {"created": "2026-01-01T00:00:00Z", "verified": True, "x": None, "warnings": ["w"]},
         "scope": {"session": "s", "tenant": "t"},
         "stored": 12.5,
         "blob": "",

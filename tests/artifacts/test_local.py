@@ -48,11 +48,11 @@ async def test_source_says_where_it_comes_from(store: LocalStore) -> None:
     ref = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
     assert ref.source["capability"] == "shot"
     assert ref.source["declared_mime_type"] == ref.source["sniffed_mime_type"] == "image/png"
-    assert ref.source["size_declared"] is False
+    assert ref.source["verified"] is False
     assert ref.source["warnings"] == ["a"]
     created = str(ref.source["created"])
     assert created.endswith("Z") and len(created) == len("2026-01-01T00:00:00.000Z")
-    assert (await store.put_bytes(PDF, size=len(PDF))).source["size_declared"] is True
+    assert (await store.put_bytes(PDF, size=len(PDF))).source["verified"] is True
     with pytest.raises(UsageError, match="JSON"):
         await store.put_bytes(b"other", meta={"bad": object()})
 

@@ -20,7 +20,7 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert (ref.mime_type, ref.size_bytes, ref.sha256) == ("application/pdf", len(PDF), sha(PDF))
     assert ref.source["truncated"] is True and ref.source["original_size"] == len(PDF)
     assert ref.source["warning"] == "Content not stored (no ArtifactStore configured)"
-    assert ref.source["capability"] == "c" and ref.source["size_declared"] is True
+    assert ref.source["capability"] == "c" and ref.source["verified"] is True
     await store.put_bytes(PNG)
     assert len(caplog.records) == 1
     with pytest.raises(SizeMismatch):

@@ -44,7 +44,7 @@ def _metadata(count: int) -> Iterator[Metadata]:
             "capability": _CAPABILITIES[kind],
             "app": f"app-{number % 50}",
             "created": created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "size_declared": True,
+            "verified": True,
         }
         scope = Scope(tenant=f"team-{number % 20}", session=f"session-{number // 100}")
         sha256 = hashlib.sha256(b"%d" % number).hexdigest()

@@ -83,7 +83,7 @@ def _make(root: Path, count: int) -> None:
     source: dict[str, object] = {
         "capability": "export.pdf",
         "created": "2026-01-01T00:00:00.000Z",
-        "size_declared": True,
+        "verified": True,
     }
     for number in range(count):
         scope = Scope(session=f"session-{number % _SESSIONS}")

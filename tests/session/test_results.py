@@ -44,7 +44,7 @@ async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app
     assert Path(ref.path or "").read_bytes() == PDF
     assert ref.sha256 == hashlib.sha256(PDF).hexdigest()
     assert (ref.filename, ref.mime_type, ref.size_bytes) == ("a.pdf", "application/pdf", len(PDF))
-    assert (ref.source["capability"], ref.source["app"], ref.source["size_declared"]) == ("export.pdf", "memory", True)
+    assert (ref.source["capability"], ref.source["app"], ref.source["verified"]) == ("export.pdf", "memory", True)
     assert result.metadata == {"pageCount": 12}
     assert json.loads(json.dumps(result.data)) == {"document": ref.as_dict(), "pageCount": 12}
     assert result.summary() == (

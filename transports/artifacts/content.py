@@ -197,7 +197,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         "created": iso_utc(now),
         "declared_mime_type": declared,
         "sniffed_mime_type": sniffed,
-        "size_declared": size is not None,
+        "verified": size is not None,
     }
     warning = ""
     if declared and sniffed and contradicts(declared, sniffed):
