@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
 
 import pytest
@@ -192,3 +193,10 @@ def test_each_error_says_when_it_is_raised_and_whether_the_session_survives(name
         words in text for words in ("There is no session", "session is over", "sessions of that browser are over")
     )
     assert ("The session survives" in text, ends) == (kind.session_survives, not kind.session_survives)
+
+
+def test_an_error_is_called_by_the_module_that_it_is_imported_from() -> None:
+    for name in CODES:
+        error = getattr(errors, name)
+        assert f"{error.__module__}.{error.__qualname__}" == f"transports.errors.{name}"
+    assert type(pickle.loads(pickle.dumps(SizeMismatch("wrong")))) is SizeMismatch

@@ -4,7 +4,7 @@ import pytest
 
 from transports import UsageError
 from transports.sync import Session
-from transports.testing.assertions import Golden, assert_size
+from transports.testing import Golden, assert_size
 
 pytestmark = pytest.mark.abp("app.html")
 

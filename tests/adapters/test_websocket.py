@@ -311,6 +311,19 @@ async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path
                 pass
 
 
+async def test_a_server_without_tls_is_named_as_that() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1") as server:
+        url = f"wss://127.0.0.1:{server.sockets[0].getsockname()[1]}/abp"
+        with pytest.raises(ConnectFailed, match=r"does not speak TLS as wss:// says .*; try ws://"):
+            async with connect(url, store="none:"):
+                pass
+
+
 async def test_a_proxy_is_used_by_option_and_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transports import UsageError
-from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope, search, versions
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Query, Scope, find, search, versions
 from transports.surfaces.cli.commands import run
 
 
@@ -34,6 +34,18 @@ async def test_versions_of_a_name_the_latest_last(store: ArtifactStore, ticking_
     own = await mine.put_bytes(b"mine", filename="report.pdf")
     assert [ref.id for ref in await versions(mine, "report.pdf")] == [own.id]
     assert await versions(store, "nothing.pdf") == []
+
+
+async def test_a_kind_of_types_is_asked_for_as_everywhere_else(store: ArtifactStore) -> None:
+    picture = await store.put_bytes(b"\x89PNG\r\n\x1a\n", mime_type="image/png")
+    text = await store.put_text("image/*")
+    for kind, ids in (
+        ("image/*", {picture.id}),
+        ("image/", {picture.id}),
+        ("*/*", {picture.id, text.id}),
+        ("im/*", set()),
+    ):
+        assert {ref.id for ref in (await find(store, Query(mime_type=kind))).artifacts} == ids, kind
 
 
 @pytest.mark.requirement("R4-16f")

@@ -80,7 +80,11 @@ def _make(root: Path, count: int) -> None:
     """Metadata files of many artifacts, as the store writes them; the store makes its index of them. Storing each one
     through the store would wait for the disk five times per artifact."""
     meta = root / ".abp" / "meta"
-    source: dict[str, object] = {"capability": "export.pdf", "created": "2026-01-01T00:00:00.000Z", "verified": True}
+    source: dict[str, object] = {
+        "capability": "export.pdf",
+        "created": "2026-01-01T00:00:00.000Z",
+        "verified": True,
+    }
     for number in range(count):
         scope = Scope(session=f"session-{number % _SESSIONS}")
         sha256 = hashlib.sha256(b"%d" % number).hexdigest()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from transports.browser.page.channels import CdpChannel
+from transports.browser.page.navigation import explain_load_failure
 from transports.browser.process.browser_process import BrowserProcess
 from transports.browser.process.find import BrowserChoice
 from transports.browser.source import PageSource
@@ -113,3 +114,14 @@ async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
         BrowserChoice("chromium", "a test"), "chromium", headless=True, slow_mo=0, profile=None, extensions=False
     )
     assert process.pids == [4711, os.getpid()]
+
+
+def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
+    failed = "Page.goto: net::{} at https://127.0.0.1:8000/"
+    for code, said in {
+        "ERR_CERT_AUTHORITY_INVALID": "its certificate is not trusted; have this system trust it",
+        "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://",
+        "ERR_EMPTY_RESPONSE": "without an answer; is it an https:// address?",
+        "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",
+    }.items():
+        assert said in explain_load_failure(failed.format(code), "https://127.0.0.1:8000/")

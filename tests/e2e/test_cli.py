@@ -460,6 +460,7 @@ def test_fixture_prints_text_without_json(abp: Cli) -> None:
         assert b"/embed" in reading(process)
         assert re.fullmatch(rb"over a WebSocket: +ws://127.0.0.1:\d+/abp\n", reading(process))
         assert re.fullmatch(rb"on a second origin: +http://127.0.0.1:\d+/\n", reading(process))
+        assert re.fullmatch(rb"with faults, for tests: +http://127.0.0.1:\d+/\?faults\n", reading(process))
         assert b"Ctrl-C" in reading(process)
         process.terminate()
         assert process.communicate(timeout=10)[0] == b""

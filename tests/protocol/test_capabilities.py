@@ -49,6 +49,21 @@ def test_the_error_for_an_unknown_name_has_those_that_are_alike() -> None:
         assert raised.value.message == f"Editor has no 'x'; the app has {named}"
 
 
+def test_what_is_named_by_a_key_says_what_there_is() -> None:
+    known = Capabilities().merge(["export.pdf", "save"])
+    for name, end in (("export.pfd", "; did you mean export.pdf?"), ("x", "; the app has export.pdf, save")):
+        with pytest.raises(KeyError) as raised:
+            known[name]
+        assert raised.value.args == (f"there is no capability {name!r}{end}",)
+    assert known.get("x") is None
+
+
+def test_a_capability_that_is_not_alike_is_no_alternative() -> None:
+    with pytest.raises(CapabilityError) as raised:
+        find_capability("Editor", "x", Capabilities().merge(["export.pdf", "delete.all"]))
+    assert raised.value.alternatives == ()
+
+
 def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:
     known = Capabilities().merge([ONE]).merge([{"name": "a", "description": "new", "inputSchema": None, "title": "A"}])
     assert (known["a"].description, known["a"].title, known["a"].input_schema) == ("new", "A", {"type": "object"})

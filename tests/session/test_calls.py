@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, hang
 from tests.support.events import collect_events
-from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError
+from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError, connect
 from transports.adapters.memory import Call, Handler
 from transports.base import Features
 from transports.errors import TooLarge
@@ -164,7 +164,7 @@ async def test_an_error_of_a_lost_connection_says_once_whether_the_call_may_have
                 raise Disconnected("cut", details=details)
             return await super().request(message, timeout=timeout)
 
-    absent = "the connection was not there again within 0.05 s; call again"
+    absent = "the connection was lost, and the app was not back within 0.05 s; call again"
     for reconnects in (True, False):
         transport = Lost({})
         transport.features = Features(listing=True, reconnects=reconnects)
@@ -184,13 +184,16 @@ async def test_an_error_of_a_lost_connection_says_once_whether_the_call_may_have
 async def test_a_connection_that_does_not_come_back_in_time_is_named_with_its_reason(app_of: Connect) -> None:
     transport = BreakingTransport({}, breaks=0)
     async with app_of(transport) as app:
-        transport.emit(Message("connection/lost", {"reason": "the server is down"}))
+        transport.emit(Message("connection/lost", {"reason": "the server is down; it is opened again: call again"}))
         async with app.events() as events:
             async for event in events:
                 if isinstance(event, ConnectionChanged):
                     break
-        with pytest.raises(Disconnected, match=r"^work: .*\(the server is down\) was not .* within 0\.02 s"):
+        with pytest.raises(
+            Disconnected, match=r"^work: the server is down, and the app was not back within 0\.02 s;"
+        ) as caught:
             await app.call("work", timeout=0.02)
+        assert "opened again" not in caught.value.message  # the advice of the loss is not that of this call
 
 
 class RefusingAtFirst(BreakingTransport):
@@ -372,3 +375,28 @@ async def test_cancelling_a_call_does_not_wait_for_an_app_that_ignores_the_cance
                 await app.call("hang")
         assert transport.asked == 1
     assert asyncio.all_tasks() <= before
+
+
+async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
+    async with app_of({"a.b": hang}) as app:
+        name: Any = app.capabilities["a.b"]
+        texts: Any = "text"
+        cases: list[tuple[Callable[[], Awaitable[object]], str]] = [
+            (lambda: app.call(name), r"by its name, which is text, not Capability: app\.call\("),
+            (lambda: app.call("a.b", texts), r"a\.b: params must be a mapping of names to values, .* not str"),
+            (lambda: app.call("a.b", timeout=texts), "positive number of seconds, .* not 'text'"),
+        ]
+        for make, message in cases:
+            with pytest.raises(UsageError, match=message):
+                await make()
+    with pytest.raises(UsageError, match="positive number of seconds"):
+        connect("ws://127.0.0.1:9/abp", timeout=texts)
+
+
+async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> None:
+    async with app_of({"hang": hang}) as app:
+        first, second = [await app.start("hang", call_id="x") for _ in range(2)]
+        with pytest.raises(UsageError, match="the id 'x' is under way; give each call a call_id= of its own"):
+            await second.result()
+        assert await first.status() == "working"
+        await first.cancel()

@@ -300,6 +300,31 @@ async def test_a_question_without_a_handler_gets_the_default_answer(
     assert data == ({"success": True, "data": answer} if answer else {"success": False, "cancelled": True})
 
 
+async def test_a_call_that_fails_after_a_question_that_nobody_answered_says_so(app_of: Connect) -> None:
+    async def ask(params: Mapping[str, object], call: Call) -> object:
+        answer = await call.elicit("elicitation/confirm", {"message": "Sure?", "default": params.get("default", False)})
+        if params.get("fail", True):
+            raise CapabilityError(f"cancelled: {answer['success']}", code="CANCELLED")
+        return dict(answer)
+
+    async def answer(_: ElicitationRequest) -> dict[str, object]:
+        return {"success": True, "data": {"confirmed": False}}
+
+    asked = "; the app asked (elicitation/confirm), which nobody answered: give on_elicitation="
+    async with app_of({"ask": ask}) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask", {"default": None})
+        assert caught.value.message == f"ask: cancelled: False{asked}" and caught.value.code == "CANCELLED"
+        assert (await app.call("ask", {"default": None, "fail": False})).warnings == ()
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask")  # answered, by the app's own default
+        assert caught.value.message == "ask: cancelled: True"
+    async with app_of({"ask": ask}, on_elicitation=answer) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("ask", {"default": None})
+        assert caught.value.message == "ask: cancelled: True"
+
+
 # --- capabilities that are listed by the ten thousand -----------------------------------------------------------
 
 

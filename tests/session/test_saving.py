@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from transports import MemoryTransport, Session, connect
+from transports import MemoryTransport, Session, UsageError, connect
 from transports.artifacts import ArtifactStore, LocalStore, Retention, open_store
 from transports.errors import ArtifactNotFound
 
@@ -32,6 +33,21 @@ async def test_save_copies_from_any_store(address: str, tmp_path: Path) -> None:
             await app.save("nothing_0123456789ab", tmp_path / "c.pdf")
     assert await app.save(ref, tmp_path / "d.pdf") == tmp_path / "d.pdf"
     assert [(tmp_path / name).read_bytes() for name in ("new/a.pdf", "b.pdf", "d.pdf")] == [PDF] * 3
+
+
+async def test_the_bytes_of_a_reference_are_read_and_what_is_no_artifact_or_file_is_said(tmp_path: Path) -> None:
+    async with session("memory:") as app:
+        result = await app.call("export")
+        ref = result.artifact()
+        assert await app.store.get(ref) == await app.store.get(ref.id) == PDF
+        assert b"".join([piece async for piece in app.store.open(ref, offset=1, length=3)]) == PDF[1:4]
+        wrong: Any = result
+        for attempt in (app.save(wrong, tmp_path / "a.pdf"), app.store.get(wrong)):
+            with pytest.raises(UsageError, match=r"a Result is no artifact; give a reference, such as result.artifact"):
+                await attempt
+        with pytest.raises(UsageError, match="it is a folder; name a file in it"):
+            await app.save(ref, f"{tmp_path}/new/")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.fixture

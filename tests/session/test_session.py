@@ -29,6 +29,8 @@ async def test_the_app_introduces_itself_in_the_handshake(app_of: Connect) -> No
         assert list(app.capabilities) == ["hang", "other"]
         assert app.capabilities["hang"].description == "Never answers."
         assert app.session_id
+        assert repr(app) == "<open Session with 'In-process app' over memory>"
+    assert repr(app) == "<closed Session over memory>"
 
 
 async def test_initialize_names_the_client_and_its_features(app_of: Connect) -> None:

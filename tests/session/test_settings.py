@@ -217,9 +217,37 @@ def test_a_target_that_makes_no_sense_is_refused_without_its_password(target: st
     assert "hunter2" not in caught.value.message
 
 
-def test_an_unknown_transport_is_refused() -> None:
-    with pytest.raises(UsageError, match="carrier-pigeon"):
-        connect("http://127.0.0.1:1/", transport="carrier-pigeon")
+def test_a_target_that_is_almost_one_is_told_what_was_meant(tmp_path: Path) -> None:
+    page = tmp_path / "my app.html"
+    page.touch()
+    served = f"is no target; a file has to be served: `python -m http.server --bind 127.0.0.1 --directory {tmp_path}`"
+    cases = {
+        "localhost:8000": "'localhost:8000' is no target; did you mean http://localhost:8000?",
+        "127.0.0.1:8000/app?x#y": "did you mean http://127.0.0.1:8000/app?x#y?",
+        "localhost": "did you mean http://localhost?",
+        str(page): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
+        page.as_uri(): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
+        "u:hunter2@h:80/": "give the app's address",
+        "crm\0": "give the app's address",
+        "x" * 5000: "give the app's address",
+        "~nobody-has-this-home/x": "give the app's address",
+    }
+    for target, message in cases.items():
+        with pytest.raises(UsageError) as caught:
+            connect(target)
+        assert message in caught.value.message, target
+        assert "hunter2" not in caught.value.message
+
+
+def test_an_unknown_or_unfit_transport_is_refused() -> None:
+    for address, transport, message in (
+        ("http://h/", "carrier-pigeon", "no transport is called 'carrier-pigeon'; for http:// there is 'playwright'"),
+        ("http://h/", "websocket", "'websocket' takes addresses that begin with ws:// or wss://; for http:// there is"),
+        ("ws://h/", "playwright", "'playwright' takes addresses that begin with http:// or https://; for ws:// there"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            connect(address, transport=transport)
+        assert message in caught.value.message
 
 
 def test_a_web_address_is_for_the_browser_and_nothing_starts_before_it_is_opened() -> None:

@@ -12,8 +12,9 @@ __all__ = ["classes_in_full", "errors_page"]
 
 _HEAD = """# Errors
 
-Every error of the kit is an `ABPError`. Its `code` is stable, and its message says what to do next. Codes that an app
-answers are its own: they arrive as `CapabilityError`.
+Every error of the kit is an `ABPError`, and is imported from where a traceback says: `from transports.errors import
+SizeMismatch`. Its `code` is stable, and its message says what to do next. Codes that an app answers are its own: they
+arrive as `CapabilityError`.
 
 | code | raised as | may be repeated | the session goes on |
 |---|---|---|---|

@@ -183,7 +183,7 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     assert new.read_bytes() == different.read_bytes() == b"result"
     result.stdout.fnmatch_lines_random(
         [
-            f"*there is no golden file */new.txt; look at the result, {new}, then --abp-update-golden",
+            f"*there is no golden file */new.txt; look at the result, {new}; if it is right, run pytest with --abp-*",
             "*the result differs from */different.txt:",
             "*+result",
             f"*The result is {different}; --abp-update-golden accepts it",

@@ -22,7 +22,7 @@ from .files import PIECE, read_pieces, write_out
 from .metadata import not_found
 from .query import Page, Query, page_of
 from .reading import check_all, stream
-from .ref import ArtifactRef, CheckReport, Scope, export_file
+from .ref import ArtifactRef, CheckReport, Scope, export_file, id_of
 from .retention import Entry, Removal, Retention
 from .staged import Staged, StagedFile
 
@@ -148,20 +148,20 @@ class ArtifactStore(ABC):
         return await self._evictor.without_expired(self, list_(await self._list(self.scope)))
 
     def open(
-        self, artifact_id: str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
+        self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
     ) -> AsyncGenerator[bytes, None]:
-        """Stream ``length`` bytes from ``offset`` on (or all that follow) in pieces of at most ``chunk_size`` bytes.
+        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow.
 
-        A reader that has begun can finish even if the artifact is deleted or evicted meanwhile. Raises
-        :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last piece of a whole
-        artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the content is then moved
-        to quarantine. The hash of a part cannot be checked.
+        A piece has at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or
+        evicted meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
+        piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
+        content is then moved to quarantine. The hash of a part cannot be checked.
         """
-        return stream(self, artifact_id, offset, length, chunk_size)
+        return stream(self, id_of(artifact), offset, length, chunk_size)
 
-    async def get(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`."""
-        async with aclosing(self.open(artifact_id, offset=offset, length=length)) as chunks:
+        async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
@@ -173,7 +173,7 @@ class ArtifactStore(ABC):
         :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
         :class:`~transports.errors.StoreError` if it cannot be written.
         """
-        ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(artifact)
+        ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
         return await write_out(self.open(ref.id), export_file(ref, path))
 
     async def change_token(self) -> object:

@@ -63,6 +63,7 @@ class ExportFile:
         """``size`` is in bytes, ``sha256`` in hex; ``original`` is the artifact's own file, which is never written to.
         Nothing on the disk is touched."""
         self._path = Path(path)
+        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # which Path leaves out
         self._id = artifact_id
         self._size = size
         self._sha256 = sha256
@@ -79,6 +80,8 @@ class ExportFile:
         """
         with self._errors():
             self._path = self._path.resolve()
+            if self._names_folder:
+                raise UsageError(f"cannot save to {self._path}{os.sep}: it is a folder; name a file in it")
             mode = self._existing_mode()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._new = Replacement(self._path)

@@ -31,9 +31,10 @@ class Query:
     """Which artifacts :func:`find` returns. What is left open does not count.
 
     ``capability`` and ``app`` are those that the artifact comes from (``ref.source``); ``mime_type`` is a whole type,
-    or all of a kind, such as ``image/``. ``since`` (inclusive) and ``until`` (exclusive) are times with a time zone,
-    compared with when an artifact was stored first; ``min_bytes`` and ``max_bytes`` are inclusive. ``limit`` is 1 to
-    10,000, or ``None`` for all in one page; ``cursor`` is :attr:`Page.next` of the page before.
+    or all of a kind, such as ``image/*`` (which is kept as ``image/``). ``since`` (inclusive) and ``until`` (exclusive)
+    are times with a time zone, compared with when an artifact was stored first; ``min_bytes`` and ``max_bytes`` are
+    inclusive. ``limit`` is 1 to 10,000, or ``None`` for all in one page; ``cursor`` is :attr:`Page.next` of the page
+    before.
 
     Raises :class:`~transports.errors.UsageError` for a time without a zone, a limit out of range, or a cursor that no
     page has.
@@ -50,6 +51,9 @@ class Query:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
+        if self.mime_type is not None and self.mime_type.endswith("/*"):
+            kind = self.mime_type[:-1]
+            object.__setattr__(self, "mime_type", None if kind == "*/" else kind)
         if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
             raise UsageError("since and until need a time zone, such as datetime.now(UTC) has")
         if self.limit is not None and not 1 <= self.limit <= _MAX_LIMIT:

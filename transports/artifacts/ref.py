@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .files import ExportFile, copy_out
 
-__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "ReindexReport", "Scope", "export_file"]
+__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "ReindexReport", "Scope", "export_file", "id_of"]
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -128,6 +128,17 @@ class ArtifactRef:
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
         return copy_out(self.path, export_file(self, path))
+
+
+def id_of(artifact: ArtifactRef | str) -> str:
+    """Return the id of a reference, or an id as it is. Raises :class:`~transports.errors.UsageError` for anything else,
+    such as the whole result of a call."""
+    if isinstance(artifact, ArtifactRef):
+        return artifact.id
+    if isinstance(artifact, str):
+        return artifact
+    kind = type(artifact).__name__
+    raise UsageError(f"a {kind} is no artifact; give a reference, such as result.artifact(), or its id")
 
 
 def export_file(ref: ArtifactRef, path: str | os.PathLike[str]) -> ExportFile:

@@ -140,3 +140,7 @@ __all__ = [
     "format_seconds",
     "no_answer",
 ]
+
+for _name in __all__:  # tracebacks and pickles name the module that callers import from
+    if isinstance(_class := globals()[_name], type):
+        _class.__module__ = __name__

@@ -59,6 +59,9 @@ class Capabilities(Mapping[str, "Capability"]):
         if name not in self._read:
             from .declarations import Capability, parse  # late, as it loads pydantic
 
+            if name not in self._entries:
+                unknown = CapabilityError(f"there is no capability {name!r}", code="UNKNOWN_CAPABILITY")
+                raise KeyError(with_suggestions(unknown, str(name), self).message)
             entry = self._entries[name]
             try:
                 self._read[name] = parse(Capability, entry, f"what the app says of {name}")
@@ -175,9 +178,10 @@ def with_suggestions(
     hints = unnamed_params(known[name].input_schema, params) if name in known else []
     if error.code == "UNKNOWN_CAPABILITY":
         close = similar_names(name, known)
-        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
-        listed = ", ".join(error.alternatives) or "none"
-        if not close and (more := len(known) - len(error.alternatives)) > 0 and error.alternatives:
+        error.alternatives = tuple(close) or error.alternatives  # a capability that is not alike does something else
+        names = error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
+        listed = ", ".join(names) or "none"
+        if not close and names and (more := len(known) - len(names)) > 0:
             listed += f" and {more} more"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:

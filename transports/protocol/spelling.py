@@ -11,7 +11,7 @@ __all__ = ["similar_names"]
 #: How many names are searched.
 _MAX_SEARCHED = 5000
 #: The likeness of :mod:`difflib`, 0 to 1, from which on a name is one that may have been meant.
-_CUTOFF = 0.5
+_CUTOFF = 0.6
 
 
 def similar_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

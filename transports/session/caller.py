@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..binary.params import prepare_params
-from ..errors import CapabilityError
+from ..errors import CapabilityError, UsageError
 from ..protocol.capabilities import with_suggestions
 from ..routing import Result
 from .calls import Calls, Repeats
@@ -16,7 +16,19 @@ from .handshake import Handshake
 from .resources import Resources
 from .results import Results
 
-__all__ = ["Caller"]
+__all__ = ["Caller", "check_arguments"]
+
+
+def check_arguments(capability: object, params: object) -> None:
+    """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""
+    if not isinstance(capability, str):
+        kind = type(capability).__name__
+        raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
+    if params is not None and not isinstance(params, Mapping):
+        raise UsageError(
+            f"{capability}: params must be a mapping of names to values, such as {{'html': '<h1>Hi</h1>'}}, "
+            f"not {type(params).__name__}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +54,10 @@ class Caller:
         what :meth:`Session.call <transports.session.session.Session.call>` does."""
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
-        declared = self.handshake.capabilities.get(capability)
-        warnings = self.handshake.check_params(declared, prepared, content) if declared else []
+        known, declared, warnings = self.handshake.capabilities, None, list[str]()
+        if capability in known:
+            declared = known[capability]
+            warnings = self.handshake.check_params(declared, prepared, content)
         if capability in self.resources.names:
             return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}

@@ -123,6 +123,9 @@ class Calls:
                 await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             error = _with_refused(raised, capability, events.take_refused(call))
+            if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
+                error.message = f"{error.message}; {asked}"
+                error.args = (error.message,)
             if not isinstance(error, CallTimeout):
                 await events.wait_for_callbacks(on_progress)
             if error is not raised:
@@ -133,6 +136,7 @@ class Calls:
             raise
         finally:
             events.take_refused(call)
+            events.take_unanswered(call)
             if events.has_listeners:
                 duration = (time.perf_counter() - started) * 1000
                 events.emit(CallFinished(call, capability, duration, result, error))
@@ -216,9 +220,9 @@ class Calls:
         try:
             await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
         except TimeoutError:
-            reason = f" ({self._connection.reason})" if self._connection.reason else ""
+            lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
-                f"{capability}: the connection{reason} was not there again within {format_seconds(timeout)}",
+                f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
                 details={"sent": False},
             ) from None
 

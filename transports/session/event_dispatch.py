@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..base import Transport
-from ..errors import ABPError, TransportError
+from ..errors import ABPError, TransportError, UsageError
 from ..protocol.messages import Effect, Message
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks
@@ -65,13 +65,14 @@ class EventDispatcher:
         self._transport = transport
         self._on_progress = on_progress
         self._on_notification = on_notification
-        self._questions = Questions(on_elicitation, self._note_refused)
+        self._questions = Questions(on_elicitation, self._note_refused, self._note_unanswered)
         self._connection = connection
         self._notified = notified
         self._callbacks = Callbacks()
         self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
         self._refused: dict[str, list[str]] = {}
+        self._unanswered: dict[str, str] = {}
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
@@ -91,7 +92,10 @@ class EventDispatcher:
         await self._callbacks.aclose()
 
     def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
-        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too."""
+        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too. Raises
+        :class:`~transports.errors.UsageError` for the id of one that is under way."""
+        if attempt in self._attempts:
+            raise UsageError(f"a call with the id {attempt[:80]!r} is under way; give each call a call_id= of its own")
         self._attempts[attempt] = call, on_progress
 
     def end_attempt(self, attempt: str) -> None:
@@ -107,13 +111,25 @@ class EventDispatcher:
         """Return why answers of the elicitation handler were refused during a call, and forget it."""
         return self._refused.pop(call, [])
 
-    def _note_refused(self, reason: str) -> bool:
+    def take_unanswered(self, call: str) -> str:
+        """Return which question was declined during a call since nobody answers them, in words, and forget it."""
+        return self._unanswered.pop(call, "")
+
+    def _lone_call(self) -> str | None:
         """ABP does not say which call a question belongs to: only a call that runs alone is told."""
         calls = {call for call, _ in self._attempts.values()}
-        if len(calls) != 1 or len(reasons := self._refused.setdefault(calls.pop(), [])) == _MAX_REFUSED:
+        return calls.pop() if len(calls) == 1 else None
+
+    def _note_refused(self, reason: str) -> bool:
+        call = self._lone_call()
+        if call is None or len(reasons := self._refused.setdefault(call, [])) == _MAX_REFUSED:
             return False
         reasons.append(reason)
         return True
+
+    def _note_unanswered(self, request: ElicitationRequest) -> None:
+        if (call := self._lone_call()) is not None:
+            self._unanswered[call] = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Let the callbacks of an ended call and of the session get the events that came before its answer: within five

@@ -33,12 +33,18 @@ class Questions:
     32 are answered at once and 256 wait for that; more are declined at once. The time that a question allows includes
     its waiting. A plain function that is too late goes on in its thread, and counts until it has returned.
     ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question, and says whether
-    a call is told; otherwise it is logged.
+    a call is told; otherwise it is logged. ``on_unanswered`` gets a question that was declined as there is no handler.
     """
 
-    def __init__(self, handler: OnElicitation | None, on_refused: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        handler: OnElicitation | None,
+        on_refused: Callable[[str], bool],
+        on_unanswered: Callable[[ElicitationRequest], None],
+    ) -> None:
         self._handler = handler
         self._on_refused = on_refused
+        self._on_unanswered = on_unanswered
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
         self._waiting = 0
 
@@ -46,7 +52,10 @@ class Questions:
         """Return the answer for the app. What the handler raises declines. An answer that does not fit the question
         (:func:`~transports.protocol.elicitation.answer_fault`) is an error for the app, and for its caller."""
         if self._handler is None:
-            return default_answer(request)
+            answer = default_answer(request)
+            if answer.get("success") is not True:
+                self._on_unanswered(request)
+            return answer
         if self._waiting >= _MAX_WAITING:
             logger.warning("declined %s: %d questions wait already", request.method, _MAX_WAITING)
             return DECLINED

@@ -17,7 +17,7 @@ from ..errors import Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
 from ..protocol.ids import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from .caller import Caller
+from .caller import Caller, check_arguments
 from .calls import Calls, Repeats
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -99,9 +99,8 @@ class Session:
         )
         self._results.on_event = self._events.emit_threadsafe
         self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
-        self._page_tools = PageToolCalls(
-            transport, self._results, self._calls, allow_private=settings.allow_private_addresses
-        )
+        private = settings.allow_private_addresses
+        self._page_tools = PageToolCalls(transport, self._results, self._calls, allow_private=private)
         self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
         self._evidence: EvidenceOfCalls | None = None
         if evidence is not None and evidence.kinds():
@@ -128,6 +127,10 @@ class Session:
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with the app's manifest, or why there is none; empty without discovery."""
         return self._handshake.warnings
+
+    def __repr__(self) -> str:
+        app = f" with {self.info.name[:80]!r}" if self._state == "open" else ""
+        return f"<{self._state} Session{app} over {self.transport.name}>"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -207,6 +210,7 @@ class Session:
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
+        check_arguments(capability, params)
         call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
         again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
         work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
@@ -284,8 +288,6 @@ class Session:
             raise Disconnected("the session is closed; connect again", details={"sent": False})
         if self._state == "new":
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
-
-    # --- events -------------------------------------------------------------------------------------------------------
 
     def events(self) -> AbstractAsyncContextManager[AsyncIterator[Event], None]:
         """A stream of what happens, as ``async with app.events() as events: async for event in events``.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from ..base import Transport
 from ..browser.process.extension import extension_folder
@@ -26,6 +30,8 @@ _PAGE = ("playwright", "webmcp", "postmessage")
 #: The transports of each scheme; the first is the one of ``auto``.
 _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
 _REPLAY = "replay:"
+#: An address whose scheme was left out: a host with a port, or this machine.
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
 #: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
@@ -56,8 +62,7 @@ def transport_for(
         return plugged
     names = _transport_names(target)
     if name not in ("auto", *names):
-        kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
-        raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, names))}")
+        raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
         from ..adapters.recording.page_tools import replay_transport
@@ -155,6 +160,8 @@ def _transport_names(target: str) -> tuple[str, ...]:
     except ValueError:  # http://[, a port of 99999 and the like
         known = False
     if not known:
+        if meant := _meant_address(target):
+            raise UsageError(f"{target!r} is no target; {meant}")
         also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
@@ -162,3 +169,26 @@ def _transport_names(target: str) -> tuple[str, ...]:
             f"replay:FILE{also}"
         )
     return _TRANSPORTS[parts.scheme]
+
+
+def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
+    """Say why ``name`` does not fit ``target``, which the transports called ``names`` reach."""
+    kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
+    there = f"for {kind} there is {' or '.join(map(repr, names))}"
+    takes = [f"{scheme}://" for scheme, own in _TRANSPORTS.items() if name in own]
+    if takes:
+        return f"the transport {name!r} takes addresses that begin with {' or '.join(takes)}; {there}"
+    return f"no transport is called {name!r}; {there}"
+
+
+def _meant_address(target: str) -> str:
+    """Say what to give instead of a file, or of an address without its scheme; an empty text for anything else."""
+    named = target.lower().startswith("file://")
+    file = Path(unquote(target[len("file://") :]) if named else target)
+    with suppress(OSError, ValueError):  # what no name of a file can be
+        if named or file.is_file():
+            return (
+                "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
+                f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
+            )
+    return f"did you mean http://{target}?" if _HOST_AND_PORT.match(target) else ""

@@ -12,13 +12,14 @@ __all__ = ["seconds_left", "timeout_seconds"]
 def timeout_seconds(timeout: float | None, default: float) -> float:
     """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
 
-    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers and NaN.
+    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, and what
+    is no number.
     """
     if timeout is None:
         return default / 1000
-    if not timeout > 0:
-        raise UsageError(f"timeout must be a positive number of seconds, or math.inf to wait for ever, not {timeout!r}")
-    return timeout
+    if isinstance(timeout, int | float) and timeout > 0:
+        return timeout
+    raise UsageError(f"timeout must be a positive number of seconds, or math.inf to wait for ever, not {timeout!r}")
 
 
 def seconds_left(deadline: float) -> float:

@@ -71,8 +71,8 @@ class Golden:
             raise UsageError(f"{name!r} is no plain file name")
         if self._update is None:
             if difference := self._compare(data, golden, tolerance):
-                accept = "; --abp-update-golden accepts it" if golden.is_file() else ", then --abp-update-golden"
-                raise AssertionError(difference + accept)
+                new = "if it is right, run pytest with --abp-update-golden"
+                raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
             return
         with self._writer(golden, self._update) as writer:
             if writer != self._test:

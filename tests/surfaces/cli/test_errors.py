@@ -41,6 +41,49 @@ def test_a_parameter_without_its_option_is_told_how_to_write_it(abp: CommandLine
     assert "write" not in abp("call", "ws://127.0.0.1:9/", "export.pdf", "html").err
 
 
+def test_what_other_commands_take_is_told_how_to_write_here(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "there.pdf").mkdir()
+    url = workbench.ws_url
+    job = ("call", url, "job.run", "-p", "steps=1", "-p", "delay=1")
+    for args, said in {
+        (*job, "-p", "label=2026"): """is not of type "string"; as text: -p 'label="2026"' [INVALID_PARAMS]""",
+        (*job, "--out", "hi.pdf"): "it is a folder for the files that is named here; leave it out, and copy what was",
+        (*job, "--out", "-"): "`abp artifacts get NAME -` [INVALID_PARAMS]",
+        (*job, "-p", f"label=@{picture}"): "or give a binary with --file KEY=PATH",
+        (*job, "-p", "@all.json"): "; for all parameters of a file: --params @all.json [INVALID_PARAMS]",
+        (
+            "call",
+            url,
+            "file.digest",
+            "-p",
+            "file=a.png",
+        ): "'file' is a file: give it with --file KEY=PATH (in the shell",
+        (*job, "@all.json"): "; write --params @all.json, see",
+        ("call", url): "missing argument 'CAPABILITY'; `abp capabilities TARGET` lists them; the form is",
+        ("artifacts", "ls"): "no such command 'ls'; did you mean 'list'?; see `abp artifacts --help`",
+    }.items():
+        ran = abp(*args)
+        assert ran.status == 2 and said in ran.err, (args, ran.err)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.png", "there.pdf"]
+    for folder in ("there.pdf", "new.pdf/"):
+        assert abp(*job, "-p", 'label="2026"', "--out", folder).status == 0
+
+
+def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve_nobody(bridge: object) -> None:
+        """As where the client is gone at once."""
+
+    monkeypatch.setattr("transports.surfaces.mcp.serve_stdio", serve_nobody)
+    ran = abp.at_terminal("mcp", script=lambda terminal: None)
+    assert ran.status == 0 and "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
+    assert "starts this command" not in abp("mcp").err
+
+
 def test_a_misspelt_parameter_is_a_line_on_stderr(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     line = "abp: warning: data.json: you gave 'csw', which its inputSchema does not name; did you mean 'csv'?\n"
     call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "-p", "csw=1")

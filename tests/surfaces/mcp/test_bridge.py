@@ -47,6 +47,8 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"abp_text_shout", "abp_job_hold"} <= set(tools)
         assert tools["abp_text_shout"].description == "Text in capitals."
+        with pytest.raises(MCPError, match=r"\(any more\); did you mean abp_text_shout\? Else list the tools again"):
+            await client.call_tool("abp_text_shuot", {"text": "hi"})
         document = await called(client, "abp_text_shout", text="hi")
         assert document["data"] == {"text": "HI"}
         assert document["session"] == connected["session"]
@@ -54,7 +56,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert again["data"] == {"text": "HO"}
         await called(client, "abp_disconnect")
         assert "abp_text_shout" not in {tool.name for tool in (await client.list_tools()).tools}
-        with pytest.raises(MCPError, match="no tool 'abp_text_shout'"):
+        with pytest.raises(MCPError, match=r"no tool 'abp_text_shout' \(any more\); list the tools again"):
             await client.call_tool("abp_text_shout", {"text": "hi"})
         listed = await called(client, "abp_artifacts")
         assert listed["total"] == 2

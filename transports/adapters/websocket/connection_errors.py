@@ -26,6 +26,8 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             )
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
+        case ssl.SSLError() if not isinstance(error, ssl.SSLCertVerificationError):
+            return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
         case ssl.SSLError():
             reason = error.reason or "TLS failed"
             return ConnectFailed(f"{address}: {reason}; give an ssl= context that trusts its certificate")

@@ -14,10 +14,12 @@ _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
-    "ERR_CERT": "its certificate is not trusted",
+    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
+    "ignore_https_errors=True",
+    "ERR_SSL": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "ERR_ABORTED": "the address gives a download, not a page",
-    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
     "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
 }
 

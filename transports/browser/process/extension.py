@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,11 @@ def extension_folder(target: str) -> Path | None:
     named = target.startswith(_SCHEME)
     if not named and "://" in target:
         return None
-    folder = Path(target.removeprefix(_SCHEME)).expanduser()
-    if (folder / "manifest.json").is_file():
-        return folder.resolve()
+    folder = Path(target.removeprefix(_SCHEME))
+    with suppress(OSError, RuntimeError, ValueError):  # no name of a folder, or the home of nobody
+        folder = folder.expanduser()
+        if (folder / "manifest.json").is_file():
+            return folder.resolve()
     if named:
         raise UsageError(f"{folder} is no extension: there is no manifest.json in it; give the unpacked, built one")
     return None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...binary.detect import Place, field_of, replace
 from ...errors import ProtocolError, UsageError
 from ..strict_json import decode_json, encode_json
+from .files import misgiven_files
 from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, references_and_patterns, shorten
 from .messages import format_error, is_fault
 from .unnamed import unnamed_params
@@ -62,7 +63,9 @@ def check_params(
         listed = [fault.message("params") for fault in faults]
         more = f"; and {'at least ' * (len(listed) == _MAX_LISTED)}{len(listed) - 1} more" if len(listed) > 1 else ""
         details = {"path": field_of(faults[0].place), "faults": listed}
-        message = "; ".join((f"{capability}: {listed[0]}{more}", *unnamed_params(schema, params)))
+        message = "; ".join(
+            (f"{capability}: {listed[0]}{more}", *misgiven_files(schema, params), *unnamed_params(schema, params))
+        )
         raise UsageError(message, details=details)
     return []
 

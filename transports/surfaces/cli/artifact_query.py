@@ -25,7 +25,7 @@ class QueryOptions:
     ] = None
     app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
     mime_type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/.")
+        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/*.")
     ] = None
     since: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.plain_text import plain_line
+from ...protocol.schema import is_file
 from .output import print_text
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterato
         needed = "yes" if isinstance(required, list) and name in required else ""
         default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
         yield _cut(f"{above}{name}"), _cut(_type_of(one)), needed, default, str(one.get("description", ""))
-        if depth < _MAX_DEPTH and not _is_file(one):
+        if depth < _MAX_DEPTH and not is_file(one):
             yield from _rows(one, f"{above}{name}.", depth + 1)
 
 
@@ -73,15 +74,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
 
 
-def _is_file(schema: Mapping[str, Any]) -> bool:
-    """Whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and {"content", "mimeType"} <= properties.keys()
-
-
 def _type_of(schema: Mapping[str, Any]) -> str:
     """The type of a parameter, or the values that it may have."""
-    if _is_file(schema):
+    if is_file(schema):
         return "file"
     values = schema.get("enum")
     if isinstance(values, list):

@@ -36,6 +36,7 @@ async def fixture(
             else:
                 for name, label in _ADDRESSES.items():
                     print_text(f"{label + ':':<30} {getattr(served, name)}")
+                print_text(f"{'with faults, for tests:':<30} {served.url}?faults")
                 print_text("Ctrl-C ends it.")
             await asyncio.Event().wait()
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -105,6 +106,8 @@ def mcp(
             public = f"{options.public_url}/mcp" if options.public_url else None
             bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
             if http is None:
+                if sys.stdin is not None and sys.stdin.isatty():
+                    print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
                 await serve_stdio(bridge)
             else:
                 await serve_http(

@@ -13,6 +13,7 @@ import typer
 from ...errors import ConnectFailed, UsageError
 from ...protocol.urls import folder_of, is_page
 from .attach import Attach, attached_to
+from .params import refuse_file_name
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -142,6 +143,8 @@ class Connection:
         Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
         the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
         raise."""
+        if isinstance(store, str):
+            refuse_file_name(store)
         async with AsyncExitStack() as stack:
             elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
             if self.transport == "auto" and not elsewhere:

@@ -226,14 +226,18 @@ def _usage(error: Exception) -> str:
     hint = f"see `{context.command_path} --help`"
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
-        return f"{text}; the form is `{form}`, {hint}"
+        listed = "; `abp capabilities TARGET` lists them" if "'CAPABILITY'" in text else ""
+        return f"{text}{listed}; the form is `{form}`, {hint}"
+    if found := re.search(r"unexpected extra argument.*? \((@\S+)\)$", text):
+        return f"{text}; write --params {shlex.quote(found[1])}, {hint}"
     extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
     if extra and any("-p" in param.opts for param in context.command.params):
         # the words are joined by spaces: where one ends that has spaces itself, nobody knows
         pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
         return f"{text}; write -p {pair}, {hint}"
     known = getattr(context.command, "list_commands", None)
-    if known is not None and "command" in text:
+    text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
+    if known is not None and "command" in text and "did you mean" not in text:
         return f"{text}; the commands are {', '.join(known(context))}, {hint}"
     return f"{text}; {hint}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +18,25 @@ from .output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-__all__ = ["ParamOptions", "parse_value", "read_file", "read_params", "read_value", "require_folder", "set_param"]
+__all__ = [
+    "ParamOptions",
+    "parse_value",
+    "read_file",
+    "read_params",
+    "read_value",
+    "refuse_file_name",
+    "require_folder",
+    "set_param",
+]
 
 #: Bytes of a text that is read as parameters; larger content is a file.
 _MAX_TEXT = 64_000_000
+
+
+#: A name that is a file's or that of stdout, and hardly a folder's.
+_FILE_NAME = re.compile(
+    r"-|.*\.(?:bin|csv|docx|gif|gz|html?|jpe?g|jsonl?|md|mp3|mp4|pdf|png|svg|txt|wav|webp|xlsx|xml|zip)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,18 @@ def require_folder(file: Path | None) -> None:
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
+def refuse_file_name(out: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a folder of ``--out`` that is not there and has the name of a
+    file, or of stdout: other commands take these after such an option. A slash at its end makes any name a folder's."""
+    folder = Path(out)
+    if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name) or folder.is_dir():
+        return
+    raise UsageError(
+        f"--out {out}: it is a folder for the files that is named here; leave it out, and copy what was stored "
+        f"with `abp artifacts get NAME {out}`"
+    )
+
+
 def _document(text: str) -> dict[str, Any]:
     from ...protocol.strict_json import decode_given
 
@@ -113,7 +141,8 @@ def _read_text(text: str, source: str, fix: str = "correct the file name after @
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8, or give a binary "
+            "with --file KEY=PATH"
         ) from error
     except (OSError, ValueError) as error:  # the latter for a name with a null character
         reason = error.strerror if isinstance(error, OSError) else error
@@ -129,7 +158,8 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
     key, equals, value = pair.partition("=")
     path = key.split(".")
     if not equals or not all(path):
-        raise UsageError(f"{pair!r} is not of the form {form}, such as {example}")
+        whole = f"; for all parameters of a file: --params {pair}" if pair.startswith("@") else ""
+        raise UsageError(f"{pair!r} is not of the form {form}, such as {example}{whole}")
     return path, value
 
 

@@ -38,6 +38,7 @@ from ...artifacts import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...protocol.initialize import package_version
 from ...protocol.schema import check_params
+from ...protocol.spelling import similar_names
 from ...session.app_tables import AppEntry
 from ...session.connect import connect
 from ...session.named_apps import is_app_name
@@ -193,7 +194,14 @@ class Bridge:
         own = made.get(params.name)
         names = own.names if own else (params.name,)
         if (fixed is None and own is None) or not self.options.shows(*names):
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
+            there = [name for name in self._fixed_tools if self.options.shows(name)]
+            there += [name for name, tool in made.items() if self.options.shows(*tool.names)]
+            # all names have the same beginning, which is no likeness
+            meant = similar_names(params.name.removeprefix("abp_"), [name.removeprefix("abp_") for name in there])
+            did = f"did you mean {' or '.join(f'abp_{name}' for name in meant)}? Else " if meant else ""
+            raise MCPError(
+                INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); {did}list the tools again"
+            )
         tools = Tools(user, self.options, ctx, params, self._view, reporter)
         try:
             require_scopes(user, self.options, params.name, arguments)

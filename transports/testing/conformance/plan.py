@@ -54,7 +54,9 @@ def kind_of(target: str, transport: str) -> Kind:
     elif is_page(target):
         found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
-        raise UsageError(f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER")
+        raise UsageError(
+            f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER; a file has to be served"
+        )
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
     names["webmcp"] = "webmcp"
     if transport not in ("auto", names[found]):
