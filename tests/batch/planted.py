@@ -124,6 +124,7 @@ class App(MemoryTransport):
 
     async def request(self, message: Any, *, timeout: float) -> Any:
         if message.type == "capabilities/call" and message.payload["capability"] == "stubborn":
+            self.world.stuck += 1
             while not self.world.go_on.is_set():  # a driver that knows neither timeouts nor cancellation
                 try:
                     await self.world.go_on.wait()
@@ -141,7 +142,7 @@ class World:
         self.go_on = asyncio.Event()
         self.launch_error: Exception = BrowserNotFound("no browser starts today")
         self.launches_fail = self.launching = self.most_launching = 0
-        self.waiting = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
+        self.waiting = self.stuck = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
         self.running_now = self.most_calls = self.refused = 0
         self.free = 1 << 40
         patch.setattr("transports.batch.pool.pool.Browser", lambda **_: Browser(self))

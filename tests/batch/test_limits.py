@@ -162,7 +162,7 @@ def simulate(
     patch: pytest.MonkeyPatch, jobs: Sequence[Job], options: RunOptions, unlimited: int = 0, pause: float = PAUSE
 ) -> tuple[Apps, Queue]:
     loop = HeldLoop()
-    clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time)
+    clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time, time=loop.time)
     patch.setattr(limits, "time", clock)
     for module in (ahead, runner):
         patch.setattr(module, "time", clock)

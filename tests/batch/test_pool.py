@@ -347,6 +347,21 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
         await pool.call(PAGE, "work")  # after a pause
 
 
+async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: World) -> None:
+    """The second time while it waits for the end of what runs: as a deadline does beside a run that is stopped."""
+    async with world.pool(1, 1) as pool:
+        call = asyncio.create_task(pool.call(PAGE, "stubborn"))
+        await until(lambda: world.stuck)
+        call.cancel()
+        await until(lambda: world.ignored)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        world.go_on.set()
+        await until(lambda: pool.stats().leased == 0)
+        assert (await pool.call(PAGE, "work")).data
+
+
 async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_GRACE", 0.05)
     monkeypatch.setattr("transports.tasks._GRACE", 0.02)

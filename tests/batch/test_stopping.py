@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -15,6 +16,7 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.running import Runner, RunOptions
+from transports.batch.running.ahead import Ahead, Elapsed
 from transports.batch.running.runner import Ended
 from transports.errors import LedgerError
 
@@ -226,6 +228,73 @@ async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
         assert await Runner(ledger, HeldUp(), RunOptions(lease_seconds=1.0)).run() is Ended.DONE
         assert slept and max(waited) < 1.0 and len(waited) == 100
         assert {row.attempts async for row in ledger.rows()} == {1}
+
+
+async def test_jobs_begin_however_slowly_the_ledger_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits there is no wait behind other jobs: all would be given back, and leased as slowly again."""
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        settle_and_lease, asked = ledger.settle_and_lease, 0
+
+        async def slow(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            nonlocal asked
+            asked += 1
+            assert asked < 10
+            answer = await settle_and_lease(*args, **options)
+            await asyncio.sleep(0.1)
+            return answer
+
+        monkeypatch.setattr("transports.batch.running.ahead._MAX_WAIT", 0.05)
+        monkeypatch.setattr(ledger, "settle_and_lease", slow)
+        assert await Runner(ledger, Driver(), RunOptions()).run() is Ended.DONE
+        assert await states(ledger) == ["succeeded"] * 3
+
+
+def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock that goes on evenly stands still meanwhile."""
+    clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
+    monkeypatch.setattr("transports.batch.running.ahead.time", clock)
+    ahead, leased = Ahead(RunOptions()), Leased("k", jobs(1)[0], 1)
+    ahead.add([leased], Elapsed(), ())
+    assert ahead.seconds == 1.0 and ahead.drop((), stopped=False) == []
+    clock.time = lambda: 900.0  # set back
+    assert ahead.seconds == 1.0 and ahead.drop((), stopped=False) == []
+    clock.time = lambda: 1600.0
+    assert ahead.seconds == 0.0 and ahead.drop((), stopped=False) == [leased]
+
+
+async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker was held up, another one ended its lease, and the request that is under way gets the job anew."""
+    go_on, ran = asyncio.Event(), 0
+
+    class Slow:
+        async def run(self, job: Job) -> Outcome:
+            nonlocal ran
+            ran += 1
+            await go_on.wait()
+            return Outcome(job, State.SUCCEEDED)
+
+    async with open_ledger(tmp_path) as ledger, open_ledger(tmp_path) as other:
+        await ledger.add(lambda: [[Job("do", {}, "memory:", idempotent=True)]], "one")
+        settle_and_lease = ledger.settle_and_lease
+
+        async def late(*args: Any, **options: Any) -> tuple[int, list[Leased]]:
+            if ran and not go_on.is_set():
+                await ledger.heartbeat(-1)
+                assert await other.expire() == (1, 0)
+                leased = await settle_and_lease(*args, **options)
+                go_on.set()
+                while runner._running:
+                    await asyncio.sleep(0)
+                return leased
+            return await settle_and_lease(*args, **options)
+
+        monkeypatch.setattr(ledger, "settle_and_lease", late)
+        runner = Runner(ledger, Slow(), RunOptions(concurrency=2))
+        assert await runner.run() is Ended.DONE
+        assert await states(ledger) == ["succeeded"] and ran == 1
 
 
 async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(tmp_path: Path) -> None:

@@ -193,6 +193,34 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     )
 
 
+def test_a_golden_file_that_two_tests_would_write_otherwise_is_refused(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("golden")
+    folder.joinpath("own.txt").write_text("older")
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_one_name(abp_golden, n):
+            abp_golden.check(b"result %d" % n, "one.txt")
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_one_result(abp_golden, n):
+            abp_golden.check(b"same", "same.txt")
+
+        def test_own(abp_golden):
+            abp_golden.check(b"first", "own.txt")
+            abp_golden.check(b"second", "own.txt")
+    """)
+    result = ran(pytester, "--abp-update-golden")
+    result.assert_outcomes(passed=4, failed=1)
+    case = "test_*.py::test_one_name[[]{}]"
+    result.stdout.fnmatch_lines(
+        [f"*UsageError: {case.format(1)} and {case.format(2)} have different results for one golden file*"]
+    )
+    assert (folder / "one.txt").read_text() == "result 1"
+    assert (folder / "same.txt").read_text() == "same" and (folder / "own.txt").read_text() == "second"
+
+
 def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> None:
     folder = tmp_path / "a test"
     folder.mkdir()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import io
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import find
@@ -43,11 +48,12 @@ def assert_schema(data: object, schema: Mapping[str, object]) -> None:
 
 
 class Golden:
-    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them. With ``update`` they are written instead of
-    compared. Pictures of differences go to the folder ``output``."""
+    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them to ``test``. Pictures of differences go to
+    the folder ``output``. With ``update`` they are written instead of compared; it is a folder in which all tests of a
+    run note which of them wrote which file."""
 
-    def __init__(self, folder: Path, *, update: bool, output: Path) -> None:
-        self.folder, self._update, self._output = folder, update, output
+    def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
+        self.folder, self._test, self._update, self._output = folder, test, update, output
 
     def check(self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0) -> None:
         """Assert that ``actual`` equals the golden file ``name``.
@@ -56,25 +62,46 @@ class Golden:
         difference is written. PDFs are compared by their text, page by page, everything else byte by byte: of text the
         lines that differ are shown. Raises
         :class:`AssertionError`, which names a copy of the result in the report of the test, and
-        :class:`~transports.errors.UsageError` for an artifact without a file.
+        :class:`~transports.errors.UsageError` for an artifact without a file, and for a file that is to be updated and
+        that another test of this run has written otherwise.
         """
         __tracebackhide__ = True
         data, golden = _bytes(actual), self.folder / name
         if golden.resolve().parent != self.folder.resolve():
             raise UsageError(f"{name!r} is no plain file name")
-        if self._update:
+        if self._update is None:
+            if difference := self._compare(data, golden, tolerance):
+                new = "if it is right, run pytest with --abp-update-golden"
+                raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
+            return
+        with self._writer(golden, self._update) as writer:
+            if writer != self._test:
+                if difference := self._compare(data, golden, tolerance):
+                    raise UsageError(
+                        f"{writer} and {self._test} have different results for one golden file; give one of them "
+                        f"another name\n{difference}"
+                    )
+                return
             self.folder.mkdir(parents=True, exist_ok=True)
             golden.write_bytes(data)
-            return
+
+    @contextmanager
+    def _writer(self, golden: Path, notes: Path) -> Iterator[str]:
+        """Yield the test that writes a golden file in this run: the first that asks, in whichever process."""
+        notes.mkdir(parents=True, exist_ok=True)
+        note = notes / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
+        with FileLock(note.with_suffix(".lock")):
+            if not note.exists():
+                note.write_text(self._test)
+            yield note.read_text()
+
+    def _compare(self, data: bytes, golden: Path, tolerance: int) -> str:
+        """Return in words how a result differs from a golden file, and where its copy is, or an empty text."""
         if not golden.is_file():
-            result = self._keep(data, golden)
-            raise AssertionError(
-                f"there is no golden file {golden}; look at the result, {result}; if it is right, "
-                "run pytest with --abp-update-golden"
-            )
+            return f"there is no golden file {golden}; look at the result, {self._keep(data, golden)}"
         expected = golden.read_bytes()
         if data == expected:
-            return
+            return ""
         kind = sniff(expected[:4096]) or ""
         if kind.startswith("image/") and kind != "image/svg+xml":
             difference = self._compare_pixels(data, expected, golden, tolerance)
@@ -82,9 +109,7 @@ class Golden:
             difference = _compare_pages(data, expected, golden)
         else:
             difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
-        if difference:
-            result = self._keep(data, golden)
-            raise AssertionError(f"{difference}\nThe result is {result}; --abp-update-golden accepts it")
+        return difference and f"{difference}\nThe result is {self._keep(data, golden)}"
 
     def _keep(self, data: bytes, golden: Path) -> Path:
         """Write what was compared beside the report of the test, to be looked at."""

@@ -194,12 +194,15 @@ def abp_artifacts(tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.fixture
-def abp_golden(request: pytest.FixtureRequest) -> Golden:
+def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     """Golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
     from .assertions import Golden
 
-    update = request.config.getoption("--abp-update-golden")
-    return Golden(request.path.parent / "golden", update=update, output=_report_folder(request))
+    base = tmp_path_factory.getbasetemp()
+    notes = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # xdist's workers share it
+    update = notes if request.config.getoption("--abp-update-golden") else None
+    folder, output = request.path.parent / "golden", _report_folder(request)
+    return Golden(folder, test=request.node.nodeid, update=update, output=output)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

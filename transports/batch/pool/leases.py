@@ -23,7 +23,7 @@ from ...routing import Result
 from ...session.calls import SESSION_LOST
 from ...session.named_apps import shares_browser
 from ...session.session import Session
-from ...tasks import Deadlines, cancel_and_wait, ending, spawn
+from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
 from .fleet import PATIENCE, Fleet
 from .held import HeldSession, clear_context, open_context
 from .members import Slot
@@ -148,9 +148,11 @@ class Leases:
             return task.result()
         finally:
             self._deadlines.discard(ended)
-            if not task.done():
-                await cancel_and_wait((task,))
-            self._give_back(slot, healthy=healthy, hangs=not task.done())
+            try:
+                if not task.done():  # to its end: who cancels the call once more must not keep its slot leased
+                    await finished(asyncio.ensure_future(cancel_and_wait((task,))))
+            finally:
+                self._give_back(slot, healthy=healthy, hangs=not task.done())
 
     def _give_back(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
         member, slots = slot.member, self._slots_of(slot)

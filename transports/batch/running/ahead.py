@@ -11,12 +11,26 @@ from ..ledger import Leased
 from ..ledger.columns import host_of
 from .options import RunOptions
 
-__all__ = ["Ahead"]
+__all__ = ["Ahead", "Elapsed"]
 
 #: Jobs that take less than so many seconds are short.
 _SHORT = 0.1
-#: Seconds that a job may wait here, or half of a lease. Begun later, it might be another worker's by then.
+#: Seconds that a job may wait here: another worker may be free.
 _MAX_WAIT = 1.0
+#: The part of a lease within which a job is begun. Later, it might be another worker's by then.
+_SAFE = 0.5
+
+
+class Elapsed:
+    """The time since it was made, by two clocks: the first goes on evenly, the second also while the machine sleeps."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.time()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds, by the clock that counts more of them."""
+        return max(time.monotonic() - self._began[0], time.time() - self._began[1])
 
 
 class Ahead:
@@ -28,8 +42,9 @@ class Ahead:
     def __init__(self, options: RunOptions) -> None:
         limited = options.rate is not None or options.per_host is not None
         self._most = 0 if limited else options.concurrency
-        self._max_wait = min(_MAX_WAIT, options.lease_seconds / 2)
-        self._jobs: deque[tuple[Leased, float]] = deque()
+        self._safe = options.lease_seconds * _SAFE
+        #: Each with the time since it was asked for, and since it came: a slow ledger's answer is no wait here.
+        self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
         self._average = math.inf
 
     def __len__(self) -> int:
@@ -48,13 +63,17 @@ class Ahead:
     @property
     def seconds(self) -> float:
         """How long the first may still wait; infinity if there is none."""
-        return max(self._jobs[0][1] + self._max_wait - time.monotonic(), 0.0) if self._jobs else math.inf
+        return self._left(*self._jobs[0][1:]) if self._jobs else math.inf
 
-    def add(self, jobs: Iterable[Leased], asked: float, running: Collection[str]) -> None:
-        """Add jobs that were ``asked`` for then (:func:`time.monotonic`), but for those that are here or ``running``:
+    def _left(self, asked: Elapsed, came: Elapsed) -> float:
+        """How long a job that was ``asked`` for and ``came`` then may still wait."""
+        return max(min(_MAX_WAIT - came.seconds, self._safe - asked.seconds), 0.0)
+
+    def add(self, jobs: Iterable[Leased], asked: Elapsed, others: Collection[str]) -> None:
+        """Add jobs that were ``asked`` for then, but for those that are here and the ``others`` that the worker has:
         our own lease of them had ended meanwhile."""
-        known = {*running, *(one.key for one, _ in self._jobs)}
-        self._jobs += ((one, asked) for one in jobs if one.key not in known)
+        known, came = {*others, *(one.key for one, *_ in self._jobs)}, Elapsed()
+        self._jobs += ((one, asked, came) for one in jobs if one.key not in known)
 
     def take(self) -> Leased:
         """Return the job that is begun next."""
@@ -66,13 +85,13 @@ class Ahead:
         dropped: list[Leased] = []
         if not self._jobs or not (stopped or closed or not self.seconds):
             return dropped
-        now, jobs, self._jobs = time.monotonic(), self._jobs, deque()
-        for one, asked in jobs:
-            late = now - asked >= self._max_wait
+        jobs, self._jobs = self._jobs, deque()
+        for one, asked, came in jobs:
+            late = not self._left(asked, came)
             if late or stopped or host_of(one.job) in closed:
                 dropped.append(one)
             else:
-                self._jobs.append((one, asked))
+                self._jobs.append((one, asked, came))
             if late:
                 self.count(None)
         return dropped

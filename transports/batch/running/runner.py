@@ -10,14 +10,14 @@ import random
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...tasks import finished
 from ..jobs import Job, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger.columns import host_of
 from ..outcome import NOT_SENT, Outcome
-from .ahead import Ahead
+from .ahead import Ahead, Elapsed
 from .limits import HostPauses, Rate, Retries
 from .options import RunOptions
 
@@ -69,7 +69,9 @@ class Runner:
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
         self._ahead = Ahead(options)
         self._deadline = math.inf
+        #: What is to be written; and what is written, and not told yet.
         self._ended: list[Settlement] = []
+        self._written: list[Settlement] = []
         self._wake = asyncio.Event()
         self._latest: asyncio.TimerHandle | None = None
         self._stopped: Ended | None = None
@@ -136,34 +138,29 @@ class Runner:
         """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
         self._give_back()
         self._wake.clear()
+        room, ended = self._room(), self._take_ended()
+        if not ended and not room:
+            return 0
+        try:
+            leased = await finished(asyncio.ensure_future(self._ask(ended, room)))
+        finally:
+            self._tell()
+        if leased:
+            await self._rate.take(leased)
+        if room:
+            self._found_nothing = 0 if leased else self._found_nothing + 1
+        return leased
+
+    def _room(self) -> int:
+        """How many jobs may be leased now."""
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
-        room = 0 if self._stopped else max(self._rate.room(free), 0)
+        return 0 if self._stopped else max(self._rate.room(free), 0)
+
+    def _take_ended(self) -> list[Settlement]:
         ended, self._ended = self._ended, []
         if self._latest is not None:
             self._latest.cancel()
-        if not ended and not room:
-            return 0
-        asked, asking = time.monotonic(), asyncio.ensure_future(self._ask(ended, room))
-        try:
-            try:
-                leased = await finished(asking)
-            finally:
-                if _succeeded(asking):
-                    for settlement in ended:
-                        if settlement.begun:
-                            self._on_settled(settlement)
-                else:
-                    self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
-            if leased:
-                await self._rate.take(len(leased))
-        except BaseException:  # cancelled, or ``on_settled`` has failed
-            if _succeeded(asking):
-                self._ended += [_not_begun(one) for one in asking.result() if one.key not in self._running]
-            raise
-        if room:
-            self._found_nothing = 0 if leased else self._found_nothing + 1
-        self._ahead.add(leased, asked, self._running)
-        return len(leased)
+        return ended
 
     def _begin(self) -> None:
         """Start as many of the leased jobs as may run."""
@@ -180,18 +177,30 @@ class Runner:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
 
-    async def _ask(self, ended: list[Settlement], room: int) -> list[Leased]:
-        """One transaction of the ledger."""
-        if room:
-            seconds, closed = self._options.lease_seconds, self._pauses.closed()
-            held, leased = await self._ledger.settle_and_lease(
-                ended, room, seconds, per_host=self._options.per_host, closed=closed
-            )
-        else:
-            held, leased = await self._ledger.settle(ended), []
+    async def _ask(self, ended: list[Settlement], room: int) -> int:
+        """One transaction of the ledger, and what it means here; return how many jobs were leased. It is not cancelled
+        with the worker: what was written is told, and what was leased is given back if it is not begun."""
+        asked, limits = Elapsed(), self._options
+        try:
+            if room:
+                held, leased = await self._ledger.settle_and_lease(
+                    ended, room, limits.lease_seconds, per_host=limits.per_host, closed=self._pauses.closed()
+                )
+            else:
+                held, leased = await self._ledger.settle(ended), []
+        except BaseException:
+            self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
+            raise
         if held < len(ended):
             logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
-        return leased
+        self._written += [one for one in ended if one.begun]
+        self._ahead.add(leased, asked, {*self._running, *(one.key for one in self._ended)})
+        return len(leased)
+
+    def _tell(self) -> None:
+        written, self._written = self._written, []
+        for settlement in written:
+            self._on_settled(settlement)
 
     async def _run_job(self, leased: Leased) -> None:
         started = time.perf_counter()
@@ -256,10 +265,6 @@ class Runner:
         if self._ended or self._ahead:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._turn()
-
-
-def _succeeded(task: asyncio.Future[Any]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _not_begun(leased: Leased) -> Settlement:
