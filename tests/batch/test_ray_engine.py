@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 import threading
@@ -199,6 +200,24 @@ async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, mo
             with pytest.raises(type(error), match=says):
                 await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
             assert len(bench.cluster.options) == 5
+
+
+async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, whole = itertools.count(), bench.make_pool
+
+    def make_pool(sessions: int) -> Pool:
+        if next(made) < 6:
+            raise Disconnected("the machine is gone")
+        return whole(sessions)
+
+    monkeypatch.setattr(bench, "make_pool", make_pool)
+    monkeypatch.setattr("transports.batch.engines.ray_engine.backoff_delay", lambda _: 0.3)
+    bench.go_on.set()
+    async with open_ledger(bench.folder) as ledger:
+        await ledger.add(lambda: [jobs(6)], "one")
+        engine = bench.engine(ledger, RunOptions(concurrency=6), browsers=6)
+        report = await asyncio.wait_for(engine.run(), 15)
+        assert (await ledger.counts())[State.SUCCEEDED] == report.recycled["ended"] == 6
 
 
 @pytest.mark.parametrize("fate", ["no start", "cluster lost"])

@@ -13,7 +13,7 @@ from transports.browser.page.adapters import origin_of, read_adapter
 def test_a_transport_by_name_and_auto_for_pages_only() -> None:
     assert isinstance(connect("http://app.example/", transport="webmcp", store="none:").transport, WebMcpTransport)
     assert isinstance(connect("http://app.example/", store="none:").transport, PlaywrightTransport)
-    with pytest.raises(UsageError, match="no transport is called 'webmcp'"):
+    with pytest.raises(UsageError, match="'webmcp' takes addresses that begin with http:// or https://; for ws://"):
         connect("ws://app.example/", transport="webmcp", store="none:")
 
 

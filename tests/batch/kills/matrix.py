@@ -90,8 +90,9 @@ async def kill_and_resume(folder: Path, plan: Plan) -> Killed:
                 await asyncio.wait((killing,))
             if not killing.cancelled() and (error := killing.exception()):
                 raise error
-        problems, states = await _differences(app, folder / "run", ledger, plan, crew.killed.total())
-    problems += crew.problems
+        problems, states = crew.problems, dict[str, int]()
+        if not problems:
+            problems, states = await _differences(app, folder / "run", ledger, plan, crew.killed.total())
     problems += [f"a process is left: {process}" for process in await left_behind(folder)]
     problems += [f"a file is left: {path}" for path in temporary.iterdir()]
     return Killed(dict(crew.killed), crew.starts, states, time.monotonic() - begun, problems)

@@ -26,7 +26,7 @@ logger = logging.getLogger("transports.batch")
 
 #: Seconds between two looks at the ledger and the actors.
 _LOOK = 0.5
-#: Actors that may be lost in a row while no job ends.
+#: How often in a row actors may be lost while no job ends.
 _MAX_FAILURES = 5
 #: Seconds for the actors to settle their jobs once they are told to stop.
 _STOP = 15.0
@@ -201,8 +201,10 @@ class RayEngine:
 
     def _lost(self, error: ABPError) -> None:
         self._recycled["ended"] += 1
-        self._failures += 1
         logger.warning("a worker was lost: %s", error.message)
+        if time.monotonic() < self._not_before:  # begun before the last failure: a machine takes all its actors along
+            return
+        self._failures += 1
         if self._failures >= _MAX_FAILURES:
             if isinstance(error, TransportError):
                 raise type(error)(f"{error.message}, as {self._failures - 1} before it; {self._cluster.advice}")
