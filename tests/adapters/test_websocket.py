@@ -309,6 +309,13 @@ async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path
         with pytest.raises(ConnectFailed, match="ssl="):
             async with connect(url, store="none:"):
                 pass
+    theirs.maximum_version, ours.minimum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    async with running(echo, ssl=theirs) as app:  # it speaks TLS, so nothing says to do without
+        url = app.url.replace("ws:", "wss:")
+        with pytest.raises(ConnectFailed) as refused:
+            async with connect(url, transport=WebSocketTransport(url, ssl=ours), store="none:"):
+                pass
+        assert "try ws://" not in refused.value.message
 
 
 async def test_a_server_without_tls_is_named_as_that() -> None:

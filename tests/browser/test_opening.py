@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from transports.browser.page.channels import CdpChannel
-from transports.browser.page.navigation import explain_load_failure
+from transports.browser.page.navigation import explain_load_failure, now_at
 from transports.browser.process.browser_process import BrowserProcess
 from transports.browser.process.find import BrowserChoice
 from transports.browser.source import PageSource
@@ -122,6 +122,8 @@ def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
         "ERR_CERT_AUTHORITY_INVALID": "its certificate is not trusted; have this system trust it",
         "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://",
         "ERR_EMPTY_RESPONSE": "without an answer; is it an https:// address?",
+        "ERR_SSL_VERSION_OR_CIPHER_MISMATCH": "net::ERR_SSL_VERSION_OR_CIPHER_MISMATCH",
         "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",
     }.items():
         assert said in explain_load_failure(failed.format(code), "https://127.0.0.1:8000/")
+    assert len(now_at(f"http://127.0.0.1:8000/{'x' * 10_000}", "http://127.0.0.1:8000/")) < 220

@@ -16,7 +16,7 @@ from transports.adapters.memory import Call, Handler
 from transports.base import Features
 from transports.errors import TooLarge
 from transports.protocol.messages import Message
-from transports.session.events import ConnectionChanged, Retrying
+from transports.session.events import CallFinished, ConnectionChanged, Retrying
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:
@@ -399,4 +399,8 @@ async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> 
         with pytest.raises(UsageError, match="the id 'x' is under way; give each call a call_id= of its own"):
             await second.result()
         assert await first.status() == "working"
-        await first.cancel()
+        async with app.events() as events:
+            with pytest.raises(UsageError, match="is under way"):
+                await app.call("hang", call_id="x")
+            await first.cancel()
+            assert isinstance(await anext(events), CallFinished)  # of the first alone

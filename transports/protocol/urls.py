@@ -46,5 +46,6 @@ def folder_of(text: str) -> Path:
     """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would
     make a folder named ``s3:``."""
     if "://" in text:
-        raise ValueError(f"{text} is no folder of this machine; ABP_STORE={text} keeps files there")
+        shown = redact_url(text)
+        raise ValueError(f"{shown} is no folder of this machine; ABP_STORE={shown} keeps files there")
     return Path(text)

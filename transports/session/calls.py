@@ -31,7 +31,7 @@ from ..protocol.elicitation import INVALID_ANSWER
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result
-from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
+from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
 from ..telemetry import OTHER, is_observing, observed_call, traced
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnProgress
@@ -85,6 +85,7 @@ class Calls:
         self._initializing = asyncio.Lock()
         self._handshakes = 0
         self._cancellations: set[asyncio.Task[None]] = set()
+        self._under_way: set[str] = set()
 
     async def aclose(self) -> None:
         """Give cancellations that the app has not answered a moment to be sent, then wait no longer for them."""
@@ -105,8 +106,12 @@ class Calls:
 
         The callbacks get the events that came meanwhile first, except after a timeout, whose time is up. If answers of
         the elicitation handler were refused, the result has a warning, and the error says so: that of the app becomes a
-        :class:`~transports.errors.UsageError`.
+        :class:`~transports.errors.UsageError`, as is the id of a call that is under way.
         """
+        if call in self._under_way:
+            drop(work)
+            raise UsageError(f"a call with the id {call[:80]!r} is under way; give each call a call_id= of its own")
+        self._under_way.add(call)
         events = self._events
         if events.has_listeners:
             events.emit(CallStarted(call, capability))
@@ -135,6 +140,7 @@ class Calls:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
             raise
         finally:
+            self._under_way.discard(call)
             events.take_refused(call)
             events.take_unanswered(call)
             if events.has_listeners:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..base import Transport
-from ..errors import ABPError, TransportError, UsageError
+from ..errors import ABPError, TransportError
 from ..protocol.messages import Effect, Message
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks
@@ -92,10 +92,7 @@ class EventDispatcher:
         await self._callbacks.aclose()
 
     def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
-        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too. Raises
-        :class:`~transports.errors.UsageError` for the id of one that is under way."""
-        if attempt in self._attempts:
-            raise UsageError(f"a call with the id {attempt[:80]!r} is under way; give each call a call_id= of its own")
+        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too."""
         self._attempts[attempt] = call, on_progress
 
     def end_attempt(self, attempt: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,7 +160,7 @@ def _transport_names(target: str) -> tuple[str, ...]:
         known = False
     if not known:
         if meant := _meant_address(target):
-            raise UsageError(f"{target!r} is no target; {meant}")
+            raise UsageError(f"{redact_url(target)!r} is no target; {meant}")
         also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
@@ -185,10 +184,9 @@ def _meant_address(target: str) -> str:
     """Say what to give instead of a file, or of an address without its scheme; an empty text for anything else."""
     named = target.lower().startswith("file://")
     file = Path(unquote(target[len("file://") :]) if named else target)
-    with suppress(OSError, ValueError):  # what no name of a file can be
-        if named or file.is_file():
-            return (
-                "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
-                f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
-            )
-    return f"did you mean http://{target}?" if _HOST_AND_PORT.match(target) else ""
+    if named or file.suffix.lower() in (".html", ".htm"):  # by its name: whether it is there is nobody's business
+        return (
+            "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
+            f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
+        )
+    return f"did you mean {redact_url(f'http://{target}')}?" if _HOST_AND_PORT.match(target) else ""

@@ -6,8 +6,7 @@ import difflib
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Golden", "assert_schema", "assert_size"]
 
+#: Seconds for another process to write a golden file.
+_PATIENCE = 60.0
 _DIFFERENT = (255, 0, 80)
 _FADED = 4
 #: Bytes of a text whose lines are compared, and how many lines of a difference are shown, and of how many characters.
@@ -74,26 +75,19 @@ class Golden:
                 new = "if it is right, run pytest with --abp-update-golden"
                 raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
             return
-        with self._writer(golden, self._update) as writer:
-            if writer != self._test:
-                if difference := self._compare(data, golden, tolerance):
-                    raise UsageError(
-                        f"{writer} and {self._test} have different results for one golden file; give one of them "
-                        f"another name\n{difference}"
-                    )
-                return
-            self.folder.mkdir(parents=True, exist_ok=True)
-            golden.write_bytes(data)
-
-    @contextmanager
-    def _writer(self, golden: Path, notes: Path) -> Iterator[str]:
-        """Yield the test that writes a golden file in this run: the first that asks, in whichever process."""
+        notes, note = self._update, self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
         notes.mkdir(parents=True, exist_ok=True)
-        note = notes / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
-        with FileLock(note.with_suffix(".lock")):
-            if not note.exists():
+        with FileLock(note.with_suffix(".lock"), timeout=_PATIENCE):
+            writer = note.read_text() if note.exists() else self._test
+            if writer == self._test:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                golden.write_bytes(data)
                 note.write_text(self._test)
-            yield note.read_text()
+            elif difference := self._compare(data, golden, tolerance):
+                raise UsageError(
+                    f"{writer} and {self._test} have different results for one golden file; give one of them "
+                    f"another name\n{difference}"
+                )
 
     def _compare(self, data: bytes, golden: Path, tolerance: int) -> str:
         """Return in words how a result differs from a golden file, and where its copy is, or an empty text."""

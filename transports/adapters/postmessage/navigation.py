@@ -63,7 +63,7 @@ class NavigationWatcher:
         """Return why the frame, opened at ``url``, shows an error page."""
         leads = ""
         if self._failed is not None and not same_document(self._failed.url, url):
-            leads = f"it leads to {redact_url(self._failed.url).partition('?')[0]}: "
+            leads = f"it leads to {redact_url(self._failed.url).partition('?')[0][:200]}: "
         failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
             return leads + explain_load_failure(failure, url)

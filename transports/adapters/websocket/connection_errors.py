@@ -12,6 +12,9 @@ from ...protocol.urls import redact_url
 
 __all__ = ["close_error", "lost_error", "open_error"]
 
+#: What OpenSSL says of an answer that is no TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+
 
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     """Return the error for a connection that could not be opened; ``timeout`` is the limit in seconds."""
@@ -26,11 +29,13 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             )
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
-        case ssl.SSLError() if not isinstance(error, ssl.SSLCertVerificationError):
+        case ssl.SSLError() if error.reason in _NO_TLS:
             return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
         case ssl.SSLError():
-            reason = error.reason or "TLS failed"
-            return ConnectFailed(f"{address}: {reason}; give an ssl= context that trusts its certificate")
+            reason, is_about = error.reason or "TLS failed", "that it accepts"
+            if isinstance(error, ssl.SSLCertVerificationError):
+                is_about = "that trusts its certificate"
+            return ConnectFailed(f"{address}: {reason}; give an ssl= context {is_about}")
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")

@@ -10,13 +10,15 @@ from ...protocol.urls import redact_url
 
 __all__ = ["explain_load_failure", "now_at", "same_document"]
 
+#: Characters of an address that a page chose.
+_SHOWN = 200
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
     "ignore_https_errors=True",
-    "ERR_SSL": "it does not speak TLS as https:// says; try http://, or mend its TLS",
+    "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "ERR_ABORTED": "the address gives a download, not a page",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
@@ -38,7 +40,7 @@ def explain_load_failure(error: str, url: str) -> str:
 
 def now_at(current: str, target: str) -> str:
     """Return words for a message about ``target``: where it has led to, if that is another document."""
-    return "" if same_document(current, target) else f", now at {redact_url(current)},"
+    return "" if same_document(current, target) else f", now at {redact_url(current)[:_SHOWN]},"
 
 
 def same_document(current: str, target: str) -> bool:

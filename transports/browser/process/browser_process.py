@@ -185,7 +185,7 @@ class BrowserProcess:
         try:
             if playwright is not None:
                 if hasattr(self, "browser"):
-                    await _ignoring_errors(_GRACE, self._close())
+                    await self._close()
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self.pids[0])
                 await _ignoring_errors(_GRACE, playwright.stop())
@@ -197,9 +197,9 @@ class BrowserProcess:
         """Let the browser write what is wanted, and remove what is not: what its caller records in a context (a HAR
         is written when that is closed, and not when the browser is), a profile, downloads that were cut off."""
         callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
-        await asyncio.gather(*(context.close() for context in callers), return_exceptions=True)
+        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
         if self.cdp is None or self.context is not None or self._downloads:
-            await self.browser.close()
+            await _ignoring_errors(_GRACE, self.browser.close())
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:

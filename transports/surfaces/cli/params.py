@@ -100,8 +100,11 @@ def refuse_file_name(out: str) -> None:
     """Raise :class:`~transports.errors.UsageError` for a folder of ``--out`` that is not there and has the name of a
     file, or of stdout: other commands take these after such an option. A slash at its end makes any name a folder's."""
     folder = Path(out)
-    if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name) or folder.is_dir():
+    if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name):
         return
+    with contextlib.suppress(OSError, ValueError):  # what no name of a file can be
+        if folder.is_dir():
+            return
     raise UsageError(
         f"--out {out}: it is a folder for the files that is named here; leave it out, and copy what was stored "
         f"with `abp artifacts get NAME {out}`"
