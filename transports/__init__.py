@@ -176,12 +176,14 @@ __all__ = [
 __version__: str
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        return importlib.import_module(".protocol.initialize", __name__).package_version()
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return importlib.import_module(".protocol.initialize", __name__).package_version()
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Golden", "assert_schema", "assert_size"]
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name on first use: the pytest plugin imports this package in every run of pytest."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "..adapters.memory" if name == "Call" else ".assertions"
-    found: object = getattr(importlib.import_module(home, __name__), name)
-    return found
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Load a public name on first use: the pytest plugin imports this package in every run of pytest."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = "..adapters.memory" if name == "Call" else ".assertions"
+        found: object = getattr(importlib.import_module(home, __name__), name)
+        return found
