@@ -129,8 +129,7 @@ class Calls:
         except ABPError as raised:
             error = _with_refused(raised, capability, events.take_refused(call))
             if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
-                error.message = f"{error.message}; {asked}"
-                error.args = (error.message,)
+                error.followed_by(asked)
             if not isinstance(error, CallTimeout):
                 await events.wait_for_callbacks(on_progress)
             if error is not raised:

@@ -7,8 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ...browser.page.listening import listener
-from ...browser.page.navigation import explain_load_failure, same_document
-from ...protocol.urls import redact_url
+from ...browser.page.navigation import explain_load_failure, same_document, shown_address
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Response
@@ -63,7 +62,7 @@ class NavigationWatcher:
         """Return why the frame, opened at ``url``, shows an error page."""
         leads = ""
         if self._failed is not None and not same_document(self._failed.url, url):
-            leads = f"it leads to {redact_url(self._failed.url).partition('?')[0][:200]}: "
+            leads = f"it leads to {shown_address(self._failed.url).partition('?')[0]}: "
         failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
             return leads + explain_load_failure(failure, url)

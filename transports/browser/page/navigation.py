@@ -8,7 +8,7 @@ from ...errors import first_line
 from ...errors.transport import NOTHING_LISTENS
 from ...protocol.urls import redact_url
 
-__all__ = ["explain_load_failure", "now_at", "same_document"]
+__all__ = ["explain_load_failure", "now_at", "same_document", "shown_address"]
 
 #: Characters of an address that a page chose.
 _SHOWN = 200
@@ -40,7 +40,12 @@ def explain_load_failure(error: str, url: str) -> str:
 
 def now_at(current: str, target: str) -> str:
     """Return words for a message about ``target``: where it has led to, if that is another document."""
-    return "" if same_document(current, target) else f", now at {redact_url(current)[:_SHOWN]},"
+    return "" if same_document(current, target) else f", now at {shown_address(current)},"
+
+
+def shown_address(url: str) -> str:
+    """Return an address that a page chose, for a message: without secrets, and not too long."""
+    return redact_url(url)[:_SHOWN]
 
 
 def same_document(current: str, target: str) -> bool:
