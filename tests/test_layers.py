@@ -110,10 +110,6 @@ def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []
 
 
-def test_a_module_has_fewer_than_300_lines() -> None:
-    assert {path: len(code.splitlines()) for path, code in sources().items() if len(code.splitlines()) >= 300} == {}
-
-
 def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
     rooms = {room(dotted(path)) for path in sources()}
     assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
