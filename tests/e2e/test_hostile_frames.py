@@ -23,7 +23,7 @@ from transports.errors import ABPError, CapabilityError, OutcomeUnknown
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 #: Registers a tool: its name, and what it does.
 TOOL = """
 const tool = (name, execute = () => name, more = {}) =>
@@ -239,7 +239,7 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
 ) -> None:
     # Chromium does not hold a srcdoc in a sandbox until our script is there.
     def page(before: str = "") -> str:
-        script = f"<script>{before}{TOOL} setTimeout(() => tool('inner', () => origin), 500);</script>"
+        script = f"<script>{before}{TOOL} setInterval(() => {{ try {{ tool('inner', () => origin); }} catch {{ }} }}, 200);</script>"
         return script.replace("<", "&lt;").replace('"', "&quot;")
 
     top = (
@@ -361,8 +361,9 @@ async def test_a_document_that_floods_effects_is_slowed_then_told(
         with caplog.at_level(logging.WARNING, "transports.browser"):
             few = await app.call(name, {"many": most // 2})
             assert counted(few) == most // 2 and not caplog.records
-            many = await app.call(name, {"many": 10 * most})
-        assert counted(many) < 3 * most
+            begun = time.monotonic()
+            many = await app.call(name, {"many": 20 * most})
+        assert counted(many) < most * (2 + time.monotonic() - begun)
         assert any("too many events" in record.getMessage() for record in caplog.records)
         assert (await app.call(await tool_of(app, "still"))).data == "here"
 
@@ -403,7 +404,7 @@ async def test_frames_and_their_tools_are_counted(
     async with opened(
         browser, tmp_path, top=f"<script>{TOOL} tool('first');</script>{frames}", one="tool('one');"
     ) as app:
-        await until(lambda: len(named(app, "one")) >= 64)
+        await until(lambda: len(named(app, "one")) >= 64, patience=90)
         assert len(named(app, "one")) == 64
     assert any("64 frames" in record.getMessage() for record in caplog.records)
 
