@@ -85,7 +85,8 @@ async def test_a_claim_of_a_wild_type_is_refused_and_breaks_nothing(
     async with served(tmp_path / "out", **usual) as url:
         got = {value: await status(url, signed(with_claim(name, value))) for value in WILD}
     allowed = {
-        "scp": ("[]",),  # a list of none
+        "scope": ("[]",),  # a list of none
+        "scp": ("[]",),
         "exp": ("9" * 400,),  # for ever, as the issuer says
         "nbf": ("true", "17", "-1"),  # long ago
         "iat": ("true", "17", "-1"),
