@@ -179,6 +179,7 @@ class Terminal(io.TextIOWrapper):
 @contextlib.contextmanager
 def at_terminal() -> Iterator[Terminal]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "dumb")  # colours are ours
         patch.setattr("sys.stdout", terminal := Terminal())
         start_output()
         yield terminal
