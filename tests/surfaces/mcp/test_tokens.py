@@ -151,7 +151,15 @@ async def test_a_key_set_of_wild_types_refuses_tokens_and_breaks_nothing(
 
 async def test_one_key_that_cannot_be_used_spoils_no_other(tmp_path: Path) -> None:
     good = {**json.loads(RSAAlgorithm.to_jwk(key_of("RS256").public_key())), "kid": "RS256", "alg": "RS256"}
-    listed = [17, None, [], {"kty": "RSA", "n": 1}, {"kty": "RSA", "kid": [], "n": "AQAB"}, good, {**good, "kid": {}}]
+    listed: list[object] = [
+        17,
+        None,
+        [],
+        {"kty": "RSA", "n": 1},
+        {"kty": "RSA", "kid": [], "n": "AQAB"},
+        good,
+        {**good, "kid": {}},
+    ]
     async with answering(lambda _: web.json_response({"keys": listed})) as jwks:
         claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
         async with served(tmp_path, **claims) as url:

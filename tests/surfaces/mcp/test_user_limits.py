@@ -15,6 +15,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.mcp_clients import URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports.surfaces.mcp import user_limits, users
+from transports.surfaces.mcp.user import User
 from transports.surfaces.shared import connections
 
 LIMIT = 3
@@ -114,9 +115,9 @@ async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Pa
 
 
 async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
+    made: list[User] = []
 
-    class Counted(users.User):
+    class Counted(User):
         def __init__(self, *args: Any, **more: Any) -> None:
             made.append(self)
             super().__init__(*args, **more)
@@ -132,5 +133,5 @@ async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.M
         assert len(made) <= 1
         for _ in range(LIMIT + 3):
             assert await ann.ask((await ann.open())[1]) == 200
-        kept = [one for one in made if not one._closing]  # type: ignore[attr-defined]
+        kept = [one for one in made if not one._closing]
         assert len(kept) <= LIMIT + 1

@@ -60,7 +60,7 @@ class UserLimits:
     async def _serve(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers, sessions = Headers(scope=scope), self._sessions[user]
         session = headers.get(_SESSION)
-        if session in sessions:
+        if session is not None and session in sessions:
             sessions[session] += 1
             sessions.move_to_end(session)
             try:
