@@ -174,7 +174,8 @@ BODIES = {
     "a part with a name of RFC 2231": (_PARTS, _MULTI.format("name*=utf-8''p%61ssword", "", SECRET)),
     "a part with a folded head": (_PARTS, _MULTI.format('\r\n name="password"', "", SECRET)),
     "a part of JSON": (
-        _PARTS, _MULTI.format('name="a"', "Content-Type: application/json\r\n", f'{{"n":1e999999,"password":"{SECRET}"}}')
+        _PARTS,
+        _MULTI.format('name="a"', "Content-Type: application/json\r\n", f'{{"n":1e999999,"password":"{SECRET}"}}'),
     ),
     "a part in base64": (
         _PARTS,
@@ -188,7 +189,9 @@ BODIES = {
     "an attribute": ("application/soap+xml", f"<login user='bob' password = '{SECRET}'/>"),
     "an entity": ("text/xml", f"<!DOCTYPE a [<!ENTITY e '{SECRET}'>]><password>&e;</password>"),
     "GraphQL": ("application/graphql", f'mutation {{ login(user: "bob", password: "{SECRET}") {{ id }} }}'),
-    "GraphQL in JSON": ("application/json", json.dumps({"query": f'mutation {{ login(password: "{SECRET}") {{ id }} }}'})),
+    "GraphQL in JSON": ("application/json", json.dumps({"query": f'mutation {{ go(password: "{SECRET}") {{ id }} }}'})),
+    "a key that stands there twice": ("application/json", f'{{"a":{{"password":"{SECRET}"}},"a":1}}'),
+    "the same in a line": ("text/plain", f'first\n{{"a":{{"password":"{SECRET}"}},"a":1}}'),
 }  # fmt: skip
 
 
@@ -213,8 +216,8 @@ def test_a_secret_with_a_name_is_masked_whatever_form_its_body_has(kind: str) ->
 @pytest.mark.parametrize("mime_type", ["application/json", "application/json; charset=utf-16", _FORM])
 def test_a_body_that_cannot_be_read_as_its_text_is_left_out(encoding: str, mime_type: str, tmp_path: Path) -> None:
     text = f'{{"password":"{SECRET}"}}' if "json" in mime_type else f"password={SECRET}"
-    packed = {"gzip": gzip.compress, "deflate": zlib.compress}.get(encoding)
-    data = packed(text.encode()) if packed else text.encode(encoding)
+    data = text.encode("utf-8" if encoding in ("gzip", "deflate") else encoding)
+    data = gzip.compress(data) if encoding == "gzip" else zlib.compress(data) if encoding == "deflate" else data
     body = {"mimeType": mime_type, "text": base64.b64encode(data).decode(), "encoding": "base64"}
     entry = {"request": {"url": "http://a.test/"}, "response": {"content": body}}
     learn_entry(entry, secrets := SecretValues())
@@ -258,5 +261,5 @@ def test_a_name_that_is_escaped_in_an_address_is_known_too() -> None:
         entry: Any = {"request": {"url": f"http://a.test/?user=bob&{name}={SECRET}#{name}={SECRET}"}}
         cleaned = json.dumps(clean_entry(entry, SecretValues()))
         assert SECRET not in cleaned and "bob" in cleaned
-        frame = {"opcode": 2, "data": base64.b64encode(json.dumps({"a": _DEEP}).encode()).decode()}
+        frame: dict[str, Any] = {"opcode": 2, "data": base64.b64encode(json.dumps({"a": _DEEP}).encode()).decode()}
         assert frame["data"] not in json.dumps(clean_entry({"_webSocketMessages": [frame]}, SecretValues()))
