@@ -239,7 +239,8 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
 ) -> None:
     # Chromium does not hold a srcdoc in a sandbox until our script is there.
     def page(before: str = "") -> str:
-        script = f"<script>{before}{TOOL} setInterval(() => {{ try {{ tool('inner', () => origin); }} catch {{ }} }}, 200);</script>"
+        again = "setInterval(() => { try { tool('inner', () => origin); } catch { } }, 200);"
+        script = f"<script>{before}{TOOL} {again}</script>"
         return script.replace("<", "&lt;").replace('"', "&quot;")
 
     top = (
