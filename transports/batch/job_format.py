@@ -10,6 +10,7 @@ from typing import cast
 from ..binary.detect import MAX_DEPTH
 from ..binary.params import set_path
 from ..errors import ProtocolError, UsageError
+from ..protocol.durations import MAX_TIMEOUT, is_timeout
 from ..protocol.strict_json import JSONValue, decode_given, decode_json, is_deeper
 from .jobs import Job
 
@@ -102,8 +103,8 @@ def _seconds(value: object) -> float | None:
         seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageError("timeout must be a number of seconds above 0")
+    if not is_timeout(seconds):
+        raise UsageError(f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}")
     return seconds
 
 

@@ -1,13 +1,21 @@
-"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``. No I/O."""
+"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``; the range of timeouts. No I/O."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["MAX_TIMEOUT", "format_duration", "is_timeout", "parse_duration"]
+
+#: Seconds of the longest timeout, 11 days. A page counts milliseconds in 32 bits: much longer ones end at once there.
+MAX_TIMEOUT = 1_000_000
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def is_timeout(seconds: object) -> bool:
+    """Return whether a value is a number of seconds above 0 and at most :data:`MAX_TIMEOUT`."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT
 
 
 def parse_duration(text: str) -> int | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 
 from ...errors import UsageError
+from ...protocol.durations import MAX_TIMEOUT
 
 __all__ = ["RunOptions", "pool_size"]
+
+
+#: The largest number of any other limit; a ledger has room for no larger ones.
+_MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,16 @@ class RunOptions:
     lease_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("concurrency", self.concurrency, 1),
-            ("per_host", self.per_host, 1),
-            ("retries", self.retries, 0),
-            ("rate", self.rate, 1e-6),
-            ("deadline", self.deadline, 1e-6),
-            ("lease_seconds", self.lease_seconds, 1),
+        for name, value, least, most in (
+            ("concurrency", self.concurrency, 1, _MOST),
+            ("per_host", self.per_host, 1, _MOST),
+            ("retries", self.retries, 0, _MOST),
+            ("rate", self.rate, 1e-6, _MOST),
+            ("deadline", self.deadline, 1e-6, MAX_TIMEOUT),
+            ("lease_seconds", self.lease_seconds, 1, MAX_TIMEOUT),
         ):
-            if value is not None and not least <= value < math.inf:
-                raise UsageError(f"{name} must be a number from {least:g} on (it is {value})")
+            if value is not None and (isinstance(value, bool) or not least <= value <= most):
+                raise UsageError(f"{name} must be a number from {least:g} to {most:,}")
 
 
 def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
