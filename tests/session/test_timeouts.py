@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from transports.session.config_file import read_config
 from transports.session.named_apps import app_entries
 from transports.session.settings import Settings
 from transports.session.timeouts import timeout_seconds
+from transports.testing import Call
 
 #: Values that are no timeout; the fourth has more digits than Python writes.
 WRONG = [1_000_000.001, 1e308, 10**400, 10**5000, math.nan, -math.inf, -1, 0, True, "3"]
@@ -39,8 +42,11 @@ def test_anything_else_is_refused(value: Any) -> None:
 async def test_a_call_and_a_session_refuse_it_before_anything_runs(tmp_path: Path, value: Any) -> None:
     ran: list[object] = []
 
+    async def do(params: Mapping[str, object], _: Call) -> None:
+        ran.append(params)
+
     def transport() -> MemoryTransport:
-        return MemoryTransport({"do": lambda params: ran.append(params)})
+        return MemoryTransport({"do": do})
 
     with pytest.raises(UsageError, match="timeout must be"):
         connect("memory:", transport=transport(), store=tmp_path, timeout=value)
@@ -57,8 +63,11 @@ async def test_a_job_that_has_it_fails_and_is_not_unknown(tmp_path: Path, value:
     with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, at most 1,000,000"):
         parse_job({"capability": "do", "timeout": value})
 
+    async def do(_: Mapping[str, object], __: Call) -> None:
+        raise AssertionError
+
     def opened(target: str, **options: Any) -> Any:
-        return connect(target, transport=MemoryTransport({"do": lambda _: {}}), store=options["store"])
+        return connect(target, transport=MemoryTransport({"do": do}), store=options["store"])
 
     async with Pool(1, connect=opened, store=tmp_path) as pool:
         outcome = await pool.run(Job("do", target="memory:", timeout=value))
@@ -87,6 +96,6 @@ def test_an_app_with_a_name_has_the_same_range(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize("value", WRONG[:-1], ids=NAMES[:-1])
 def test_the_times_of_a_run_have_the_same_range(value: Any) -> None:
     for name in ("deadline", "lease_seconds"):
-        assert getattr(RunOptions(**{name: 1_000_000}), name) == 1_000_000
+        assert getattr(replace(RunOptions(), **{name: 1_000_000}), name) == 1_000_000  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=f"{name} must be a number"):
-            RunOptions(**{name: value})
+            replace(RunOptions(), **{name: value})

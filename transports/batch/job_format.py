@@ -33,13 +33,14 @@ def job_document(job: Job) -> dict[str, JSONValue]:
     return {**document, **{name: value for name, value in own.items() if value not in (None, {}, False)}}
 
 
-def parse_job(document: Mapping[str, object], *, target: str | None = None) -> Job:
+def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
     """Return the job that an object describes.
 
     ``capability`` is needed; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
     in :class:`.Job`. As a table has only texts in its cells, ``params`` may be JSON text, a column ``params.title`` is
     one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
-    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute.
+    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
+    else from the working folder.
 
     Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels.
     """
@@ -62,7 +63,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
         params=params,
         target=_text(given, "target", "") or target,
         id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
-        files={place: Path(_text(files, place, where="files.")).absolute() for place in files},
+        files={place: (folder or Path()).joinpath(_text(files, place, where="files.")).absolute() for place in files},
         timeout=_seconds(given.get("timeout")),
         idempotent=_boolean(given.get("idempotent", False)),
         carried=carried,

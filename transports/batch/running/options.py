@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 from ...protocol.durations import MAX_TIMEOUT
+from ..consent import Consent
 
 __all__ = ["RunOptions", "pool_size"]
 
@@ -22,6 +23,8 @@ class RunOptions:
     ``concurrency`` jobs run at once; of one host at most ``per_host``, by all workers of the run together. ``rate`` is
     how many are sent in a second. A job whose outcome is ``retryable`` is sent again up to ``retries`` times. After
     ``deadline`` seconds nothing more is begun. A lease lasts ``lease_seconds`` and is renewed while its job runs.
+    ``consent`` is what jobs may do that somebody else may have written; :func:`run` sets it. Without one they may do
+    all that jobs of the program itself may.
 
     Raises :class:`~transports.errors.UsageError` for a number out of its range.
     """
@@ -32,6 +35,7 @@ class RunOptions:
     retries: int = 3
     deadline: float | None = None
     lease_seconds: float = 60.0
+    consent: Consent | None = None
 
     def __post_init__(self) -> None:
         for name, value, least, most in (

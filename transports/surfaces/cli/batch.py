@@ -91,13 +91,14 @@ def run_(
 
         await in_thread(require_input, source)  # before the folder is made
         anywhere = working.for_any_process(out / "files")
+        consent = working.consent(target, Path() if jobs == "-" else source.parent)
         if engine is EngineName.RAY:
             shared = ledger is not None and "://" in ledger and working.store is not None
-            make_engine = on_ray(ledger or str(out.absolute()), anywhere, address=ray_address, shared=shared)
+            make_engine = on_ray(ledger or str(out.absolute()), anywhere, consent, address=ray_address, shared=shared)
         else:
-            make_engine = in_this_process(anywhere)
+            make_engine = in_this_process(anywhere, consent)
         async with open_ledger(ledger or out) as opened:
-            added = await add_input(opened, source, out, target=target, extend=extend)
+            added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
             for said in () if added.known else await in_thread(input_notes, added, source):
                 print_note(said)
             if retry_failed:
@@ -137,7 +138,7 @@ async def worker(
     ledger = open_run(run)
     if working.store is None and "://" in run:
         raise UsageError("name the run's store with --store URL, the same for all workers")
-    make_engine = in_this_process(working.for_any_process(Path(run) / "files"))
+    make_engine = in_this_process(working.for_any_process(Path(run) / "files"), working.consent())
     async with ledger as opened:
         status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
     return status

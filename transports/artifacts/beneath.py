@@ -1,4 +1,4 @@
-"""Folders that an operator allows, opened so that no symlink leads out of them, also not one that is made meanwhile."""
+"""Folders that somebody allows, opened so that no symlink leads out of them, also not one that is made meanwhile."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from ...artifacts.local.folder import Folder
-from ...artifacts.local.tree import Tree
-from ...errors import StoreError, UsageError
+from ..errors import StoreError, UsageError
+from .local.folder import Folder
+from .local.tree import Tree
 
 __all__ = ["folder_beneath", "open_beneath"]
 
