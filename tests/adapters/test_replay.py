@@ -596,9 +596,7 @@ async def test_nothing_is_recorded_through_a_symlink(recorded: Make, file: Path,
 
 
 @pytest.mark.parametrize("make", [_make_pipe, Path.mkdir])
-async def test_only_a_regular_file_is_recorded_to(
-    recorded: Make, file: Path, make: Callable[[Path], object]
-) -> None:
+async def test_only_a_regular_file_is_recorded_to(recorded: Make, file: Path, make: Callable[[Path], object]) -> None:
     make(file)
     async with asyncio.timeout(20):
         with pytest.raises((UsageError, transports.StoreError), match=r"no recording|cannot write the recording"):

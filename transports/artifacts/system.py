@@ -22,6 +22,7 @@ __all__ = [
     "patiently",
     "read_at",
     "read_into",
+    "regular_file",
     "replace_file",
     "sync_data",
     "try_lock",
@@ -60,10 +61,16 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> FileIO
         fd = os.open(path, os.O_RDONLY | _READ) if follow else open_file(path, os.O_RDONLY)
     except ValueError as error:  # NUL, half of a surrogate pair
         raise OSError(errno.EINVAL, str(error)) from None
+    return regular_file(fd, os.fspath(path))
+
+
+def regular_file(fd: int, name: str) -> FileIO:
+    """Return the file of a descriptor, which is that one's from then on, for reading and under a ``name``. Closes it
+    and raises :class:`OSError` for anything but a regular file."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
-    return FileIO(str(path), opener=lambda *_: fd)
+        raise OSError(errno.EINVAL, "no regular file", name)
+    return FileIO(name, opener=lambda *_: fd)
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:
