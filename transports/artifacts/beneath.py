@@ -8,9 +8,9 @@ from io import FileIO
 from pathlib import Path
 
 from ..errors import StoreError, UsageError
+from ..files import regular_file
 from .local.folder import Folder
 from .local.tree import Tree
-from .system import regular_file
 
 __all__ = ["folder_beneath", "open_beneath"]
 

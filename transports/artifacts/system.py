@@ -7,7 +7,6 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,12 +16,10 @@ __all__ = [
     "belongs_to_us",
     "is_link",
     "open_file",
-    "open_regular",
     "others_may_read",
     "patiently",
     "read_at",
     "read_into",
-    "regular_file",
     "replace_file",
     "sync_data",
     "try_lock",
@@ -38,8 +35,6 @@ _PATIENCE, _PAUSE = 1.0, 0.01
 
 #: Follow no symlink, be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
-#: The same, but symlinks are followed.
-_READ = _SAFE & ~getattr(os, "O_NOFOLLOW", 0)
 _CAN_REFUSE_LINKS = hasattr(os, "O_NOFOLLOW")
 #: Windows has symlinks, and junctions, which everybody may make.
 _JUNCTION = 0xA0000003
@@ -51,26 +46,6 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
     if not _CAN_REFUSE_LINKS and is_link(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     return os.open(path, flags | _SAFE, mode)
-
-
-def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> FileIO:
-    """Return a regular file, open for reading. A pipe is not waited for, and a device, which has no end, is not read:
-    raises :class:`OSError`, whose ``strerror`` says what is wrong, for anything else, for a name that no file can have,
-    and for a symlink unless ``follow``."""
-    try:
-        fd = os.open(path, os.O_RDONLY | _READ) if follow else open_file(path, os.O_RDONLY)
-    except ValueError as error:  # NUL, half of a surrogate pair
-        raise OSError(errno.EINVAL, str(error)) from None
-    return regular_file(fd, os.fspath(path))
-
-
-def regular_file(fd: int, name: str) -> FileIO:
-    """Return the file of a descriptor, which is that one's from then on, for reading and under a ``name``. Closes it
-    and raises :class:`OSError` for anything but a regular file."""
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "no regular file", name)
-    return FileIO(name, opener=lambda *_: fd)
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..artifacts.system import open_regular
 from ..binary.params import set_path
 from ..errors import UsageError
+from ..files import open_regular
 from ..protocol.strict_json import JSONValue
 
 __all__ = ["Job", "State", "shown_path"]

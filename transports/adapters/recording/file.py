@@ -22,8 +22,9 @@ from pydantic import BaseModel, ValidationError
 
 from ...artifacts.local.tree import SYMLINK, Tree
 from ...artifacts.os_errors import map_os_errors, write_all
-from ...artifacts.system import open_file, open_regular, read_at, regular_file
+from ...artifacts.system import open_file, read_at
 from ...errors import BadRecording, StoreError, UsageError
+from ...files import open_regular, regular_file
 from ...protocol.redaction import Redactor
 from ...protocol.strict_json import encode_json
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header

@@ -26,13 +26,14 @@ __all__ = ["Source", "add_input", "ignore", "open_run", "run"]
 Source = str | os.PathLike[str] | Iterable[Job]
 
 
-def open_run(out: str | os.PathLike[str]) -> Ledger:
-    """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. Raises
+def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
+    """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. One that is ``read_only``
+    can be looked at alone, also where nothing can be written. Raises
     :class:`~transports.errors.LedgerError` for a folder without one; so does opening it if it has no input."""
     place = os.fspath(out)
     if "://" not in place and not (Path(place) / "ledger.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
-    return open_ledger(place, existing=True)
+    return open_ledger(place, existing=True, read_only=read_only)
 
 
 async def add_input(

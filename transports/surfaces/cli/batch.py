@@ -150,7 +150,7 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show how many jobs of a run are in which state."""
     from ...batch.running import open_run
 
-    async with open_run(run) as ledger:
+    async with open_run(run, read_only=True) as ledger:
         counts = await ledger.counts()
     if as_json:
         print_json({"success": True, **counts.as_dict()})
@@ -203,7 +203,7 @@ async def export(
         missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
         raise UsageError(f"name {missing}")
     folder = Path(run) if out is None else out
-    async with open_run(run) as ledger:
+    async with open_run(run, read_only=True) as ledger:
         print_report(await export_run(ledger, folder), folder, as_json=as_json)
         if files is not None:
             async with open_store(store or Path(run) / "files") as opened:
