@@ -7,7 +7,7 @@ import os
 import stat
 from io import FileIO
 
-__all__ = ["open_regular", "regular_file"]
+__all__ = ["open_regular", "read_regular", "regular_file"]
 
 #: Be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
@@ -22,6 +22,15 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
     except ValueError as error:  # NUL, half of a surrogate pair
         raise OSError(errno.EINVAL, str(error)) from None
     return regular_file(fd, os.fspath(path))
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of a regular file. Raises :class:`OSError` as :func:`open_regular`, and for more than ``most``
+    bytes."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+        return file.readall()
 
 
 def regular_file(fd: int, name: str) -> FileIO:

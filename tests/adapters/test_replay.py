@@ -561,7 +561,7 @@ async def test_a_recording_that_has_no_end_is_none(
     file.unlink()
     file.touch()
     os.truncate(file, (1 << 30) + 1)
-    with pytest.raises(BadRecording, match=r"is larger than 1,073,741,824 bytes"):
+    with pytest.raises(BadRecording, match=r"larger than 1,073,741,824 bytes"):
         await replayed().__aenter__()
 
 

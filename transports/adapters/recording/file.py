@@ -24,7 +24,7 @@ from ...artifacts.local.tree import SYMLINK, Tree
 from ...artifacts.os_errors import map_os_errors, write_all
 from ...artifacts.system import open_file, read_at
 from ...errors import BadRecording, StoreError, UsageError
-from ...files import open_regular, regular_file
+from ...files import open_regular, read_regular, regular_file
 from ...protocol.redaction import Redactor
 from ...protocol.strict_json import encode_json
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
@@ -172,17 +172,12 @@ class Reader:
         self.path = path
         self._content = Tree(_folder(path), own=False)
         try:
-            with open_regular(path) as file:
-                data = file.readall() if os.fstat(file.fileno()).st_size <= _MAX_LINES else None
+            data = read_regular(path, _MAX_LINES)
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
                 f"cannot read the recording {path}: {reason}; make one with record= or `abp call --record`"
             ) from None
-        if data is None:
-            raise BadRecording(
-                f"the recording {path} is larger than {_MAX_LINES:,} bytes; record fewer calls in a file"
-            )
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
             raise self.error(1, "this is no recording", "name a file that record= or `abp call --record` has written")
