@@ -28,6 +28,7 @@ PROGRAMS = [
     "file:///etc/passwd",
     "plugged://anything",
     " http://127.0.0.1/",
+    "mcp+ws://127.0.0.1/",
 ]
 ADDRESSES = [URL, "HTTPS://app.example/", "ws://app.example/abp", "wss://app.example/", "mcp+https://app.example/mcp"]
 

@@ -8,14 +8,11 @@ from pathlib import Path
 
 from ..artifacts.beneath import open_beneath
 from ..errors import UsageError
-from ..protocol.urls import redact_url
+from ..protocol.urls import is_address, is_page, redact_url
 from ..session.named_apps import is_app_name
 from .jobs import Job, shown_path
 
 __all__ = ["Consent"]
-
-#: What targets begin with that are reached over a network, and start nothing here.
-_ADDRESSES = ("http://", "https://", "ws://", "wss://", "mcp+http://", "mcp+https://")
 
 #: Characters of a target that a message shows.
 _MAX_SHOWN = 200
@@ -41,7 +38,7 @@ class Consent:
 
         Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` for what is not allowed."""
         target = job.target or ""
-        if not self.programs and target != self.target and not _is_address(target) and not is_app_name(target):
+        if not self.programs and target != self.target and not _is_harmless(target):
             raise _denied(
                 f"target: {_shown(target)} is neither an address (http, ws) nor the name of an app; give it as the "
                 "run's own with target=, or allow jobs to start programs and read files: allow_programs="
@@ -68,8 +65,9 @@ class Consent:
             return Path(str(file.name))
 
 
-def _is_address(target: str) -> bool:
-    return target.lower().startswith(_ADDRESSES)
+def _is_harmless(target: str) -> bool:
+    """Whether a target is reached over a network, or is one that the user has described."""
+    return is_address(target) or is_page(target.removeprefix("mcp+")) or is_app_name(target)
 
 
 def _shown(target: str) -> str:
