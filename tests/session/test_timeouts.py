@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transports import MemoryTransport, UsageError, connect
+from transports import Browser, MemoryTransport, PlaywrightTransport, UsageError, WebSocketTransport, connect
 from transports.batch import Job, Pool, RunOptions, State
 from transports.batch.job_format import parse_job
 from transports.session.config_file import read_config
@@ -56,6 +57,18 @@ async def test_a_call_and_a_session_refuse_it_before_anything_runs(tmp_path: Pat
     with pytest.raises(UsageError, match="timeout must be"):
         Pool(timeout=value)
     assert not ran
+
+
+@pytest.mark.parametrize("value", WRONG, ids=NAMES)
+def test_a_transport_and_a_browser_refuse_it(value: Any) -> None:
+    for make in (
+        partial(PlaywrightTransport, "http://127.0.0.1:9/"),
+        partial(WebSocketTransport, "ws://127.0.0.1:9/"),
+        Browser,
+    ):
+        make(timeout=math.inf)
+        with pytest.raises(UsageError, match="timeout must be"):
+            make(timeout=value)
 
 
 @pytest.mark.parametrize("value", WRONG[:-1], ids=NAMES[:-1])

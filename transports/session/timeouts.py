@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 
-from ..errors import UsageError
-from ..protocol.durations import MAX_TIMEOUT, is_timeout
+from ..protocol.durations import checked_timeout
 
 __all__ = ["seconds_left", "timeout_seconds"]
 
@@ -17,13 +15,7 @@ def timeout_seconds(timeout: float | None, default: float) -> float:
     ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, what is
     no number, and more than a million seconds (:data:`~transports.protocol.durations.MAX_TIMEOUT`).
     """
-    if timeout is None:
-        return default / 1000
-    if is_timeout(timeout) or timeout == math.inf:
-        return timeout
-    raise UsageError(
-        f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
-    )
+    return default / 1000 if timeout is None else checked_timeout(timeout)
 
 
 def seconds_left(deadline: float) -> float:
