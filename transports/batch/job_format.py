@@ -10,6 +10,7 @@ from typing import cast
 from ..binary.detect import MAX_DEPTH
 from ..binary.params import set_path
 from ..errors import ProtocolError, UsageError
+from ..protocol.durations import MAX_TIMEOUT, is_timeout
 from ..protocol.strict_json import JSONValue, decode_given, decode_json, is_deeper
 from .jobs import Job
 
@@ -32,13 +33,14 @@ def job_document(job: Job) -> dict[str, JSONValue]:
     return {**document, **{name: value for name, value in own.items() if value not in (None, {}, False)}}
 
 
-def parse_job(document: Mapping[str, object], *, target: str | None = None) -> Job:
+def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
     """Return the job that an object describes.
 
     ``capability`` is needed; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
     in :class:`.Job`. As a table has only texts in its cells, ``params`` may be JSON text, a column ``params.title`` is
     one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
-    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute.
+    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
+    else from the working folder.
 
     Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels.
     """
@@ -61,7 +63,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
         params=params,
         target=_text(given, "target", "") or target,
         id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
-        files={place: Path(_text(files, place, where="files.")).absolute() for place in files},
+        files={place: (folder or Path()).joinpath(_text(files, place, where="files.")).absolute() for place in files},
         timeout=_seconds(given.get("timeout")),
         idempotent=_boolean(given.get("idempotent", False)),
         carried=carried,
@@ -102,8 +104,8 @@ def _seconds(value: object) -> float | None:
         seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageError("timeout must be a number of seconds above 0")
+    if not is_timeout(seconds):
+        raise UsageError(f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}")
     return seconds
 
 

@@ -21,6 +21,7 @@ from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
+from ..protocol.durations import checked_timeout
 from ..protocol.messages import Message
 from ..protocol.strict_json import encode_json
 from . import tools
@@ -87,7 +88,7 @@ class PageTransport(Transport):
             raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
         self._target, self._source = url, source
         self._browser: Browser | None = None
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
         self._page_stack = contextlib.AsyncExitStack()
         self._tab: Tab | None = None

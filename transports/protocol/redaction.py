@@ -69,6 +69,10 @@ _QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
+#: What JSON values stand in.
+_CONTAINERS = (dict, list, tuple)
+
+
 class Redactor:
     """The rules, with additions. ``fields`` are further ends of names, ``patterns`` further regular expressions without
     regard to case; of a match the group ``secret`` is replaced, or the whole. Redacting twice changes nothing."""
@@ -103,12 +107,24 @@ class Redactor:
         return text
 
     def tree(self, node: object) -> object:
-        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is."""
+        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is. Of what is
+        nested too deeply to be looked through, hundreds of levels, the fields of the first level are left, without the
+        objects and lists in them."""
+        try:
+            return self.whole_tree(node)
+        except RecursionError:
+            if not isinstance(node, dict):
+                return REDACTED
+            flat = {key: REDACTED if isinstance(value, _CONTAINERS) else value for key, value in node.items()}
+            return self.whole_tree(flat)
+
+    def whole_tree(self, node: object) -> object:
+        """As :meth:`tree`. Raises :class:`RecursionError` for what is nested too deeply."""
         match node:
             case str():
                 return self.text(node)
             case dict():
-                redacted = {key: self.field(key, value) for key, value in node.items()}
+                redacted = {key: self._field(key, value) for key, value in node.items()}
                 named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
                 if "value" in node and any(map(self.is_secret, named)):
                     redacted["value"] = _blank(node["value"])
@@ -116,23 +132,30 @@ class Redactor:
             case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
                 return [name, _blank(value)]
             case list() | tuple():
-                return [self.tree(item) for item in node]
+                return [self.whole_tree(item) for item in node]
             case _:
                 return node
 
     def field(self, name: object, value: object) -> object:
         """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
-        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays."""
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. Of what is
+        nested too deeply nothing stays."""
+        try:
+            return self._field(name, value)
+        except RecursionError:
+            return REDACTED
+
+    def _field(self, name: object, value: object) -> object:
         if not isinstance(name, str):
-            return self.tree(value)
+            return self.whole_tree(value)
         if name in _NEVER_SECRET:
             return self._texts(value)
         if not self.is_secret(name):
-            return self.tree(value)
+            return self.whole_tree(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else _blank(item) for key, item in value.items()}
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
-            return self.tree(value)  # a pin on a map, say
+            return self.whole_tree(value)  # a pin on a map, say
         return _blank(value)
 
     def _texts(self, node: object) -> object:

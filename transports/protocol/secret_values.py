@@ -62,9 +62,10 @@ class SecretValues:
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, node: object) -> None:
-        """Remember what the rules call secret in JSON values or in a text."""
+        """Remember what the rules call secret in JSON values or in a text. Raises :class:`RecursionError` as
+        :meth:`tree`."""
         node = KNOWN_SECRETS.tree(node)  # the rules do so too, and both texts are compared by their lengths
-        for original, clean in _differences(node, self._redactor.tree(node)):
+        for original, clean in _differences(node, self._redactor.whole_tree(node)):
             for value in _removed(original, clean):
                 self.learn_value(value)
 
@@ -125,8 +126,10 @@ class SecretValues:
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;
-        with ``keep`` a key that is a known value, and no more, is taken for a name of the format."""
-        return self._redactor.tree(self._tree(node, keep))
+        with ``keep`` a key that is a known value, and no more, is taken for a name of the format.
+
+        Raises :class:`RecursionError` for what is nested too deeply to be looked through: it is not kept."""
+        return self._redactor.whole_tree(self._tree(node, keep))
 
     def by_value(self, text: str) -> str:
         """Return a text without the known values, as they are, escaped, and in base64."""

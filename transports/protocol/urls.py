@@ -6,7 +6,10 @@ import ipaddress
 import re
 from pathlib import Path
 
-__all__ = ["folder_of", "is_loopback", "is_page", "redact_url"]
+__all__ = ["folder_of", "is_address", "is_loopback", "is_page", "redact_url"]
+
+#: What targets begin with that are apps behind a network.
+_ADDRESSES = ("http://", "https://", "ws://", "wss://")
 
 # possessive, so that the time is in proportion to the length: an app chooses both
 _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORECASE)
@@ -26,6 +29,12 @@ def redact_url(url: str) -> str:
     bare, _, _ = url.partition("#")
     bare, mark, _ = bare.partition("?")
     return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
+
+
+def is_address(target: str) -> bool:
+    """Whether a target is an ``http(s)://`` or ``ws(s)://`` URL. Other targets run programs, load extensions and read
+    files, which only the user may ask for."""
+    return target.lower().startswith(_ADDRESSES)
 
 
 def is_page(target: str) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
+from ..protocol.durations import MAX_TIMEOUT
 from ..protocol.secrets import placeholders
 from .evidence import checked_evidence
 from .settings import settings_error
@@ -71,7 +72,7 @@ class AppEntry(_Entry):
     adapter: Path | None = None
     headers: dict[str, str] | None = Field(default=None, repr=False)
     #: Seconds for connecting and for calls that say nothing else.
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT, strict=True)
     #: Sessions of this process with the app at a time, of all users together.
     max_sessions: int | None = Field(default=None, gt=0)
     #: What is kept of each call besides its answer: ``trace=on-failure,console`` (docs/evidence.md).

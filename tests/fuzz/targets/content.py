@@ -108,5 +108,6 @@ def evidence(data: bytes) -> None:
         secrets = SecretValues()
         learn_event(event, secrets)
         clean_event(event, secrets)
-        learn_entry(event, secrets)
-        clean_entry(event, secrets)
+        with suppress(RecursionError):  # of what is nested too deeply the caller keeps nothing
+            learn_entry(event, secrets)
+            clean_entry(event, secrets)

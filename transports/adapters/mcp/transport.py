@@ -35,6 +35,7 @@ from mcp_types import (
 
 from ...base import Features, ResourcePage, Transport
 from ...errors import CapabilityError, ProtocolError, TooLarge, UsageError, no_answer
+from ...protocol.durations import checked_timeout
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .questions import Questions
@@ -93,7 +94,7 @@ class MCPTransport(Transport):
                 max_bytes=max_bytes,
             ),
             self._events.put_nowait,
-            timeout=timeout,
+            timeout=checked_timeout(timeout),
             reconnect=reconnect,
         )
 

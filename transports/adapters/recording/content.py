@@ -161,7 +161,8 @@ def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
     about = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
     if leaf.kind == "handle":
         return BinaryData(Handle(leaf.handle, leaf.length), *about)
-    data = reader.content(leaf, line).read_bytes()
+    with reader.content(leaf, line) as file:
+        data = file.read()
     match leaf.kind:
         case "bytes":
             return BinaryData(data, *about)

@@ -23,6 +23,7 @@ from websockets.typing import Origin, Subprotocol
 
 from ...base import Features, Transport
 from ...errors import ABPError, ConnectFailed, Disconnected
+from ...protocol.durations import checked_timeout
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.strict_json import PARSED_ON_LOOP
@@ -83,7 +84,7 @@ class WebSocketTransport(Transport):
         self._target = url
         self._max_bytes = max_bytes
         self._reconnect = reconnect
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._close_timeout = close_timeout
         self._silence = ping_interval + ping_timeout
         self._headers = dict(headers or {})

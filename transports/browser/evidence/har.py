@@ -47,7 +47,8 @@ def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what one request and its response hold."""
+    """Let ``secrets`` learn what one request and its response hold. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
     for side in sides(entry):
         secrets.learn({key: value for key, value in side.items() if key != "cookies"})
         for cookie in side.get("cookies") or ():
@@ -59,7 +60,8 @@ def learn_entry(entry: object, secrets: SecretValues) -> None:
 
 
 def clean_entry(entry: object, secrets: SecretValues) -> object:
-    """Return one request and its response without secrets."""
+    """Return one request and its response without secrets. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
     if isinstance(entry, dict):
         entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
                  for key, value in entry.items()}  # fmt: skip
