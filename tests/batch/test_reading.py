@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processor import peak_memory
 from transports.batch.job_format import job_document, parse_job
 from transports.batch.jobs import Job
 from transports.batch.ledger import Added
@@ -178,3 +179,17 @@ def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_
         assert input_notes(Added(3, 1, 2), path) == [
             "2 of 3 lines are the same jobs as earlier lines; each job runs once"
         ]
+
+
+@pytest.mark.load
+def test_a_line_of_very_many_fields_is_no_job(tmp_path: Path) -> None:
+    """Its size and the time that it takes are bounded, and the other lines are read."""
+    path = tmp_path / "a.jsonl"
+    fields = ",".join(f'"f{n}":{n}' for n in range(500_000))
+    params = ",".join(f'"params.p{n}":{n}' for n in range(500_000))
+    path.write_text(f'{{"capability":"do",{fields}}}\n{{"capability":"do",{params}}}\n{{"capability":"do"}}\n')
+    with peak_memory() as grown, pytest.raises(UsageError) as refused:
+        read(path)
+    assert "line 1: it has more than 1,000 fields" in str(refused.value)
+    assert "line 2: it has more than 1,000 fields" in str(refused.value) and "line 3" not in str(refused.value)
+    assert grown() < 400 << 20

@@ -1,0 +1,137 @@
+"""Very many values, names, tools: they are refused with a typed error or cut with a warning before they are parsed, and
+no other session of the process waits for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from websockets.asyncio.server import ServerConnection, serve
+
+from tests.support.mcp_servers import target
+from tests.support.mcp_servers.crowd import answer
+from tests.support.processor import longest_turn, peak_memory
+from transports import ProtocolError, Session, connect
+
+#: Seconds of the processor for one turn of the loop (docs/architecture.md).
+BOUND = 0.050
+MB = 1 << 20
+#: 40 MB of small values.
+VERY_MANY: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: b"[" + b"[]," * (40 * MB // 3) + b"1]",
+    "objects": lambda: b"[" + b"{}," * (40 * MB // 3) + b"1]",
+    "numbers": lambda: b"[" + b"1," * (20 * MB) + b"1]",
+    "names": lambda: b"{" + b",".join(b'"%x":1' % n for n in range(4 * MB)) + b"}",
+    "chains": lambda: b"[" + (b"[" * 50 + b"]" * 50 + b",") * (40 * MB // 101) + b"1]",
+}
+#: A million values and names, or a little less.
+AS_MANY: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: b"[" + b"[]," * 499_900 + b"1]",
+    "numbers": lambda: b"[" + b"1.234," * 999_900 + b"1]",
+    "names": lambda: b"{" + b",".join(b'"%x":1' % n for n in range(499_900)) + b"}",
+    "chains": lambda: b"[" + (b"[" * 50 + b"]" * 50 + b",") * 19_500 + b"1]",
+    "blocks": lambda: b'{"content":[' + b'{"type":"text","text":"a"},' * 166_000 + b'{"type":"text","text":"b"}]}',
+    "beside a file": lambda: (
+        b'{"file":{"content":"QUJD","mimeType":"text/plain","encoding":"base64"},"rows":[' + b"[]," * 499_900 + b"1]}"
+    ),
+    "beside a long text": lambda: b'{"text":"' + b"word " * 20_000 + b'","rows":[' + b"[]," * 499_900 + b"1]}",
+    "texts": lambda: b"[" + b'"a word",' * 999_000 + b"1]",
+}
+
+
+@asynccontextmanager
+async def app_that_answers(data: bytes, store: Path) -> AsyncIterator[Session]:
+    """A session with an app behind a WebSocket that answers each call of ``many`` with ``data``."""
+
+    async def app(socket: ServerConnection) -> None:
+        async for text in socket:
+            request = json.loads(text)
+            kind = request["type"]
+            payload = b'{"success":true,"data":{}}'
+            if kind == "initialize":
+                info = {"id": "a", "name": "a", "version": "1"}
+                greeting = {"sessionId": "s", "protocolVersion": "0.1", "app": info}
+                payload = json.dumps({**greeting, "capabilities": ["many", "few"]}).encode()
+            elif kind == "capabilities/call" and request["payload"]["capability"] == "many":
+                payload = b'{"success":true,"data":' + data + b"}"
+            head = json.dumps({"type": f"{kind}-result", "id": request.get("id")}).encode()
+            await socket.send(head[:-1] + b',"payload":' + payload + b"}", text=True)
+
+    async with serve(app, "127.0.0.1", 0, max_size=None, compression=None) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connect(f"ws://127.0.0.1:{port}", store=store) as session:
+            await session.call("few")
+            yield session
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("kind", VERY_MANY)
+async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind: str, tmp_path: Path) -> None:
+    async with app_that_answers(VERY_MANY[kind](), tmp_path) as app:
+        with peak_memory() as grown, longest_turn() as turn:
+            with pytest.raises(ProtocolError, match="more than 1,000,000 values and names") as caught:
+                await app.call("many", timeout=60)
+            assert grown() < 200 * MB
+        assert caught.value.code == "TOO_LARGE" and caught.value.details["limit"] == 1_000_000
+        assert turn.seconds < BOUND
+        assert (await app.call("few")).data == {}
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("kind", AS_MANY)
+async def test_an_answer_of_as_many_values_as_it_may_holds_nobody_up(kind: str, tmp_path: Path) -> None:
+    async with app_that_answers(AS_MANY[kind](), tmp_path) as app:
+        with longest_turn() as turn:
+            result = await app.call("many", timeout=60)
+            assert result.artifacts
+        assert turn.seconds < BOUND
+
+
+@asynccontextmanager
+async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
+    """The target of an MCP server with so many tools, over stdio or over HTTP as JSON or as events."""
+    if carrier == "stdio":
+        yield target("crowd", str(tools))
+        return
+
+    async def serve_request(request: web.Request) -> web.Response:
+        if request.method != "POST":
+            return web.Response(status=405)
+        text = answer(await request.json(), tools)
+        if text is None:
+            return web.Response(status=202)
+        if carrier == "json":
+            return web.Response(text=text, content_type="application/json")
+        return web.Response(text=f"event: message\ndata: {text}\n\n", content_type="text/event-stream")
+
+    application = web.Application()
+    application.router.add_route("*", "/mcp", serve_request)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        (address,) = runner.addresses
+        yield f"mcp+http://127.0.0.1:{address[1]}/mcp"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("carrier", ["stdio", "json", "events"])
+async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with server_of(3, carrier) as few, connect(few, store=tmp_path):
+        pass  # what is loaded at the first use
+    async with server_of(300_000, carrier) as many:
+        with peak_memory() as grown, caplog.at_level(logging.WARNING), longest_turn() as turn:
+            async with connect(many, store=tmp_path, timeout=60) as app:
+                assert "t0" not in app.capabilities and "resources.list" in app.capabilities
+        if carrier == "stdio":  # a server over HTTP is in this process, too
+            assert grown() < 150 * MB
+            assert turn.seconds < BOUND
+    assert "could not list its tools" in caplog.text and "1,000,000 values and names" in caplog.text
