@@ -3,16 +3,18 @@ no other session of the process waits for them."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from websockets.asyncio.server import ServerConnection, serve
 
+from tests.support import answers_of_many
+from tests.support.answers_of_many import AS_MANY, VERY_MANY
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.crowd import answer
 from tests.support.processor import longest_turn, peak_memory
@@ -21,58 +23,26 @@ from transports import ProtocolError, Session, connect
 #: Seconds of the processor for one turn of the loop (docs/architecture.md).
 BOUND = 0.050
 MB = 1 << 20
-#: 40 MB of small values.
-VERY_MANY: dict[str, Callable[[], bytes]] = {
-    "lists": lambda: b"[" + b"[]," * (40 * MB // 3) + b"1]",
-    "objects": lambda: b"[" + b"{}," * (40 * MB // 3) + b"1]",
-    "numbers": lambda: b"[" + b"1," * (20 * MB) + b"1]",
-    "names": lambda: b"{" + b",".join(b'"%x":1' % n for n in range(4 * MB)) + b"}",
-    "chains": lambda: b"[" + (b"[" * 50 + b"]" * 50 + b",") * (40 * MB // 101) + b"1]",
-}
-#: A million values and names, or a little less.
-AS_MANY: dict[str, Callable[[], bytes]] = {
-    "lists": lambda: b"[" + b"[]," * 499_900 + b"1]",
-    "numbers": lambda: b"[" + b"1.234," * 999_900 + b"1]",
-    "names": lambda: b"{" + b",".join(b'"%x":1' % n for n in range(499_900)) + b"}",
-    "chains": lambda: b"[" + (b"[" * 50 + b"]" * 50 + b",") * 19_500 + b"1]",
-    "blocks": lambda: b'{"content":[' + b'{"type":"text","text":"a"},' * 166_000 + b'{"type":"text","text":"b"}]}',
-    "beside a file": lambda: (
-        b'{"file":{"content":"QUJD","mimeType":"text/plain","encoding":"base64"},"rows":[' + b"[]," * 499_900 + b"1]}"
-    ),
-    "beside a long text": lambda: b'{"text":"' + b"word " * 20_000 + b'","rows":[' + b"[]," * 499_900 + b"1]}",
-    "texts": lambda: b"[" + b'"a word",' * 999_000 + b"1]",
-}
-
-
 @asynccontextmanager
-async def app_that_answers(data: bytes, store: Path) -> AsyncIterator[Session]:
-    """A session with an app behind a WebSocket that answers each call of ``many`` with ``data``."""
-
-    async def app(socket: ServerConnection) -> None:
-        async for text in socket:
-            request = json.loads(text)
-            kind = request["type"]
-            payload = b'{"success":true,"data":{}}'
-            if kind == "initialize":
-                info = {"id": "a", "name": "a", "version": "1"}
-                greeting = {"sessionId": "s", "protocolVersion": "0.1", "app": info}
-                payload = json.dumps({**greeting, "capabilities": ["many", "few"]}).encode()
-            elif kind == "capabilities/call" and request["payload"]["capability"] == "many":
-                payload = b'{"success":true,"data":' + data + b"}"
-            head = json.dumps({"type": f"{kind}-result", "id": request.get("id")}).encode()
-            await socket.send(head[:-1] + b',"payload":' + payload + b"}", text=True)
-
-    async with serve(app, "127.0.0.1", 0, max_size=None, compression=None) as server:
-        port = server.sockets[0].getsockname()[1]
+async def app_that_answers(size: str, kind: str, store: Path) -> AsyncIterator[Session]:
+    """A session with an app behind a WebSocket that answers each call of ``many`` with so much."""
+    pipe = asyncio.subprocess.PIPE
+    app = await asyncio.create_subprocess_exec(sys.executable, answers_of_many.__file__, size, kind, stdin=pipe, stdout=pipe)
+    assert app.stdin is not None and app.stdout is not None
+    try:
+        port = int(await app.stdout.readline())
         async with connect(f"ws://127.0.0.1:{port}", store=store) as session:
             await session.call("few")
             yield session
+    finally:
+        app.stdin.close()
+        await app.wait()
 
 
 @pytest.mark.load
 @pytest.mark.parametrize("kind", VERY_MANY)
 async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind: str, tmp_path: Path) -> None:
-    async with app_that_answers(VERY_MANY[kind](), tmp_path) as app:
+    async with app_that_answers("VERY_MANY", kind, tmp_path) as app:
         with peak_memory() as grown, longest_turn() as turn:
             with pytest.raises(ProtocolError, match="more than 1,000,000 values and names") as caught:
                 await app.call("many", timeout=60)
@@ -85,7 +55,7 @@ async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind
 @pytest.mark.load
 @pytest.mark.parametrize("kind", AS_MANY)
 async def test_an_answer_of_as_many_values_as_it_may_holds_nobody_up(kind: str, tmp_path: Path) -> None:
-    async with app_that_answers(AS_MANY[kind](), tmp_path) as app:
+    async with app_that_answers("AS_MANY", kind, tmp_path) as app:
         with longest_turn() as turn:
             result = await app.call("many", timeout=60)
             assert result.artifacts
