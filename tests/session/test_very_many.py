@@ -23,11 +23,15 @@ from transports import ProtocolError, Session, connect
 #: Seconds of the processor for one turn of the loop (docs/architecture.md).
 BOUND = 0.050
 MB = 1 << 20
+
+
 @asynccontextmanager
 async def app_that_answers(size: str, kind: str, store: Path) -> AsyncIterator[Session]:
     """A session with an app behind a WebSocket that answers each call of ``many`` with so much."""
     pipe = asyncio.subprocess.PIPE
-    app = await asyncio.create_subprocess_exec(sys.executable, answers_of_many.__file__, size, kind, stdin=pipe, stdout=pipe)
+    app = await asyncio.create_subprocess_exec(
+        sys.executable, answers_of_many.__file__, size, kind, stdin=pipe, stdout=pipe
+    )
     assert app.stdin is not None and app.stdout is not None
     try:
         port = int(await app.stdout.readline())
@@ -105,3 +109,23 @@ async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog:
             assert grown() < 150 * MB
             assert turn.seconds < BOUND
     assert "could not list its tools" in caplog.text and "1,000,000 values and names" in caplog.text
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("carrier", ["stdio", "json", "events"])
+async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, tmp_path: Path) -> None:
+    async with server_of(3, carrier) as few, connect(few, store=tmp_path) as app:
+        await app.call("t0", {"kind": "fine"})  # what is loaded at the first use
+    kinds = {"lists": 490_000, "names": 490_000, "blocks": 190_000, "text": 400_000}
+    async with server_of(100_000, carrier) as many:
+        with longest_turn() as turn:
+            async with connect(many, store=tmp_path, timeout=60) as app:
+                assert len(app.capabilities) > 100_000
+                for kind, count in kinds.items():
+                    assert (await app.call("t0", {"kind": kind, "count": count}, timeout=60)).artifacts
+                with pytest.raises(ProtocolError) as caught:
+                    await app.call("t0", {"kind": "lists", "count": 510_000}, timeout=60)
+                assert caught.value.code == "TOO_LARGE" and caught.value.details["limit"] == 1_000_000
+                assert (await app.call("t0", {"kind": "fine"})).data == {"fine": True}
+        if carrier == "stdio":  # as above
+            assert turn.seconds < BOUND

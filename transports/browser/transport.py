@@ -22,7 +22,6 @@ from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, T
 from ..protocol.messages import Message
 from ..protocol.strict_json import PARSED_ON_LOOP, encode_json
 from ..tasks import in_thread
-from ..tasks import in_thread
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
@@ -218,7 +217,9 @@ class PageTransport(Transport):
         """Call a method of the agent and return its answer as the reply; a very long text is fetched as content is."""
         answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str)
         text = await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
-        return parse_reply(message, text) if len(text) <= PARSED_ON_LOOP else await in_thread(parse_reply, message, text)
+        return (
+            parse_reply(message, text) if len(text) <= PARSED_ON_LOOP else await in_thread(parse_reply, message, text)
+        )
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

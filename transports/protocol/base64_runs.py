@@ -29,14 +29,12 @@ _PIECE, _PAUSE = 4 << 20, 0.0001
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 
 
-def decode_with_runs(
-    data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES
-) -> object:
+def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES) -> object:
     """Parse UTF-8 JSON, handing long runs of base64 to ``on_run`` as views of ``data``.
 
     A text is a run if it has 128 KiB or more, no escapes, a length that base64 can have, and if ``key`` matches the end
-    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read, and for more
-    than ``at_most`` values and names.
+    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read, and for
+    more than ``at_most`` values and names.
     """
     if len(data) <= _SHORTEST_RUN:
         return decode_json(data, at_most=at_most)

@@ -171,7 +171,9 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(notes),
             effects=tuple(effects),
-            metadata=await _look(large, metadata_of, data, found, recognised.refs) if stored.keys() - {""} or found or captured else {},
+            metadata=await _look(large, metadata_of, data, found, recognised.refs)
+            if stored.keys() - {""} or found or captured
+            else {},
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,

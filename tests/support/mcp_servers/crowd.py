@@ -1,11 +1,12 @@
-"""A server of very many: tools, resources, blocks, values. Over stdio it is a script; :func:`answer` is for any carrier."""
+"""A server of very many: tools, resources, blocks, values. A script, which gets its number of tools."""
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 VERSION = "2025-06-18"
-LISTED = {
+LISTED: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     "tools/list": ("tools", lambda n: {"name": f"t{n}", "inputSchema": {"type": "object"}}),
     "resources/list": ("resources", lambda n: {"uri": f"x://{n}", "name": f"{n}"}),
     "resources/templates/list": ("resourceTemplates", lambda n: {"uriTemplate": f"x://{n}/{{a}}", "name": f"{n}"}),
