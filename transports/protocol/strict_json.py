@@ -18,6 +18,7 @@ __all__ = [
     "MAX_VALUES",
     "PARSED_ON_LOOP",
     "JSONValue",
+    "ValueCounter",
     "decode_given",
     "decode_json",
     "encode_json",
@@ -107,22 +108,33 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
     for piece in _pieces(text):
         most += _marks(piece)
         if most > limit:  # with those in texts
-            return _count_outside_texts(text, limit) > limit
-    return False
+            break
+    else:
+        return False
+    counter = ValueCounter()
+    return any(counter.add(piece) > limit for piece in _pieces(text))
 
 
-def _count_outside_texts(text: str | bytes, limit: int) -> int:
-    count, inside = 0, False
-    for piece in _pieces(text):
+class ValueCounter:
+    """The number of values and names of JSON that comes in pieces, as :func:`has_more_values` counts them: ``count``
+    is that of the pieces so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._inside = False  # a text
+        self._held = b""  # the first half of an escape
+
+    def add(self, piece: bytes) -> int:
+        """Count those of one more piece, and return the number of all."""
+        piece, self._held = self._held + piece, b""
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece, self._held = piece[:-1], piece[-1:]
         if b"\\" in piece:
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
-        outside = b"".join(parts[inside::2])
-        count += _marks(outside)
-        inside ^= len(parts) % 2 == 0
-        if count > limit:
-            break
-    return count
+        self.count += _marks(b"".join(parts[self._inside :: 2]))
+        self._inside ^= len(parts) % 2 == 0
+        return self.count
 
 
 def _marks(data: bytes) -> int:
@@ -130,18 +142,9 @@ def _marks(data: bytes) -> int:
 
 
 def _pieces(text: str | bytes) -> Iterator[bytes]:
-    """Yield a text in pieces, none of which ends within an escape."""
-    at = 0
-    while at < len(text):
-        end = at + _COUNTED
-        piece = text[at:end]
-        data = piece.encode(errors="replace") if isinstance(piece, str) else piece
-        while data.endswith(b"\\") and end < len(text) and (len(data) - len(data.rstrip(b"\\"))) % 2:
-            piece = text[end : end + 1]
-            data += piece.encode(errors="replace") if isinstance(piece, str) else piece
-            end += 1
-        yield data
-        at = end
+    for at in range(0, len(text), _COUNTED):
+        piece = text[at : at + _COUNTED]
+        yield piece.encode(errors="replace") if isinstance(piece, str) else piece
 
 
 def json_lines(

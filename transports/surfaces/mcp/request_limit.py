@@ -1,5 +1,5 @@
-"""Limits of one request over HTTP, as ASGI middleware: its size and its time. A client reads a typed error, where it
-would see a reset connection."""
+"""Limits of one request over HTTP, as ASGI middleware: its size, its values and its time. A client reads a typed error,
+where it would see a reset connection."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge
+from ...protocol.strict_json import ValueCounter
 from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.connections import Connections
 
-__all__ = ["ServedConnection", "SlowReply", "TooLargeReply"]
+__all__ = ["MAX_VALUES", "ServedConnection", "SlowReply", "TooLargeReply"]
 
+#: Values and names in one message of a client. The SDK parses and checks it in the event loop, which all users share.
+MAX_VALUES = 50_000
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
 
 
 class TooLargeReply:
     """ASGI middleware that replaces a reply of status 413 by a JSON-RPC error whose ``data`` has the code ``TOO_LARGE``
-    and the ``limit``.
+    and the ``limit``, and gives it for a request of more than :data:`MAX_VALUES`, too. These are counted as they come:
+    to the application such a client is gone.
 
     The rest of the request is read first, and dropped: a client reads no reply before it has sent its request."""
 
@@ -37,29 +41,37 @@ class TooLargeReply:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        complete = refused = False
+        complete = refused = over = False
+        counter = ValueCounter()
 
         async def tracked_receive() -> Message:
-            nonlocal complete
+            nonlocal complete, over
             message = await receive()
             complete = complete or not message.get("more_body", False)
-            return message
+            over = over or counter.add(message.get("body", b"")) > MAX_VALUES
+            return {"type": "http.disconnect"} if over else message
 
         async def tracked_send(message: Message) -> None:
             nonlocal refused
-            refused = refused or (message["type"] == "http.response.start" and message["status"] == 413)
+            refused = refused or over or (message["type"] == "http.response.start" and message["status"] == 413)
             if not refused:
                 await send(message)
 
-        await self._app(scope, tracked_receive, tracked_send)
-        if not refused:
+        try:
+            await self._app(scope, tracked_receive, tracked_send)
+        except Exception:
+            if not over:
+                raise
+        if not (refused or over):
             return
         left = _MAX_DRAIN * self._max_bytes
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_TIMEOUT):
                 while not complete and left > 0:
-                    left -= len((await tracked_receive()).get("body", b""))
-        await JSONResponse(self._error, 413)(scope, receive, send)
+                    message = await receive()
+                    complete = not message.get("more_body", False)
+                    left -= len(message.get("body", b""))
+        await JSONResponse(_TOO_MANY if over else self._error, 413)(scope, receive, send)
 
 
 class SlowReply:
@@ -127,3 +139,10 @@ def _error(message: str, **data: object) -> dict[str, object]:
         "id": None,
         "error": {"code": INVALID_REQUEST, "message": message, "data": data},
     }
+
+
+_TOO_MANY = _error(
+    f"the request has more than {MAX_VALUES:,} values and names; send fewer at once, or send them as a file",
+    code=TooLarge.code,
+    limit=MAX_VALUES,
+)
