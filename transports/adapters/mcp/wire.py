@@ -19,7 +19,7 @@ from ...protocol.base64_runs import decode_run, decode_with_runs
 from ...protocol.strict_json import PARSED_ON_LOOP, inner_values
 
 __all__ = ["OVER_LIMIT", "TOO_MANY", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text"]
-__all__ += ["parse_message", "unreadable", "unsent_error", "with_content"]
+__all__ += ["parse_message", "request_id", "unreadable", "unsent_error", "with_content"]
 
 logger = logging.getLogger("transports.mcp")
 
@@ -123,11 +123,16 @@ def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
 
 
 def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPCError | None:
-    found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
-    if found is None:
+    if (identity := request_id(head, tail)) is None:
         return None
     error = ErrorData(code=code, message=f"the server sent {problem}")
-    return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
+    return JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+
+def request_id(head: bytes, tail: bytes) -> int | None:
+    """Return the id at the beginning or the end of a message that is not parsed; ``None`` if it stands elsewhere."""
+    found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
+    return None if found is None else int(found[1])
 
 
 def parse_message(line: bytes) -> JSONRPCMessage:

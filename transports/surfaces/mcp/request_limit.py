@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
@@ -15,7 +16,7 @@ from ...protocol.strict_json import ValueCounter
 from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.connections import Connections
 
-__all__ = ["MAX_VALUES", "ServedConnection", "SlowReply", "TooLargeReply"]
+__all__ = ["MAX_VALUES", "TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply"]
 
 #: Values and names in one message of a client. The SDK parses and checks it in the event loop, which all users share.
 MAX_VALUES = 50_000
@@ -71,7 +72,7 @@ class TooLargeReply:
                     message = await receive()
                     complete = not message.get("more_body", False)
                     left -= len(message.get("body", b""))
-        await JSONResponse(_TOO_MANY if over else self._error, 413)(scope, receive, send)
+        await JSONResponse(TOO_MANY if over else self._error, 413)(scope, receive, send)
 
 
 class SlowReply:
@@ -141,7 +142,8 @@ def _error(message: str, **data: object) -> dict[str, object]:
     }
 
 
-_TOO_MANY = _error(
+#: The error of a message with more than :data:`MAX_VALUES`, as JSON-RPC has it.
+TOO_MANY: Mapping[str, object] = _error(
     f"the request has more than {MAX_VALUES:,} values and names; send fewer at once, or send them as a file",
     code=TooLarge.code,
     limit=MAX_VALUES,
