@@ -69,9 +69,9 @@ def test_as_many_as_there_may_be_are_read_and_one_more_is_refused() -> None:
     ):
         outside = ValueCounter().add(b"".join(around))
         before, after = around
-        read(before + numbers(limit - outside) + after)  # type: ignore[operator]
+        read(before + numbers(limit - outside) + after)
         with pytest.raises(ProtocolError, match=f"more than {limit:,} values and names") as caught:
-            read(before + numbers(limit - outside + 1) + after)  # type: ignore[operator]
+            read(before + numbers(limit - outside + 1) + after)
         assert caught.value.code == "TOO_LARGE" and caught.value.details == {"limit": limit}
     decode_given(numbers(MAX_VALUES), "params")
     with pytest.raises(UsageError, match=r"params has more than 1,000,000 values .* give less at once"):

@@ -18,7 +18,7 @@ from tests.support.answers_of_many import AS_MANY, VERY_MANY
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.crowd import answer
 from tests.support.processor import longest_turn, peak_memory
-from transports import ProtocolError, Session, connect
+from transports import Notification, ProtocolError, Session, connect
 
 #: Seconds of the processor for one turn of the loop (docs/architecture.md).
 BOUND = 0.050
@@ -129,3 +129,18 @@ async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, t
                 assert (await app.call("t0", {"kind": "fine"})).data == {"fine": True}
         if carrier == "stdio":  # as above
             assert turn.seconds < BOUND
+
+
+@pytest.mark.load
+async def test_a_question_or_notification_of_very_many_values_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Notification] = []
+    async with connect(target("crowd", "1"), store=tmp_path, on_notification=told.append) as app:
+        await app.call("t0", {"kind": "fine", "tells": 1})
+        with longest_turn() as turn:
+            for count in (19_990, 20_000, 400_000):
+                await app.call("t0", {"kind": "fine", "tells": count})
+        assert turn.seconds < BOUND
+    assert [len(one.data["data"]) for one in told if isinstance(one.data, dict)] == [1, 19_990]
+    assert caplog.text.count("left out 'notifications/message' of the server: it has very many values") == 2

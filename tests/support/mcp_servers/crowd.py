@@ -44,7 +44,11 @@ def answer(request: dict[str, Any], tools: int) -> str | None:
     elif method != "ping":
         error = {"code": -32601, "message": f"no {method}"}
         return json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error})
-    return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
+    reply = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
+    if method == "tools/call" and (count := params["arguments"].get("tells")):
+        told = {"level": "info", "data": [1] * count}
+        reply = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": told}) + "\n" + reply
+    return reply
 
 
 if __name__ == "__main__":
