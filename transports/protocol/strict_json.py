@@ -15,6 +15,7 @@ from ..errors import ProtocolError, UsageError
 __all__ = [
     "MAX_LISTED",
     "MAX_ON_LOOP",
+    "MAX_REQUESTED",
     "MAX_VALUES",
     "PARSED_ON_LOOP",
     "JSONValue",
@@ -47,6 +48,8 @@ MAX_VALUES = 1_000_000
 MAX_LISTED = 4_000_000
 #: The same for a text that is parsed on the event loop though it is long: 17 ms.
 MAX_ON_LOOP = 100_000
+#: The same in one request to a server of ours, which all its users share: it is parsed and checked in the event loop.
+MAX_REQUESTED = 50_000
 #: All bytes but the marks of which each value and each name has one, about, and bytes in which these are counted at a
 #: time.
 _NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 256 * 1024

@@ -12,22 +12,20 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge
-from ...protocol.strict_json import ValueCounter
+from ...protocol.strict_json import MAX_REQUESTED, ValueCounter
 from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.connections import Connections
 
-__all__ = ["MAX_VALUES", "TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply"]
+__all__ = ["TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply"]
 
-#: Values and names in one message of a client. The SDK parses and checks it in the event loop, which all users share.
-MAX_VALUES = 50_000
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
 
 
 class TooLargeReply:
     """ASGI middleware that replaces a reply of status 413 by a JSON-RPC error whose ``data`` has the code ``TOO_LARGE``
-    and the ``limit``, and gives it for a request of more than :data:`MAX_VALUES`, too. These are counted as they come:
-    to the application such a client is gone.
+    and the ``limit``, and gives it for a request of more than 50,000 values and names, too. These are counted as they
+    come: to the application such a client is gone.
 
     The rest of the request is read first, and dropped: a client reads no reply before it has sent its request."""
 
@@ -49,7 +47,7 @@ class TooLargeReply:
             nonlocal complete, over
             message = await receive()
             complete = complete or not message.get("more_body", False)
-            over = over or counter.add(message.get("body", b"")) > MAX_VALUES
+            over = over or counter.add(message.get("body", b"")) > MAX_REQUESTED
             return {"type": "http.disconnect"} if over else message
 
         async def tracked_send(message: Message) -> None:
@@ -142,9 +140,9 @@ def _error(message: str, **data: object) -> dict[str, object]:
     }
 
 
-#: The error of a message with more than :data:`MAX_VALUES`, as JSON-RPC has it.
+#: The error of a message with more than :data:`~transports.protocol.strict_json.MAX_REQUESTED`, as JSON-RPC has it.
 TOO_MANY: Mapping[str, object] = _error(
-    f"the request has more than {MAX_VALUES:,} values and names; send fewer at once, or send them as a file",
+    f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
     code=TooLarge.code,
-    limit=MAX_VALUES,
+    limit=MAX_REQUESTED,
 )

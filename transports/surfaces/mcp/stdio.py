@@ -15,9 +15,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError
 
 from ...adapters.mcp.wire import request_id
-from ...protocol.strict_json import has_more_values
+from ...protocol.strict_json import MAX_REQUESTED, has_more_values
 from .bridge import Bridge
-from .request_limit import MAX_VALUES, TOO_MANY
+from .request_limit import TOO_MANY
 
 __all__ = ["serve_stdio"]
 
@@ -92,7 +92,7 @@ class _Lines:
             *lines, rest = chunk.split(b"\n")
             for line in lines:
                 whole, parts = b"".join((*parts, line)), []
-                if len(whole) <= MAX_VALUES or not await asyncio.to_thread(has_more_values, whole, MAX_VALUES):
+                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
                     yield whole.decode("utf-8", "replace")
                 elif (identity := request_id(whole, whole)) is not None:
                     error = ErrorData.model_validate(TOO_MANY["error"])
