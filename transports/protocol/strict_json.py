@@ -52,7 +52,7 @@ MAX_ON_LOOP = 100_000
 MAX_REQUESTED = 50_000
 #: All bytes but the marks of which each value and each name has one, about, and bytes in which these are counted at a
 #: time.
-_NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 256 * 1024
+_NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
 #: Length of JSON above which the garbage collector pauses meanwhile.
