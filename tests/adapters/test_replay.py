@@ -394,6 +394,17 @@ async def test_an_edited_line_is_named(
     assert error.details["line"] == at + 1
 
 
+@pytest.mark.load
+async def test_a_line_of_very_many_values_is_not_parsed(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = [json.dumps(line) for line in await written(recorded, file)]
+    many = '{"does":"answer","n":1,"payload":[' + "1," * 4_000_000 + "1]}"
+    file.write_text("\n".join([*lines[:4], many, *lines[5:], ""]))
+    await refused(replayed, "line 5: it has more than 4,000,000 values and names; record again")
+    head = lines[0][:-1] + ',"x":[' + "1," * 100_000 + "1]}"
+    file.write_text("\n".join([head, *lines[1:], ""]))
+    await refused(replayed, "line 1: it has more than 100,000 values and names; record again")
+
+
 async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, replayed: Make, file: Path) -> None:
     lines = [json.dumps(line) for line in await written(recorded, file)]
     file.write_text("\n".join([*lines[:4], lines[4][:-1], *lines[5:], ""]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +14,10 @@ from ..protocol.durations import MAX_TIMEOUT, is_timeout
 from ..protocol.strict_json import JSONValue, decode_given, decode_json, is_deeper
 from .jobs import Job
 
-__all__ = ["job_document", "parse_job"]
+__all__ = ["MAX_FIELDS", "job_document", "parse_job", "require_few_fields"]
 
+#: Fields of one line, row or object, those of our own and those that are carried along: each carried one is a column.
+MAX_FIELDS = 1000
 _OWN = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
@@ -42,8 +44,10 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
     else from the working folder.
 
-    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels.
+    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels and for more than
+    1,000 fields; ``params`` may have more.
     """
+    require_few_fields(document)
     given = {name: value for name, value in document.items() if value not in (None, "")}
     files: dict[str, object] = dict(_object(given, "files"))
     params = dict(_object(given, "params"))
@@ -68,6 +72,12 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
         idempotent=_boolean(given.get("idempotent", False)),
         carried=carried,
     )
+
+
+def require_few_fields(names: Sized) -> None:
+    """Raise :class:`~transports.errors.UsageError` for more names of fields than one job may have."""
+    if len(names) > MAX_FIELDS:
+        raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
 from ..protocol.durations import checked_timeout
 from ..protocol.messages import Message
-from ..protocol.strict_json import encode_json
+from ..protocol.strict_json import PARSED_ON_LOOP, encode_json
+from ..tasks import in_thread
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
@@ -252,7 +254,8 @@ class PageTransport(Transport):
         reach = reach or self._top
         answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str)
         text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
-        return parse_reply(message, text, holder=reach.holder)
+        parse = partial(parse_reply, message, text, holder=reach.holder)
+        return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

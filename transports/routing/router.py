@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, Durability, HostFacade, HostStore, discover_store
 from ..binary import BinaryData
@@ -15,6 +15,7 @@ from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
+from ..tasks import in_thread
 from .events import OnRoutingEvent, TransformContext
 from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
@@ -28,6 +29,9 @@ from .storing import Storing, stored_as
 from .unkept import unkept
 
 __all__ = ["Router"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Bytes of JSON of a small answer where the policy has no limit.
 _SMALL = 64 * 1024
@@ -103,6 +107,7 @@ class Router:
                 recognised, capability, call, origin, warnings, effects, transport, started, schema
             )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
+        large = recognised.large
         captured: list[Found] = []
         if outputs:
             captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
@@ -144,15 +149,17 @@ class Router:
         for item in captured:  # these have no place in the answer
             references.pop(item.path, None)
             texts.pop(item.path, None)
-        routed = cast(JSONValue, replace(data, references))
+        routed = cast(JSONValue, await _look(large, replace, data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            encoded = _encoded(routed, capability)
-            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=False)
+            encoded = await _look(large, _encoded, routed, capability)
+            previews = await self._storing.json(
+                routed, encoded, capability, origin, stored, steps, alone=False, large=large
+            )
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-            routed = cast(JSONValue, replace(routed, with_text))
+            routed = cast(JSONValue, await _look(large, replace, routed, with_text))
             previews |= self._storing.text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
@@ -164,7 +171,9 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(notes),
             effects=tuple(effects),
-            metadata=metadata_of(data, found, recognised.refs) if stored.keys() - {""} or found or captured else {},
+            metadata=await _look(large, metadata_of, data, found, recognised.refs)
+            if stored.keys() - {""} or found or captured
+            else {},
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
@@ -191,7 +200,8 @@ class Router:
     ) -> Result:
         """Return an answer without files, as most are: the short way."""
         routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
-        encoded = _encoded(routed, capability)
+        large = recognised.large
+        encoded = await in_thread(_encoded, routed, capability) if large else _encoded(routed, capability)
         stored: dict[str, ArtifactRef] = {}
         previews: dict[Place, JSONValue] = {}
         small = routed is not None and len(encoded) <= self._small
@@ -206,6 +216,7 @@ class Router:
                 steps,
                 alone=True,
                 shorter_than=recognised.shorter_than,
+                large=large,
             )
         return Result(
             capability,
@@ -234,6 +245,11 @@ class Router:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result
         return error
+
+
+async def _look(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work that looks at a whole answer, in a thread if it is large."""
+    return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
 def _encoded(routed: object, capability: str) -> bytes:

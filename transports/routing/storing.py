@@ -11,6 +11,7 @@ from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
 from ..protocol.secrets import KNOWN_SECRETS
 from ..protocol.strict_json import JSONValue
+from ..tasks import in_thread
 from ..telemetry import span
 from .fetch import Fetcher, OnDownload
 from .masking import masked
@@ -44,9 +45,11 @@ class Storing:
         *,
         alone: bool,
         shorter_than: int | None = None,
+        large: bool = False,
     ) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
-        An answer without data is not stored. ``shorter_than`` is what :class:`~.layers.Recognised` says of its texts.
+        An answer without data is not stored. ``shorter_than`` is what :class:`~.layers.Recognised` says of its texts;
+        a ``large`` answer is looked at in a thread.
 
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
@@ -55,7 +58,8 @@ class Storing:
         previews: dict[Place, JSONValue] = {}
         limit = policy.max_inline_chars
         if limit is not None and len(encoded) > limit and (shorter_than is None or shorter_than > limit):
-            long = [item for item in long_texts(routed, limit) if field_of(item[0]) not in stored]
+            found = await in_thread(long_texts, routed, limit) if large else long_texts(routed, limit)
+            long = [item for item in found if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
                 ref = await self._store.put_text(
                     text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
@@ -63,13 +67,13 @@ class Storing:
                 stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}"))
-        large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if routed is not None and (alone or (large and "" not in stored)):
+        over = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
+        if routed is not None and (alone or (over and "" not in stored)):
             ref = await self._store.put_bytes(
                 encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
             )
             stored[""] = ref
-            if large:
+            if over:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))
         if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
             previews[()] = preview(routed, stored[""])

@@ -17,6 +17,7 @@ TARGETS: Mapping[str, Target] = {
         messages.capabilities,
         messages.answer,
         messages.mcp,
+        messages.tools,
         files.recording,
         files.metadata,
         files.settings,

@@ -26,7 +26,7 @@ from ...artifacts.system import open_file, read_at
 from ...errors import BadRecording, StoreError, UsageError
 from ...files import open_regular, read_regular, regular_file
 from ...protocol.redaction import Redactor
-from ...protocol.strict_json import encode_json
+from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, encode_json, has_more_values
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
 
 __all__ = ["Reader", "Recording", "Writer", "read_header"]
@@ -192,6 +192,8 @@ class Reader:
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _header(self, data: bytes) -> Header:
+        if has_more_values(data, MAX_ON_LOOP):
+            raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
         try:
             version = json.loads(data)["abp_recording"]
             newer = isinstance(version, int) and version > FORMAT
@@ -209,6 +211,8 @@ class Reader:
             raise self._wrong(1, error) from None
 
     def _entry(self, at: int, data: bytes) -> Entry:
+        if has_more_values(data, MAX_LISTED):
+            raise self.error(at, f"it has more than {MAX_LISTED:,} values and names", "record again")
         try:
             return ENTRY.validate_json(data)
         except ValidationError as error:

@@ -16,7 +16,7 @@ from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
 from ...protocol.messages import Message
-from ...protocol.strict_json import decode_json
+from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 
 __all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "Flood", "FoundApp", "Held", "Print", "Tools"]
 __all__ += ["checked", "decode_base64", "parse_event", "parse_json", "parse_reply"]
@@ -61,8 +61,9 @@ def checked(value: object, kind: type[T], what: str) -> T:
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """Return a JSON text of the page as a ``kind``. Raises :class:`~transports.errors.ProtocolError`."""
-    return checked(decode_json(text), kind, what)
+    """Return a JSON text of the page as a ``kind``. It is parsed in the event loop, so that 100,000 values are its
+    limit. Raises :class:`~transports.errors.ProtocolError`."""
+    return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
 
 
 def decode_base64(text: str) -> bytes:
@@ -103,10 +104,11 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     content that its document holds begin with ``holder``.
 
     An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
-    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic or too deep,
-    and if it is not what the agent gives.
+    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
+    of very many values, and if it is not what the agent gives. A long text is for a thread.
     """
-    reply = checked(decode_json(text), _Reply, f"the reply to {request.type}")
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.threw is not None:
