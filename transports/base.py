@@ -213,6 +213,11 @@ class Transport(ABC):
         URLs are resolved against it, and its origin is the app's own."""
         return None
 
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of who would receive a request or an answer now: :attr:`url`, unless other documents than
+        the app's own, or other servers, take some of the messages. A secret goes to its origin only."""
+        return self.url
+
     @property
     def server_address(self) -> tuple[str, int] | None:
         """The numeric address and the port at which the app at :attr:`url` was reached, or ``None`` if they are not

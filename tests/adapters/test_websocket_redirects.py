@@ -86,12 +86,14 @@ async def test_a_message_goes_to_the_origin_that_the_handshake_led_to_or_nowhere
         origins = [url.replace("ws:", "http:").removesuffix("/abp") for url in (here.url, there.url)]
         async with WebSocketTransport(here.url) as transport:
             await transport.request(Message("initialize", {}, id="1"), timeout=10)
-            call = Message("capabilities/call", {"capability": "x", "params": {}}, id="2", origins=frozenset(origins[:1]))
+            call = Message(
+                "capabilities/call", {"capability": "x", "params": {}}, id="2", origins=frozenset(origins[:1])
+            )
             with pytest.raises(UsageError, match="may not be sent to") as refused:
                 await transport.request(call, timeout=10)
             assert refused.value.code == "PERMISSION_DENIED"
             with pytest.raises(UsageError, match="may not be sent to"):
                 await transport.notify(replace(call, type="elicitation/response"))
             assert there.calls == [] and transport.receiver(call) == origins[1] + "/abp"
-            await transport.request(replace(call, origins=frozenset(origins)), timeout=10)
+            await transport.request(replace(call, id="3", origins=frozenset(origins)), timeout=10)
         assert len(there.calls) == 1

@@ -197,9 +197,7 @@ async def test_the_document_that_receives_a_message_compares_its_own_origin(
     assert site.heard == {site.own: [{"password": CANARY}]}
 
 
-async def test_a_page_without_an_origin_of_its_own_gets_no_secret_of_its_address(
-    site: Site, browser: Browser
-) -> None:
+async def test_a_page_without_an_origin_of_its_own_gets_no_secret_of_its_address(site: Site, browser: Browser) -> None:
     """A policy of the server takes a page its origin (``sandbox``), and with it what that origin may have."""
     url = f"{site.own}/?abp"
     async with AsyncExitStack() as stack:
@@ -229,9 +227,7 @@ async def test_an_answer_with_a_secret_is_declined_where_its_question_does_not_c
             await transport.request(Message("capabilities/call", payload, id="c"), timeout=20)
             question = await anext(transport.events())
             answer = {"success": True, "data": CANARY}
-            await transport.notify(
-                Message("elicitation/response", answer, id=question.id, origins=frozenset(origins))
-            )
+            await transport.notify(Message("elicitation/response", answer, id=question.id, origins=frozenset(origins)))
         await transport.request(Message("capabilities/call", {**payload, "capability": "take"}, id="d"), timeout=20)
     assert site.heard[site.own][:2] == [{"success": False, "cancelled": True}, answer]
 

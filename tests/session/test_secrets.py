@@ -161,7 +161,7 @@ async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Pat
         def url(self) -> str | None:  # type: ignore[override]
             return "http://other.test/" if Path("moved").exists() else App.url
 
-    reading = f"command = [{sys.executable!r}, '-c', 'open(\"moved\", \"w\"); print(\"canary-value\")']"
+    reading = f'command = [{sys.executable!r}, \'-c\', \'open("moved", "w"); print("canary-value")\']'
     app = Moving()
     async with connect("memory:", transport=app, config=settings(reading), store="memory:") as session:
         with pytest.raises(UsageError, match="CRM may not be sent to http://other.test") as refused:

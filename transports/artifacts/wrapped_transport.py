@@ -45,6 +45,10 @@ class WrappedTransport(Transport):
         """The address of the wrapped transport."""
         return self.wrapped.url
 
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of who would receive a message from the wrapped transport."""
+        return self.wrapped.receiver(message)
+
     @property
     def server_address(self) -> tuple[str, int] | None:
         """The address at which the wrapped transport reached the app."""

@@ -25,10 +25,10 @@ from ..errors import (
     first_line,
 )
 from ..protocol.messages import Message
-from ..protocol.urls import redact_url
+from ..protocol.urls import origin_of, redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
-from .page.adapters import Adapter, not_installed, origin_of, read_adapter
+from .page.adapters import Adapter, not_installed, read_adapter
 from .page.agent import PageAgent
 from .page.app_faults import advice_for, app_fault
 from .page.ended import is_closed
@@ -223,7 +223,7 @@ class TopPageTransport(PageTransport):
     def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present:
             return ""
-        if self._adapter is not None and origin_of(self.url or "") != self._adapter.origin:
+        if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
         return advice_for(found, self._script_options.get("protocol", "abp"), status)
 

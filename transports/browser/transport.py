@@ -202,6 +202,8 @@ class PageTransport(Transport):
 
     async def _call(self, message: Message, timeout: float) -> Message:
         payload: Any = message.payload
+        if message.origins is not None:
+            payload = {**payload, "origins": sorted(message.origins)}
         effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
         call = effects.begin_call(payload["options"]["callId"])
         try:
@@ -224,7 +226,8 @@ class PageTransport(Transport):
         if message.type == "shutdown":
             await agent.invoke("shutdown", text, timeout=2.0)
         elif message.type == "elicitation/response":
-            await agent.invoke("answer", message.id, text, timeout=5.0)
+            origins = None if message.origins is None else sorted(message.origins)
+            await agent.invoke("answer", message.id, text, origins, timeout=5.0)
         else:
             raise ProtocolError(f"this transport has no message {message.type!r}")
 

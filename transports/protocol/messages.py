@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from ..binary import BinaryData
 from ..binary.detect import Found
+from ..errors import UsageError
 from .strict_json import JSONValue
+from .urls import redact_url
 
-__all__ = ["PROTOCOL_VERSION", "Effect", "Message"]
+__all__ = ["PROTOCOL_VERSION", "Effect", "Message", "misdirected"]
 
 #: The version of ABP that this library speaks (docs/protocol.md 1.4).
 PROTOCOL_VERSION = "0.1"
@@ -42,6 +44,11 @@ class Message:
     paths below ``params``; a :class:`~transports.BinaryData` stands at each. A reply may have ``outputs``, which are
     files beside its answer (a printed page), ``effects``, and ``warnings`` about values that could not be sent as they
     were.
+
+    ``origins`` are the only ones that the message may go to (``https://app.example``), ``None`` for any: it holds
+    secrets. A transport whose far side may be another at the moment of sending compares them there, and raises
+    :func:`misdirected`; that of :meth:`Transport.receiver <transports.base.Transport.receiver>` was among them just
+    before.
     """
 
     type: str
@@ -52,3 +59,15 @@ class Message:
     outputs: Sequence[BinaryData] = ()
     effects: Sequence[Effect] = ()
     warnings: Sequence[str] = ()
+    origins: frozenset[str] | None = None
+
+
+def misdirected(url: str | None, secret: str = "") -> UsageError:
+    """Return the error for a message that may not go to who is at ``url``, because of its ``secret``, if that has a
+    name here. Nothing was sent."""
+    what = f"the secret {secret}" if secret else "a secret in this message"
+    where = redact_url(url or "an app without an address")
+    return UsageError(
+        f"{what} may not be sent to {where}; the operator can name that origin in its `origins`",
+        code="PERMISSION_DENIED",
+    )

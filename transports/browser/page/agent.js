@@ -33,6 +33,8 @@
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
   const { parse, stringify } = JSON;
+  // A sandbox takes a document its origin; its address no script can change.
+  const givenOrigin = globalThis.origin;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
 
   const APP_LEAD = 300; // ms after the load for which window.abp goes before the tools of a page
@@ -118,7 +120,8 @@
 
   const warnings = new WeakMap(); // answer → warnings about it
   const harness = makeHarness?.(
-    { emit, hold, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings },
+    { emit, hold, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings,
+      admit: (...args) => admit(...args) },
     makeTools, makeAnswers);
   // The app that is driven: window.abp, or what the harness makes of the page's WebMCP tools.
   let chosen = null;
@@ -173,9 +176,18 @@
     return toReply(list);
   };
 
-  const toError = (error) => stringify({
+  // --- messages that may go to some origins only: compared here, before anything in them reaches a function of the app --
+  class Misdirected { constructor(origin) { this.origin = origin; } }
+  const admit = (origins, origin) => {
+    if (origins === undefined || origins === null) return;
+    for (let index = 0; index < origins.length; index += 1) if (origins[index] === origin) return;
+    throw new Misdirected(origin);
+  };
+  const receiver = () => harness?.receiver?.() ?? (location.origin === givenOrigin ? givenOrigin : "null");
+
+  const toError = (error) => (error instanceof Misdirected ? stringify({ denied: error.origin }) : stringify({
     threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
-  });
+  }));
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
@@ -234,10 +246,11 @@
     async list() {
       try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },
-    // request: {capability, params, options, base64: [[path, text]], files: [path]}; inputs: one <input> per file.
+    // request: {capability, params, options, base64: [[path, text]], files: [path], origins?}; inputs: one <input> per file.
     call(text, ...inputs) {
       return replyOf(async () => {
-        const { capability, params, options, base64 = [], files = [] } = parse(text);
+        const { capability, params, options, base64 = [], files = [], origins } = parse(text);
+        admit(origins, receiver());
         const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
         for (const [index, path] of files.entries()) {
           contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
@@ -247,7 +260,8 @@
         try {
           let answer;
           startingCall = id;
-          try { answer = theApp().call(capability, filled, options); } finally { startingCall = null; }
+          const app = theApp(), more = app === harness?.app ? [origins] : []; // a tool may be that of a frame
+          try { answer = app.call(capability, filled, options, ...more); } finally { startingCall = null; }
           return await answer;
         } finally { calls.delete(id); }
       });
@@ -263,8 +277,13 @@
       return stringify({ answer: { callId, cancelled: false }, rest: {} });
     },
     shutdown: (text) => replyOf(() => waitAtMost(1000, theApp()?.shutdown?.(parse(text)))),
-    answer(id, text) {
-      elicitations.get(id)?.(parse(text));
+    answer(id, text, origins) {
+      let answer = DECLINED;
+      try {
+        admit(origins, receiver());
+        answer = parse(text);
+      } catch { /* not for this document */ }
+      elicitations.get(id)?.(answer);
       elicitations.delete(id);
     },
     // --- content that stayed in the page, in the forms that the rungs of the ladder need ---

@@ -2,12 +2,12 @@
 // A function expression; what it returns becomes part of the agent, `app` among it.
 (host, makeTools, makeAnswers) => {
   "use strict";
-  const { emit, deliver, hold, warnings: warningsOf, key, blobOfUrl } = host;
+  const { emit, deliver, hold, warnings: warningsOf, key, blobOfUrl, admit } = host;
   // A port leads into a frame of another origin, and the key lets a window offer tools as one. So both pass only through
   // functions saved before the app's first script, and a document is known to everybody else by an object without power.
   const { apply } = Reflect, { stringify } = JSON, { isArray } = Array;
   const getter = (owner, name) => Object.getOwnPropertyDescriptor(owner.prototype, name).get;
-  const dataOf = getter(MessageEvent, "data"), portsOf = getter(MessageEvent, "ports");
+  const dataOf = getter(MessageEvent, "data"), portsOf = getter(MessageEvent, "ports"), originOf = getter(MessageEvent, "origin");
   const { postMessage, start } = MessagePort.prototype, { stopImmediatePropagation } = Event.prototype;
   const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
   const SETTLE = 100;   // ms without a change after which a list counts as whole
@@ -20,7 +20,7 @@
     #port;
     tools = [];
     pending = new Map();
-    constructor(port, label, url) { this.#port = port; this.label = label; this.url = url; }
+    constructor(port, label, url, origin) { this.#port = port; this.label = label; this.url = url; this.origin = origin; }
     static { send = (frame, message) => apply(postMessage, frame.#port, [message]); }
   }
   const top = { label: "top", tools: [], pending: new Map() };
@@ -38,8 +38,8 @@
       emit(kind, { call, ...(picker ? { picker: String(picker) } : { multiple: Boolean(multiple), directory: Boolean(directory) }) });
     }
   };
-  const connectFrame = (port, name, url) => {
-    const frame = new FrameDocument(port, /^[\w.-]{1,40}$/.test(name) ? name : "frame", url);
+  const connectFrame = (port, name, url, origin) => {
+    const frame = new FrameDocument(port, /^[\w.-]{1,40}$/.test(name) ? name : "frame", url, origin);
     const leave = () => {
       if (!documents.delete(frame)) return;
       for (const { tool, resolve } of frame.pending.values()) resolve(gone(tool));
@@ -80,7 +80,7 @@
     const data = apply(dataOf, event, []);
     if (!isArray(data) || data[0] !== key) return;
     apply(stopImmediatePropagation, event, []);
-    connectFrame(apply(portsOf, event, [])[0], String(data[1]), String(data[2]));
+    connectFrame(apply(portsOf, event, [])[0], String(data[1]), String(data[2]), apply(originOf, event, []));
   };
   globalThis.addEventListener("message", receive, true);
 
@@ -156,9 +156,11 @@
       await refresh();
       return listed();
     },
-    async call(name, params, { callId }) {
+    // `origins` are those that the call may go to, if not to all; the page's own has been compared.
+    async call(name, params, { callId }, origins) {
       const found = await find(name);
       if (!found) return failed("UNKNOWN_CAPABILITY", `the page has no tool ${name}`);
+      if (found.owner !== top) admit(origins, found.owner.origin);
       const { owner, tool } = found, controller = new AbortController(), notes = [];
       const aborted = new Promise((resolve) => apply(addListener, controller.signal, ["abort", () => resolve({ success: false, cancelled: true })]));
       calls.set(callId, controller);
@@ -193,6 +195,7 @@
   };
 
   return {
+    __proto__: null,
     app,
     // How many tools the page has, once no more have come for a moment, and whether the browser has WebMCP at all.
     async seeTools() {
