@@ -16,7 +16,7 @@ from typing import Literal, Protocol, Self, TypedDict, runtime_checkable
 
 from .binary import BinaryData, Handle
 from .errors import TransportError
-from .protocol.messages import Message
+from .protocol.messages import Message, Sender
 from .telemetry import traced
 
 __all__ = [
@@ -276,8 +276,9 @@ class Transport(ABC):
         """Let the far side forget content. Never raises, and ignores unknown handles. The default does nothing."""
         return
 
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies that the far side would send to ``url``. The default has none."""
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies that the far side would send to ``url``, on behalf of the document ``sender`` if a reply
+        had one. The default has none."""
         return {}
 
     async def __aenter__(self) -> Self:

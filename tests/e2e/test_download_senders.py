@@ -26,7 +26,8 @@ const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "A
 if (query.get("speaks") === "tools") document.modelContext.registerTool({ name: query.get("name"), description: "gives",
   inputSchema: { type: "object" }, execute: give });
 if (query.get("speaks") === "abp") globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
-  listCapabilities: async () => capabilities, call: async (_, params) => ({ success: true, data: await give(params) }) };
+  listCapabilities: async () => capabilities,
+  call: async (_, params) => ({ success: true, data: await give(params) }) };
 if (query.get("speaks") === "messages") addEventListener("message", async ({ data, source, origin }) => {
   const say = (type, payload) => source.postMessage({ type, id: data.id, timestamp: Date.now(), payload }, origin);
   if (data.type === "initialize") say("initialize-result", reply);
@@ -51,7 +52,8 @@ class Site:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def site() -> AsyncIterator[Site]:
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
     made = Site()
 
     async def page(request: web.Request) -> web.Response:
@@ -63,6 +65,8 @@ async def site() -> AsyncIterator[Site]:
         return response
 
     async def file(request: web.Request) -> web.Response:
+        if request.path == "/favicon.ico":
+            return web.Response()
         made.asked.append({"url": str(request.url), **request.headers})
         if made.meanwhile is not None:
             await made.meanwhile()

@@ -29,7 +29,8 @@ const take = async (params) => { await tell(params); return { taken: true }; };
 const asked = [];
 const ask = async () => { asked.push(globalThis.__abp_elicitation({ message: "who?" }).then(tell)); return {}; };
 const capabilities = [{ name: "take", available: true }, { name: "ask", available: true }];
-const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "App", version: "1" }, capabilities, features: {} };
+const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "App", version: "1" }, capabilities,
+  features: {} };
 const serve = { take, ask };
 if (location.search.includes("tools")) {
   for (const name of ["take", "ask"]) document.modelContext.registerTool({
@@ -39,11 +40,12 @@ if (location.search.includes("tools")) {
   addEventListener("message", async ({ data: { type, id, payload }, source, origin }) => {
     const say = (type, payload) => source.postMessage({ type, id, timestamp: Date.now(), payload }, origin);
     if (type === "initialize") say("initialize-result", reply);
-    if (type === "capabilities/call") say("capabilities/call-result", { success: true, data: await take(payload.params) });
+    if (type !== "capabilities/call") return;
+    say("capabilities/call-result", { success: true, data: await take(payload.params) });
   });
 } else {
-  globalThis.abp = { initialize: async () => reply, listCapabilities: async () => capabilities, shutdown: async () => {},
-    call: async (name, params) => ({ success: true, data: await serve[name](params) }) };
+  globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
+    listCapabilities: async () => capabilities, call: async (name, params) => ({ success: true, data: await serve[name](params) }) };
 }
 </script>"""
 
@@ -182,7 +184,7 @@ def _transport(kind: str, site: Site, browser: Browser) -> tuple[str, Transport]
 async def test_the_document_that_receives_a_message_compares_its_own_origin(
     kind: str, site: Site, whole_browser: Browser
 ) -> None:
-    url, transport = _transport(kind, site, whole_browser)
+    _, transport = _transport(kind, site, whole_browser)
     async with transport:
         await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
         for origins, arrives in (({site.other}, False), ({site.own, site.other}, True)):

@@ -69,7 +69,7 @@ async def test_a_sender_without_an_origin_has_no_cookies_and_no_address_of_its_o
     assert (app.sent("Cookie"), app.sent("Origin")) == ([None], ["null"])
     with pytest.raises(AddressBlocked):
         await get("/f", sender=sender, base_url=app.url, allow_private=False)
-    with pytest.raises(DownloadFailed, match="relative"):
+    with pytest.raises(DownloadFailed, match="about:"):
         await get("/f", sender=Sender("about:srcdoc", "null"), base_url=app.url)
 
 

@@ -164,7 +164,7 @@ async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Pat
     reading = f'command = [{sys.executable!r}, \'-c\', \'open("moved", "w"); print("canary-value")\']'
     app = Moving()
     async with connect("memory:", transport=app, config=settings(reading), store="memory:") as session:
-        with pytest.raises(UsageError, match="CRM may not be sent to http://other.test") as refused:
+        with pytest.raises(UsageError, match=r"CRM may not be sent to http://other\.test") as refused:
             await session.call("log.in", {"password": NAME})
     assert refused.value.code == "PERMISSION_DENIED" and app.heard == [] and Path("moved").exists()
 

@@ -19,17 +19,20 @@ from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
-from ..protocol.messages import Message
+from ..protocol.messages import Message, Sender
 from ..protocol.strict_json import encode_json
+from ..protocol.urls import origin_of
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
 from .losses import loss_error, mapping_opening_errors
-from .page.agent import PageAgent
+from .page.agent import Document, PageAgent
+from .page.channel import PageObject
 from .page.channels import open_channel
 from .page.received import Elicitation, parse_reply
 from .process.browser_process import SESSION_CONTEXTS
 from .reconnect import reconnect
+from .senders import sender_in, sends_cookie
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
 from .transfer.uploads import Uploads
@@ -204,19 +207,38 @@ class PageTransport(Transport):
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
+        document = await self._require_agent().document(timeout=timeout)  # the one that is called answers, and no other
         effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
         call = effects.begin_call(payload["options"]["callId"])
         try:
             async with self._uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._ask(message, "call", text, *elements, timeout=timeout)
+                reply = await self._ask(message, "call", text, *elements, timeout=timeout, of=document.agent)
+            reply.sender = self._sender(document)
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
         finally:
             effects.end_call(call)
 
-    async def _ask(self, message: Message, method: str, *args: object, timeout: float) -> Message:
+    def _sender(self, document: Document) -> Sender:
+        """Return who answers the calls of a document."""
+        frame = self._require_agent().page.main_frame
+        return sender_in(
+            frame,
+            document.origin,
+            page=document.origin,
+            domain=document.domain,
+            server_address=self._address_of(document.origin),
+        )
+
+    def _address_of(self, origin: str) -> tuple[str, int] | None:
+        """Return the address at which the server of an origin was reached, if the app came from there."""
+        return self.server_address if origin_of(self.url) == origin else None
+
+    async def _ask(
+        self, message: Message, method: str, *args: object, timeout: float, of: PageObject | None = None
+    ) -> Message:
         """Call a method of the agent and return its answer as the reply; a very long text is fetched as content is."""
-        answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str)
+        answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str, of=of)
         return parse_reply(message, await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout))
 
     async def notify(self, message: Message) -> None:
@@ -290,11 +312,15 @@ class PageTransport(Transport):
             raise Disconnected("the page is gone")
         return self._tab
 
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies of the page's context for ``url``."""
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies of the page's context for ``url``, as far as ``sender`` has them there."""
         agent = self._require_agent()
         found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
-        return {cookie["name"]: cookie["value"] for cookie in found}
+        return {
+            cookie["name"]: cookie["value"]
+            for cookie in found
+            if sender is None or sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
+        }
 
     def _require_agent(self) -> PageAgent:
         if self._agent is None:

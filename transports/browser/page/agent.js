@@ -183,7 +183,8 @@
     for (let index = 0; index < origins.length; index += 1) if (origins[index] === origin) return;
     throw new Misdirected(origin);
   };
-  const receiver = () => harness?.receiver?.() ?? (location.origin === givenOrigin ? givenOrigin : "null");
+  const ownOrigin = () => (location.origin === givenOrigin ? givenOrigin : "null");
+  const receiver = () => harness?.receiver?.() ?? ownOrigin();
 
   const toError = (error) => (error instanceof Misdirected ? stringify({ denied: error.origin }) : stringify({
     threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
@@ -243,6 +244,7 @@
         return result;
       });
     },
+    origin: () => ownOrigin(),
     async list() {
       try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },

@@ -12,6 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +41,7 @@ from .scripts import load_script
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent"]
+__all__ = ["INLINE_BYTES", "Document", "PageAgent"]
 
 logger = logging.getLogger("transports.browser")
 
@@ -60,6 +61,16 @@ _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _LOOK = "inspecting the page"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: its ``agent``, which is of no other, its ``origin`` (``"null"`` for none of its own), and the
+    registered ``domain`` in its host, empty if it is not known."""
+
+    agent: PageObject
+    origin: str
+    domain: str
 
 
 class PageAgent:
@@ -90,6 +101,7 @@ class PageAgent:
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
+        self._document: Document | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._waiting: set[asyncio.Future[None]] = set()
         self._deadlines = Deadlines()
@@ -275,16 +287,46 @@ class PageAgent:
             return self.loss()
         return TransportError(f"the browser refused: {first}")
 
-    async def invoke(self, method: str, *args: object, timeout: float, returns: type[T] = object) -> T:  # type: ignore[assignment]
-        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds.
+    async def document(self, *, timeout: float) -> Document:
+        """Return the document that is in the page now; ``timeout`` in seconds. It is asked once in each."""
+        agent = await self._find_agent(timeout)
+        if self._document is None or self._document.agent is not agent:
+            origin, domain = await asyncio.gather(
+                self.invoke("origin", timeout=timeout, returns=str, of=agent), self._domain(timeout)
+            )
+            self._document = Document(agent, origin, domain)
+        return self._document
+
+    async def _domain(self, timeout: float) -> str:
+        """Return the registered name in the page's host, by the browser's list of public suffixes; empty for an address
+        in numbers, and where the browser does not tell."""
+        if self.channel.cdp is None:
+            return ""
+        tree = await self.send("Page.getFrameTree", timeout=timeout)
+        return str(tree["frameTree"]["frame"].get("domainAndRegistry", ""))
+
+    async def _find_agent(self, timeout: float) -> PageObject:
+        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        if not isinstance(agent, PageObject):
+            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        return agent
+
+    async def invoke(
+        self,
+        method: str,
+        *args: object,
+        timeout: float,
+        returns: type[T] = object,  # type: ignore[assignment]
+        of: PageObject | None = None,
+    ) -> T:
+        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds. ``of`` is the agent
+        of one document; without it, it is that of the document that is there now.
 
         A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
         result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
         another.
         """
-        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
-        if agent is None:
-            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        agent = of or await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
