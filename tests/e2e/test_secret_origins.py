@@ -45,7 +45,8 @@ if (location.search.includes("tools")) {
   });
 } else {
   globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
-    listCapabilities: async () => capabilities, call: async (name, params) => ({ success: true, data: await serve[name](params) }) };
+    listCapabilities: async () => capabilities,
+    call: async (name, params) => ({ success: true, data: await serve[name](params) }) };
 }
 </script>"""
 
