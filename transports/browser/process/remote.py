@@ -60,8 +60,8 @@ class Remote:
         return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
 
     async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
-        """Return the WebSocket of a Chromium, and the headers for it. Playwright asks for it, too, but sends the headers
-        wherever a redirect or the answer leads; they are for the origin of the address alone."""
+        """Return the WebSocket of a Chromium, and the headers for it: those are for the origin of the address alone.
+        Playwright asks for it, too, but sends the headers wherever a redirect or the answer leads."""
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
