@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -12,6 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from transports import Browser, PlaywrightTransport, PostMessageTransport, WebMcpTransport, connect
+from transports.binary import Handle
+from transports.errors import ABPError
+from transports.protocol.messages import Message
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -19,7 +23,9 @@ BODY = b"saved content"
 #: A page whose one capability answers references to the URLs that it is given, and which frames another on wish.
 APP = """<!doctype html><title>App</title>BODY<script>
 const query = new URLSearchParams(location.search);
-const give = async ({ urls }) => ({ files: urls.map((downloadUrl) => ({ downloadUrl, mimeType: "text/plain" })) });
+const give = async ({ urls, size }) => (size
+  ? { content: new Uint8Array(size), mimeType: "application/x-of-" + location.hostname, size }
+  : { files: urls.map((downloadUrl) => ({ downloadUrl, mimeType: "text/plain" })) });
 const capabilities = [{ name: "give", available: true }];
 const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "A", version: "1" }, capabilities,
   features: {} };
@@ -155,3 +161,26 @@ async def test_an_embedded_app_asks_with_the_cookies_that_its_frame_has(
     assert site.sent("Cookie") == [cookies, None]
     assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site"]
     assert site.sent("Origin") == [None, site.own]
+
+
+async def test_content_that_a_document_held_is_not_what_the_next_one_holds(
+    site: Site, browser: Browser, tmp_path: Path
+) -> None:
+    """A long answer and large content stay in the page until they are fetched; the page may be another by then."""
+    url = f"{site.own}/?speaks=tools&name=give"
+    transport, params = WebMcpTransport(url, browser=browser), {"size": 400_000}
+    async with transport:
+        await transport.request(Message("initialize", {}, id="i"), timeout=20)
+        handles: list[Handle] = []
+        for place in ("127.0.0.1", "localhost"):
+            payload = {"capability": "give", "params": params, "options": {"callId": place}}
+            reply: Any = await transport.request(Message("capabilities/call", payload, id=place), timeout=20)
+            handles.append(reply.payload["data"]["content"].content)
+            if place == "127.0.0.1":
+                assert transport.page is not None
+                await transport.page.goto(f"{site.other}/?speaks=tools&name=give")
+        assert handles[0].id != handles[1].id
+        with pytest.raises(ABPError):
+            await transport.save(handles[0], tmp_path / "gone", timeout=10)
+        await transport.save(handles[1], tmp_path / "there", timeout=10)
+    assert (tmp_path / "there").stat().st_size == 400_000
