@@ -111,8 +111,9 @@
   const currentCall = () => startingCall ?? [...calls].at(-1) ?? null;
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
+  const place = `${Math.random()}`.slice(2); // another document holds nothing under the same id
   const hold = (value) => {
-    const id = String(nextId++);
+    const id = `${place}-${nextId++}`;
     heldContent.set(id, value);
     return id;
   };
