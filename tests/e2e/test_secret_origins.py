@@ -24,6 +24,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 CANARY = "canary-7f3a-value"
 #: A page that tells its server what it was told, by whichever way: as tools, as ``window.abp``, over postMessage.
 APP = """<!doctype html><title>App</title><script>
+{ // What the agent could ask before it compares: all of it says that the other origin is right.
+  const other = location.origin.replace("127.0.0.1", "localhost"), define = Object.defineProperty;
+  for (const name of ["receiver", "origin"]) define(Object.prototype, name, { get: () => () => other, set(value) {
+    define(this, name, { value, writable: true, enumerable: true, configurable: true });
+  } });
+  define(globalThis, "origin", { value: other });
+  for (const name of ["includes", "some", "indexOf"]) Array.prototype[name] = () => true;
+}
 const tell = (what) => fetch("/heard", { method: "POST", body: JSON.stringify(what) });
 const take = async (params) => { await tell(params); return { taken: true }; };
 const asked = [];
