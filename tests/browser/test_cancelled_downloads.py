@@ -67,7 +67,10 @@ async def test_a_download_that_is_cancelled_late_leaves_no_file(
     browser = _Busy()
     downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)  # type: ignore[arg-type]
     deadline = time.monotonic() + 3600
-    saving = asyncio.ensure_future(downloads.save("blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline))
+    agent: Any = browser
+    saving = asyncio.ensure_future(
+        downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+    )
     await browser.begun.wait()
     saving.cancel()
     with contextlib.suppress(asyncio.CancelledError):

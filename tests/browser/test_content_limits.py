@@ -93,9 +93,10 @@ def _downloads(browser: _Browser) -> CdpDownloads:
 @pytest.mark.parametrize(("total", "written"), [(0, 4_000), (5_000, 2_000)], ids=["unknown", "known"])
 async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, written: int) -> None:
     browser = _Browser(tmp_path, total=total)
+    agent: Any = browser
     with pytest.raises(TooLarge) as caught:
         deadline = time.monotonic() + 3600
-        await _downloads(browser).save(_URL, tmp_path / "saved", size=100, limit=_LIMIT, deadline=deadline)
+        await _downloads(browser).save(agent, _URL, tmp_path / "saved", size=100, limit=_LIMIT, deadline=deadline)
     assert caught.value.details["limit"] == _LIMIT
     assert await browser.writing <= written
     assert list(tmp_path.iterdir()) == []
@@ -170,7 +171,7 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
 async def test_content_is_not_taken_from_an_address(tmp_path: Path, way: str) -> None:
     browser = _Browser(tmp_path)
     browser.url = "http://127.0.0.1/endless"
-    downloads = _downloads(browser) if way == "cdp" else PlaywrightDownloads(browser, asyncio.Semaphore(1))  # type: ignore[arg-type]
+    downloads = _downloads(browser) if way == "cdp" else PlaywrightDownloads(asyncio.Semaphore(1))
     ladder = Ladder(browser, downloads, max_bytes=1 << 30, used=Counter())  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="no blob: URL"):
         await ladder.save(Handle("1", 8 << 20), tmp_path / "saved", timeout=3600)

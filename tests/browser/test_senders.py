@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from transports.browser.senders import sender_in, sends_cookie
+from transports.browser.page.agent import Document
+from transports.browser.page.channel import PageObject
+from transports.browser.senders import around, sender_of, sends_cookie
+from transports.protocol.messages import Sender
 
 
 def frame(*urls: str) -> Any:
@@ -16,6 +19,10 @@ def frame(*urls: str) -> Any:
     for url in urls:
         made = SimpleNamespace(url=url, parent_frame=made)
     return made
+
+
+def sender_in(made: Any, origin: str, *, page: str, domain: str) -> Sender:
+    return sender_of(made.url, origin, page=Document(PageObject(None), page, domain), around=around([made]))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def browser(whole_browser: Browser) -> Browser:
 
 def ladder_of(app: Session) -> Ladder:
     assert isinstance(app.transport, PlaywrightTransport)
-    return app.transport._ladder
+    return app.transport._top.ladder
 
 
 async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> str:

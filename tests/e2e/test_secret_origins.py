@@ -142,7 +142,7 @@ async def test_a_tool_of_a_frame_of_another_origin_does_not_get_a_secret_of_the_
 ) -> None:
     url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
     transport = WebMcpTransport(url, browser=browser)
-    for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.own, site.other], None)):
+    for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.own, site.other], None), ([site.other], None)):
         site.heard.clear()
         async with connect(url, transport=transport, config=settings(site, *origins), store="memory:") as app:
             far = await _tool_of_the_frame(app)

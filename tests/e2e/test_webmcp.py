@@ -187,22 +187,23 @@ async def test_tools_have_hints_and_come_and_go(cases: Open) -> None:
 async def test_each_frame_answers_for_its_own_tools(cases: Open, fixture: Fixture) -> None:
     async with cases() as app:
         for _ in range(300):
-            if "file_far" in app.capabilities and "file_side" in app.capabilities:
+            if sum(name.startswith("file_") for name in app.capabilities) == 2:
                 break
             await asyncio.sleep(0.05)
         by = {name: (await app.call(name, {"text": "x"})).data["by"] for name in app.capabilities if "echo" in name}  # type: ignore[call-overload,index]
         near, far = fixture.url.rstrip("/"), fixture.other_origin.rstrip("/")
-        assert by == {"echo": "top", "echo@side": f"side {near}", "echo@far": f"far {far}"}
-        for name in ("side", "far"):
+        host = far.removeprefix("http://")
+        assert by == {"echo": "top", "echo@side": f"side {near}", f"echo@{host}": f"far {far}"}
+        for name in ("side@side", f"far@{host}"):
             ref = (await app.call(f"file_{name}")).artifacts["saved"]
             assert content(ref) == bytes([7]) * 400_000 and ref.filename.startswith("frame")
         with pytest.raises(OutcomeUnknown):
-            await app.call("leave_side")
+            await app.call("leave_side@side")
         for _ in range(300):
             if "echo@side" not in app.capabilities:
                 break
             await asyncio.sleep(0.05)
-        assert "echo@side" not in app.capabilities and "echo@far" in app.capabilities
+        assert "echo@side" not in app.capabilities and f"echo@{host}" in app.capabilities
         with pytest.raises(CapabilityError):
             await app.call("echo@side", {"text": "x"})
 

@@ -62,8 +62,10 @@ async def test_side_effects_of_a_tool_belong_to_its_call(fixture: Fixture, brows
         assert contents(done)["saved.txt"] == b"saved"
         assert {b"copied", b"shown"} <= set(contents(done).values())
         for name in ("side", "far"):  # a frame of the same origin, and one of another
-            await eventually(lambda name=name: f"effects_{name}" in app.capabilities)  # type: ignore[misc]
-            framed = await app.call(f"effects_{name}")
+            place = {"side": "side", "far": fixture.other_origin.removeprefix("http://").rstrip("/")}[name]
+            tool = f"effects_{name}@{place}"
+            await eventually(lambda tool=tool: tool in app.capabilities)  # type: ignore[misc]
+            framed = await app.call(tool)
             assert framed.data == {"done": True} and framed.warnings == ()
             assert sorted(effect.kind for effect in framed.effects) == ["clipboard", "download"]
             assert contents(framed)[f"{name}.txt"] == f"of {name}".encode()

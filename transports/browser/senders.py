@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,24 +12,41 @@ from ..protocol.urls import origin_of
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-__all__ = ["sender_in", "sends_cookie"]
+    from .page.agent import Document
+
+__all__ = ["around", "sender_of", "sends_cookie"]
 
 
-def sender_in(
-    frame: Frame, origin: str, *, page: str, domain: str, server_address: tuple[str, int] | None = None
+def sender_of(
+    url: str,
+    origin: str,
+    *,
+    page: Document,
+    around: Iterable[str] = (),
+    server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """Return the document of ``origin`` that is, or was, in ``frame``. ``page`` is the origin of the page around it,
-    and ``domain`` the registered name in the page's host, empty if it is not known."""
-    own = _site(origin, domain)
-    around = [page, *(origin_of(one.url) or "" for one in _above(frame))] if frame.parent_frame else []
+    """Return the document of ``origin`` that was at ``url`` last. ``page`` is that of the page, and ``around`` the
+    addresses of the documents that it is in, if it is not the page's own."""
+    own, domain = _site(origin, page.domain), page.domain
     return Sender(
-        frame.url if origin in (origin_of(frame.url), "null") else f"{origin}/",
+        url if origin in (origin_of(url), "null") else f"{origin}/",
         origin,
         domain if own.endswith(f"//{domain}") else "",
-        _site(page, domain),
-        third_party=any(_site(one, domain) != own for one in around),
+        _site(page.origin, domain),
+        third_party=any(_site(origin_of(one) or "", domain) != own for one in around),
         server_address=server_address,
     )
+
+
+def around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of all documents that one of ``frames`` is in."""
+    found: list[str] = []
+    for frame in frames:
+        parent = frame.parent_frame
+        while parent is not None:
+            found.append(parent.url)
+            parent = parent.parent_frame
+    return found
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
@@ -37,12 +54,6 @@ def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
     document in somebody else's page if the cookie is for pages of its site, nor in another page if it is kept apart for
     one (``Partitioned``)."""
     return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
-
-
-def _above(frame: Frame) -> Iterator[Frame]:
-    """The frames between a frame and its page."""
-    while (parent := frame.parent_frame) is not None and parent.parent_frame is not None:
-        yield (frame := parent)
 
 
 def _site(origin: str, domain: str) -> str:

@@ -61,11 +61,11 @@ class Tab:
         """
         browser = self.browser
         if browser is None:
-            return PlaywrightDownloads(agent, asyncio.Semaphore(1))
+            return PlaywrightDownloads(asyncio.Semaphore(1))
         if browser.attached and browser.engine == "chromium":
             return None  # a stream needs neither its settings nor its disk
         if browser.engine != "chromium" or agent.channel.cdp is None:
-            return PlaywrightDownloads(agent, browser.download_slots)
+            return PlaywrightDownloads(browser.download_slots)
         context_id = (await agent.target())["browserContextId"]
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared = None if browser.context is None else self.folder

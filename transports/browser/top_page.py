@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..base import Features
+from ..binary import Handle
 from ..errors import (
     ConnectFailed,
     ContextLost,
@@ -24,26 +26,28 @@ from ..errors import (
     UsageError,
     first_line,
 )
-from ..protocol.messages import Message
+from ..protocol.messages import Message, Sender
 from ..protocol.urls import origin_of, redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
 from .page.adapters import Adapter, not_installed, read_adapter
-from .page.agent import PageAgent
+from .page.agent import Document, PageAgent
 from .page.app_faults import advice_for, app_fault
+from .page.channel import FrameWatcher
 from .page.ended import is_closed
+from .page.frames import MARK, FrameTools, ToolFrame, own_tools
 from .page.navigation import explain_load_failure, now_at, same_document
 from .page.problems import not_abp, read_problems
-from .page.received import FoundApp, parse_json
-from .page.scripts import load_script
+from .page.received import Effect, FoundApp, parse_json
 from .page.sign_in import asks_to_sign_in
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
 from .process.lending import BrowserLender
+from .senders import around, sender_of
 from .server_address import ServerAddress
 from .source import PageSource, StorageState
 from .timeouts import playwright_timeout
-from .transport import PageTransport
+from .transport import PageTransport, Reach, cancellation
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -56,6 +60,8 @@ PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
 #: Seconds for a page that stays open to forget a script.
 _REMOVAL_TIMEOUT = 2.0
+#: Seconds for a tool of a frame to appear that is called and was never there.
+_APPEAR = 1.0
 _TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
 
 
@@ -124,36 +130,30 @@ class TopPageTransport(PageTransport):
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()
+        self._frames: FrameTools | None = None
+        self._reaches: dict[ToolFrame, Reach] = {}
+        self._greeted = False
         self._server_address = ServerAddress()
         self._background: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
         protocol = protocol or self._default_protocol
         if protocol != "abp":
             self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
-            self._script_options = {"protocol": protocol, "frames": secrets.token_hex(16)}
+            self._script_options = {"protocol": protocol}
 
     @property
     def server_address(self) -> tuple[str, int] | None:
         """The address that the browser loaded the app from."""
         return self._server_address.of(self.url)
 
-    async def _install_scripts(self, page: Page, agent: PageAgent) -> None:
-        """Install the adapter, and let the frames of the page tell the agent of their tools."""
-        from playwright.async_api import Error
-
+    async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
+        """Install the adapter, if there is one."""
         loaded = page is self._source.page  # it may hold an app already
         if self._adapter is not None:
             await self._check_adapter(agent, self._adapter)
             await self._add_script(page, agent, self._adapter.source)
             if loaded:
                 await page.evaluate(self._adapter.source)
-        if self._script_options:
-            makers = ", ".join(map(load_script, (*_TOOL_SCRIPTS, "effects.js")))
-            source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
-            await self._add_script(page, agent, source)
-            for frame in page.frames[1:] if loaded else ():
-                with contextlib.suppress(Error):  # a frame that is going away
-                    await frame.evaluate(source)
 
     async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
         """Run ``source`` in every document of the page from now on; a page that stays open forgets it in the end."""
@@ -182,7 +182,7 @@ class TopPageTransport(PageTransport):
         if self._source.extension is not None and self._browser is not None:
             extension = await self._browser.load_extension(self._source.extension)
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
-        await self._install_scripts(page, agent)
+        await self._install_adapter(page, agent)
         status = None
         if page is not self._source.page or not same_document(page.url, self._target):
             try:
@@ -198,6 +198,8 @@ class TopPageTransport(PageTransport):
             found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
         else:
             found = await self._find_app(agent)
+        if found.protocol != "webmcp" and self._frames is not None:
+            self._frames.stand_aside()
         if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
@@ -217,8 +219,20 @@ class TopPageTransport(PageTransport):
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
-        seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
+        looking = asyncio.ensure_future(self._look_in_frames(agent)) if self._frames is not None else None
+        try:
+            seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
+        finally:
+            if looking is not None:
+                looking.cancel()
         return parse_json(seen, FoundApp, "what the page has of an app")
+
+    async def _look_in_frames(self, agent: PageAgent) -> None:
+        """Tell the page's agent, which looks for tools of its own, once a frame has some."""
+        assert self._frames is not None
+        await self._frames.appear()
+        with contextlib.suppress(TransportError):
+            await agent.invoke("findInFrames", timeout=self._timeout)
 
     def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present:
@@ -241,17 +255,141 @@ class TopPageTransport(PageTransport):
         found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
         return parse_json(found, dict[str, object], "what the page says of its tools")
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`
-        and :class:`~transports.errors.OutcomeUnknown`."""
-        if message.type != "capabilities/call" or self.name != "webmcp":
-            return await super().request(message, timeout=timeout)
+    # --- the tools of its frames --------------------------------------------------------------------------------------
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        if not self._script_options:
+            return None
+        self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
+        self._reaches.clear()
+        self._page_stack.push_async_callback(frames.aclose)
+        if agent.page is self._source.page:
+            self._page_stack.push_async_callback(frames.uninstall)
+        return frames
+
+    def _on_frames_changed(self, removed: list[str]) -> None:
+        if self.name == "webmcp" and self._greeted:
+            self._events.put_nowait(Message("capabilities/changed", {"removed": removed}))
+
+    def _on_frame_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
+        if kind == "submitting":
+            self._submitting.add(effect.call or "")
+        else:
+            self._effects.on_event(kind, effect, holder=frame.holder)
+
+    def _reach_of(self, frame: ToolFrame) -> Reach:
+        """Return the ways into and out of a frame's document."""
+        if frame not in self._reaches:
+            self._reaches[frame] = self._reach(frame.agent, frame.holder)
+        return self._reaches[frame]
+
+    async def _listing(self, message: Message, *, timeout: float) -> Message:
+        """Ask the page for its tools, and add those of its frames."""
+        reply, frames = await super().request(message, timeout=timeout), self._frames
+        if frames is None:
+            return reply
+        await frames.settle()
+        payload: Any = reply.payload
+        if message.type == "capabilities/list":
+            reply.payload = [*own_tools(payload), *frames.listed()]
+        elif isinstance(payload, dict) and isinstance(payload.get("capabilities"), list):
+            payload["capabilities"] = [*own_tools(payload["capabilities"]), *frames.listed()]
+            self._greeted = True
+        return reply
+
+    async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
+        """Call a tool of a frame: in the document that the tool was listed for, or in none."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
+        found = await frames.find(tool, patience=_APPEAR)
+        if found is None:
+            return _not_sent(message, tool)
+        frame, own_name = found
+        page = await self._require_agent().document(timeout=timeout)
+        frames.begin(frame, call_id)
+        inner = replace(message, payload={**payload, "capability": own_name})
+        try:
+            reply = await self._call(inner, self._reach_of(frame), timeout)
+            reply.sender = self._sender_in(frame, page)
+            return reply
+        except ContextLost as lost:
+            if lost.details.get("sent") is False:
+                return _not_sent(message, tool)
+            raise
+        finally:
+            frame.calls.pop(call_id, None)
+
+    def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
+        """Return who answers the calls of a frame. Where frames of one origin stand in several places, it is held to be
+        in all of them; a document whose frame is not known is a stranger's."""
+        frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
+        return sender_of(
+            frame.url,
+            frame.origin,
+            page=page,
+            around=around(frames) or [""],
+            server_address=self._address_of(frame.origin),
+        )
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of the page, or of the frame whose tool is called; its origin, if that is not the one of
+        its address."""
+        payload: Any = message.payload
+        frame = None
+        if message.type == "capabilities/call" and self._frames is not None:
+            frame = self._frames.owner(payload["capability"])
+        if frame is None:
+            return self.url
+        return frame.url if origin_of(frame.url) == frame.origin else frame.origin
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """As :meth:`PageTransport.save`, also for content that a frame holds."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().save(handle, path, timeout=timeout)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is None:
+            raise ContextLost("the frame that holds this content navigated or went away")
+        await self._reach_of(frame).ladder.save(Handle(held, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """As :meth:`PageTransport.release`, also for content that a frame holds."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().release(handle)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is not None:
+            with contextlib.suppress(TransportError):
+                await frame.agent.invoke("release", held, timeout=2.0)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`,
+        :class:`~transports.errors.OutcomeUnknown`, and :class:`~transports.errors.CapabilityError` for a tool whose
+        frame is gone: then nothing was sent."""
+        if self.name != "webmcp":
+            return await super().request(message, timeout=timeout)
+        if message.type in ("initialize", "capabilities/list"):
+            return await self._listing(message, timeout=timeout)
+        payload: Any = message.payload
+        frames = self._frames
+        if message.type == "capabilities/cancel" and frames and (frame := frames.sent_to(payload["callId"])):
+            return await self._ask(
+                message, "cancel", *cancellation(payload), timeout=timeout, reach=self._reach_of(frame)
+            )
+        if message.type != "capabilities/call":
+            return await super().request(message, timeout=timeout)
+        tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()
+        where, ask = "page", super().request
+        if frames is not None and MARK in tool and not agent.is_lost:
+            where, ask = "frame", partial(self._call_in_frame, frames)
         for attempt in count(1):
             try:
-                reply = await super().request(message, timeout=timeout)
+                reply = await ask(message, timeout=timeout)
                 break
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
@@ -259,7 +397,7 @@ class TopPageTransport(PageTransport):
                     continue  # it was meant for the document before, and has not begun
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(
-                        f"the page navigated or reloaded while {tool} ran: whether it was done is unknown"
+                        f"the {where} of {tool} navigated or went away during the call: whether it was done is unknown"
                     ) from lost
                 # What a form without respondWith() answers is the page that it leads to.
                 note = f"the form {tool} was sent and the page navigated; look at the page for what came of it"
@@ -284,3 +422,10 @@ class TopPageTransport(PageTransport):
         """As :meth:`PageTransport.aclose`."""
         await cancel_and_wait(self._background)
         await super().aclose()
+
+
+def _not_sent(message: Message, tool: str) -> Message:
+    """Return the reply to a call of a frame's tool whose document is gone, or never was there."""
+    why = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
+    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {why}"}
+    return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass
 from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +28,13 @@ from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
 from .losses import loss_error, mapping_opening_errors
-from .page.agent import Document, PageAgent
-from .page.channel import PageObject
+from .page.agent import Agent, Document, PageAgent
+from .page.channel import FrameWatcher, PageObject
 from .page.channels import open_channel
-from .page.received import Elicitation, parse_reply
+from .page.received import Elicitation, Flood, parse_reply
 from .process.browser_process import SESSION_CONTEXTS
 from .reconnect import reconnect
-from .senders import sender_in, sends_cookie
+from .senders import sender_of, sends_cookie
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
 from .transfer.uploads import Uploads
@@ -42,9 +44,26 @@ if TYPE_CHECKING:
 
     from .process.launch import Browser
 
-__all__ = ["PageTransport"]
+__all__ = ["PageTransport", "Reach", "cancellation"]
+
+logger = logging.getLogger("transports.browser")
 
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The ways into and out of one document. The handles of content that it holds begin with ``holder``."""
+
+    agent: Agent
+    ladder: Ladder
+    uploads: Uploads
+    holder: str
+
+
+def cancellation(payload: Any) -> tuple[str, str]:
+    """Return the arguments of an agent's ``cancel`` for the payload of a cancellation."""
+    return payload["callId"], payload.get("reason", "")
 
 
 class PageTransport(Transport):
@@ -125,7 +144,7 @@ class PageTransport(Transport):
             self._page_stack.push_async_callback(agent.uninstall)
         else:
             self._page_stack.callback(agent.stop_listening)
-        await agent.install(*self._scripts, now=tab.borrowed, **self._script_options)
+        await agent.install(*self._scripts, now=tab.borrowed, frames=self._watch_frames(agent), **self._script_options)
         if (downloads := await tab.downloads(agent)) is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
@@ -140,12 +159,22 @@ class PageTransport(Transport):
         )
         self._page_stack.push_async_callback(self._effects.aclose)
         await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
-        self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0], used=self._rungs)
-        self._page_stack.push_async_callback(self._ladder.aclose)
-        self._uploads = Uploads(agent, tab.folder, near=tab.is_near)
+        self._downloads = downloads
+        self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
         agent.pin()
         return agent
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        """Return what the documents in frames of the page are for; ``None`` if they are left alone."""
+        return None
+
+    def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
+        """Return the ways into and out of the document of ``agent``. Handles of its content begin with ``holder``."""
+        tab = self._open_tab()
+        ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
+        self._page_stack.push_async_callback(ladder.aclose)
+        return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
 
     def _can_reopen(self, lost: TransportError) -> bool:
         """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
@@ -193,26 +222,28 @@ class PageTransport(Transport):
             case "capabilities/list":
                 return await self._ask(message, "list", timeout=timeout)
             case "capabilities/call":
-                return await self._call(message, timeout)
+                return await self._call(message, self._top, timeout)
             case "capabilities/cancel":
                 try:
-                    args = payload["callId"], payload.get("reason", "")
-                    return await self._ask(message, "cancel", *args, timeout=timeout)
+                    return await self._ask(message, "cancel", *cancellation(payload), timeout=timeout)
                 except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
                     await agent.check_responsive()
                     raise
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
-    async def _call(self, message: Message, timeout: float) -> Message:
+    async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
+        """Send a call to the document at ``reach``."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
-        document = await self._require_agent().document(timeout=timeout)  # the one that is called answers, and no other
+        document = await reach.agent.document(timeout=timeout)  # the one that is called answers, and no other
         effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
         call = effects.begin_call(payload["options"]["callId"])
         try:
-            async with self._uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._ask(message, "call", text, *elements, timeout=timeout, of=document.agent)
+            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                reply = await self._ask(
+                    message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
+                )
             reply.sender = self._sender(document)
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
@@ -220,13 +251,11 @@ class PageTransport(Transport):
             effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return who answers the calls of a document."""
-        frame = self._require_agent().page.main_frame
-        return sender_in(
-            frame,
+        """Return who answers the calls of the page's document."""
+        return sender_of(
+            self._require_agent().page.url,
             document.origin,
-            page=document.origin,
-            domain=document.domain,
+            page=document,
             server_address=self._address_of(document.origin),
         )
 
@@ -235,11 +264,21 @@ class PageTransport(Transport):
         return self.server_address if origin_of(self.url) == origin else None
 
     async def _ask(
-        self, message: Message, method: str, *args: object, timeout: float, of: PageObject | None = None
+        self,
+        message: Message,
+        method: str,
+        *args: object,
+        timeout: float,
+        reach: Reach | None = None,
+        of: PageObject | None = None,
     ) -> Message:
-        """Call a method of the agent and return its answer as the reply; a very long text is fetched as content is."""
-        answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str, of=of)
-        return parse_reply(message, await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout))
+        """Call a method of the page's agent, or of that at ``reach``, and return its answer as the reply; a very long
+        text is fetched as content is. ``of`` is the agent of one document of those that come there."""
+        self._require_agent()
+        reach = reach or self._top
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
+        text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        return parse_reply(message, text, holder=reach.holder)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""
@@ -261,6 +300,11 @@ class PageTransport(Transport):
     def _on_event(self, kind: str, payload: Any) -> None:
         if isinstance(payload, Elicitation):
             self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
+        elif isinstance(payload, Flood):
+            if payload.ended:
+                self._require_agent().end_flood()
+            else:
+                logger.warning("the page sends too many events: the rest of them is left out")
         elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
         else:
@@ -278,13 +322,13 @@ class PageTransport(Transport):
         """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
-            await self._ladder.save_stream(name, path, timeout=timeout)
+            await self._top.ladder.save_stream(name, path, timeout=timeout)
         elif kind == "file":
             await self._effects.save(handle, path)
         elif kind == "blob":
-            await self._ladder.save_url(handle.id, path, timeout=timeout)
+            await self._top.ladder.save_url(handle.id, path, timeout=timeout)
         else:
-            await self._ladder.save(Handle(name, handle.size), path, timeout=timeout)
+            await self._top.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         """Let the page, or the disk, forget content that nobody will fetch."""

@@ -19,7 +19,7 @@ from ...browser.page.problems import not_abp, read_problems
 from ...browser.page.sign_in import asks_to_sign_in
 from ...browser.process.launch import Browser
 from ...browser.process.lending import BrowserLender
-from ...browser.senders import sender_in
+from ...browser.senders import sender_of
 from ...browser.server_address import ServerAddress
 from ...browser.source import PageSource, StorageState
 from ...browser.transport import PageTransport
@@ -139,11 +139,11 @@ class PostMessageTransport(PageTransport):
     def _sender(self, document: Document) -> Sender:
         """As :meth:`PageTransport._sender`: the harness's document is called, and the app in its frame answers."""
         assert self._frame is not None
-        return sender_in(
-            self._frame,
+        return sender_of(
+            self._frame.url,
             self._origin,
-            page=document.origin,
-            domain=document.domain,
+            page=document,
+            around=[document.origin],
             server_address=self._address_of(self._origin),
         )
 

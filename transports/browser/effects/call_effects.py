@@ -119,6 +119,10 @@ class EffectTracker:
             return self._calls[call_id]
         return next(reversed(self._calls.values()), self.unattributed)
 
+    def call_of(self, call_id: str | None) -> CallEffects:
+        """Return the call with this id if it is under way, else :attr:`unattributed`."""
+        return self._calls.get(call_id or "", self.unattributed)
+
     def begin_call(self, call_id: str) -> CallEffects:
         """Track a call until :meth:`end_call`."""
         call = self._calls[call_id] = CallEffects(call_id)

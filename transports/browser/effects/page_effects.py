@@ -20,6 +20,7 @@ from ...errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
 from ...protocol.messages import Message
 from ...protocol.urls import redact_url
 from ..page.agent import INLINE_BYTES, PageAgent
+from ..page.channel import DevTools
 from ..page.listening import listen, listener
 from ..page.received import Clipboard, Effect, FileChooser, Print, checked
 from ..page.scripts import load_script
@@ -43,6 +44,8 @@ _BROWSER_LEAD = 0.05
 #: Seconds between the end of a navigation and the start of the download that it turned into.
 _NAVIGATION_GRACE = 0.1
 _STEP_TIMEOUT = 2.0
+#: The beginning of the handles of content that the page's own agent holds.
+_HELD = "held:"
 #: Seconds for the images of a printed page to load.
 _SNAPSHOT_TIMEOUT = 10.0
 
@@ -103,7 +106,7 @@ class PageEffects:
             steps.append(self._app_downloads.prepare())
         await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
 
-    def _watch(self, cdp: CDPSession) -> None:
+    def _watch(self, cdp: DevTools) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)
         listen(
             cdp,
@@ -185,11 +188,15 @@ class PageEffects:
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
-    def on_event(self, kind: str, payload: Any) -> None:
-        """Handle an event of the page's agent: ``print``, ``download``, ``filechooser`` or ``clipboard``."""
+    def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
+        """Handle an event of an agent: ``print``, ``download``, ``filechooser`` or ``clipboard``.
+
+        The handles of its content begin with ``holder``: another than the page's is that of a frame, which has part in
+        no call but its own.
+        """
         if not isinstance(payload, Effect):
             return
-        call = self._tracker.current_call(payload.call)
+        call = self._tracker.current_call(payload.call) if holder == _HELD else self._tracker.call_of(payload.call)
         match payload:
             case Print():
                 if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
@@ -198,7 +205,7 @@ class PageEffects:
                 kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 self._on_file_chooser({name: value for name, value in kinds.items() if value is not None}, call)
             case Clipboard(size=size, id=held):
-                content = payload.base64 if held is None else Handle(f"held:{held}", size)
+                content = payload.base64 if held is None else Handle(f"{holder}{held}", size)
                 recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
                     written = BinaryData(content, payload.type or None)
@@ -276,6 +283,6 @@ class PageEffects:
             self._app_downloads.remove(handle.id.removeprefix("file:"))
 
 
-async def _cancel_file_choosers(cdp: CDPSession) -> None:
+async def _cancel_file_choosers(cdp: DevTools) -> None:
     """Let the browser close every file chooser at once, as a user who presses Cancel."""
     await cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True, "cancel": True})

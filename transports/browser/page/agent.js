@@ -1,14 +1,16 @@
 // Our side of the page: runs before the app's first script in every document and exposes the page functions of the
 // protocol. It returns the agent, which the channel hands to us past the page: no script of the app may ever hold it. So
 // every function here is strict (a sloppy one shows its `this` to whom it calls), and none is given the agent.
-// A function expression, called as agent({binding, inline, longest, protocol?, frames?}, codec, effects, harness?, tools?, answers?),
-// where the last two are handed to the harness. Returns undefined in a frame.
+// A function expression, called as agent({binding, inline, longest, protocol?}, codec, effects, harness?, tools?, answers?),
+// where the last two are handed to the harness. A frame gets an agent of its own for its own tools (`protocol` "webmcp" and
+// "auto"), and knows nothing of the page's; else it returns undefined in a frame.
 (config, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
   // The raw binding is removed before any script of the app can see it.
   const send = globalThis[config.binding];
   delete globalThis[config.binding];
-  if (globalThis !== globalThis.top || typeof send !== "function") return undefined;
+  const framed = globalThis !== globalThis.top, asksForTools = config.protocol === "webmcp" || config.protocol === "auto";
+  if ((framed && !asksForTools) || typeof send !== "function") return undefined;
 
   // Native functions are saved now, so that an app that replaces them later does not break the agent.
   const bufferTag = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get;
@@ -32,10 +34,55 @@
     isBuffer: hasGetter(bufferTag), isShared: hasGetter(sharedTag), isBlob: hasGetter(blobTag),
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
-  const { parse, stringify } = JSON;
+  const { parse, stringify } = JSON, { min } = Math;
   // A sandbox takes a document its origin; its address no script can change.
   const givenOrigin = globalThis.origin;
-  const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
+  const clock = performance.now.bind(performance);
+
+  // --- what is told without being asked: no more than so much in a second, so that no document holds up the others -----
+  const RATE = framed ? 100 : 1000;      // events in a second; more are late
+  const MAX_LATE = 5 * RATE;             // events that wait; more are left out
+  const MAX_LEFT_OUT = 50 * RATE;        // events; then nothing is told any more
+  const MAX_LATE_TEXT = 16 * 1024 * 1024; // characters
+  const late = { __proto__: null };      // number → text
+  let first = 0, next = 0, lateText = 0, leftOut = 0, allowance = RATE, allowedAt = clock();
+  const allowed = () => {
+    const now = clock();
+    allowance = min(RATE, allowance + ((now - allowedAt) * RATE) / 1000);
+    allowedAt = now;
+    return allowance >= 1;
+  };
+  const sendLate = () => {
+    while (first < next && allowed()) {
+      const text = late[first];
+      delete late[first];
+      first += 1;
+      lateText -= text.length;
+      allowance -= 1;
+      send(text);
+    }
+    if (first < next) setTimer(sendLate, 50);
+  };
+  // Returns whether the event is sent, now or a little later.
+  const emit = (kind, payload) => {
+    if (leftOut > MAX_LEFT_OUT) return false;
+    if (first === next && allowed()) {
+      allowance -= 1;
+      send(codec.pack([kind, payload]).json);
+      return true;
+    }
+    const text = next - first < MAX_LATE ? codec.pack([kind, payload]).json : undefined;
+    if (text === undefined || lateText + text.length > MAX_LATE_TEXT) {
+      leftOut += 1;
+      if (leftOut === 1 || leftOut > MAX_LEFT_OUT) send(stringify(["flood", { ended: leftOut > MAX_LEFT_OUT }]));
+      return false;
+    }
+    if (first === next) setTimer(sendLate, 50);
+    late[next] = text;
+    next += 1;
+    lateText += text.length;
+    return true;
+  };
 
   const APP_LEAD = 300; // ms after the load for which window.abp goes before the tools of a page
   let uninstalled = false; // the app may keep references to our functions
@@ -71,7 +118,10 @@
     const id = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
     const reply = new Promise((resolve) => elicitations.set(id, resolve));
     lastEvents.get("elicitation").reply = reply;
-    emit("elicitation", { id, request });
+    if (!emit("elicitation", { id, request })) {
+      elicitations.delete(id);
+      return Promise.resolve(DECLINED);
+    }
     return reply;
   };
   const forward = (kind, way) => (payload) => {
@@ -85,7 +135,7 @@
     __abp_notification: "notification", __abp_progress: "progress",
     __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
   };
-  for (const [name, kind] of Object.entries(PAGE_FUNCTIONS)) {
+  for (const [name, kind] of Object.entries(framed ? {} : PAGE_FUNCTIONS)) {
     replace(globalThis, name, handlerFor(kind, "page"));
   }
   const APP_CALLBACKS = {
@@ -117,23 +167,29 @@
     heldContent.set(id, value);
     return id;
   };
-  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall });
+  // A frame without tools is left alone, and a frame cannot be printed.
+  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall, prints: !framed, later: framed });
 
   const warnings = new WeakMap(); // answer → warnings about it
+  const changed = (removed) => {
+    if (!framed) return forward("capabilities", "tools")({ removed });
+    effects.watch();
+    return emit("tools", { name: String(globalThis.name) });
+  };
   const harness = makeHarness?.(
-    { emit, hold, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings,
-      admit: (...args) => admit(...args) },
+    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, warnings, framed, changed },
     makeTools, makeAnswers);
   // The app that is driven: window.abp, or what the harness makes of the page's WebMCP tools.
   let chosen = null;
   const theApp = () => {
-    if (chosen === null && config.protocol === "webmcp") chosen = harness.app;
+    if (chosen === null && (framed || config.protocol === "webmcp")) chosen = harness.app;
     return chosen ?? globalThis.abp ?? harness?.app;
   };
+  let inFrames = false; // whether a frame of the page has tools
   const lookForTools = async (seen) => {
-    if (config.protocol !== "webmcp" && config.protocol !== "auto") return false;
+    if (!asksForTools) return false;
     Object.assign(seen, await harness.seeTools());
-    return seen.tools > 0 && seen.settled && seen.state === "complete";
+    return (seen.tools > 0 ? seen.settled : inFrames) && seen.state === "complete";
   };
 
   const toReply = async (answer) => {
@@ -226,6 +282,8 @@
         await new Promise((resolve) => setTimer(resolve, 10));
       }
     },
+    // Lets ready() end for a page whose frames have tools.
+    findInFrames() { inFrames = true; },
     initialize(text) {
       return replyOf(async () => {
         const app = theApp();
@@ -263,8 +321,7 @@
         try {
           let answer;
           startingCall = id;
-          const app = theApp(), more = app === harness?.app ? [origins] : []; // a tool may be that of a frame
-          try { answer = app.call(capability, filled, options, ...more); } finally { startingCall = null; }
+          try { answer = theApp().call(capability, filled, options); } finally { startingCall = null; }
           return await answer;
         } finally { calls.delete(id); }
       });
@@ -335,7 +392,7 @@
       for (const answer of elicitations.values()) answer(DECLINED);
       for (const step of undo.splice(0)) step();
       effects.unhook();
-      harness?.forgetTools?.();
+      harness?.standAside?.();
     },
   };
   return Object.freeze(agent);

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -32,16 +33,17 @@ from ...errors import (
     no_answer,
 )
 from ...tasks import Deadlines, drop, ending
-from .channel import Channel, PageObject
+from .channel import Channel, DevTools, FrameWatcher, PageObject
 from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES
+from .frame_sessions import Rate
 from .listening import listener
 from .received import checked, parse_event
 from .scripts import load_script
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
+    from playwright.async_api import Page
 
-__all__ = ["INLINE_BYTES", "Document", "PageAgent"]
+__all__ = ["INLINE_BYTES", "Agent", "Document", "FrameAgent", "PageAgent"]
 
 logger = logging.getLogger("transports.browser")
 
@@ -61,6 +63,8 @@ _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _LOOK = "inspecting the page"
+#: Events of a page in a second. Its agent sends fewer: more come from a script that has taken the agent's place.
+_MAX_EVENTS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,94 @@ class Document:
     domain: str
 
 
-class PageAgent:
+class Agent(ABC):
+    """The agent of a document of ``page``: what can be asked of it, over its ``channel``."""
+
+    page: Page
+    channel: Channel
+    _document: Document | None = None
+
+    @property
+    def cdp(self) -> DevTools:
+        """The CDP session. Raises :class:`~transports.errors.UsageError` if the browser has none."""
+        if self.channel.cdp is None:
+            raise UsageError("this browser has no CDP; use a Chromium")
+        return self.channel.cdp
+
+    @abstractmethod
+    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        """Await ``work`` on the document until it ends, the document is gone, or ``timeout`` seconds have passed.
+
+        ``action`` names the work in error messages. Raises the reason of the loss,
+        :class:`~transports.errors.CallTimeout`, or Playwright's error as one of ours. Work that is given up is
+        cancelled in the background, and its outcome ignored.
+        """
+
+    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
+        """Send one CDP command and return its result. ``timeout`` in seconds.
+
+        Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
+        :class:`~transports.errors.ContextLost`.
+        """
+        reply: dict[str, Any] = await self.with_deadline(
+            self.cdp.send(method, dict(params or {})), method, timeout=timeout
+        )
+        return reply
+
+    async def document(self, *, timeout: float) -> Document:
+        """Return the document that is there now; ``timeout`` in seconds. It is asked once in each."""
+        agent = await self._find_agent(timeout)
+        if self._document is None or self._document.agent is not agent:
+            origin, domain = await asyncio.gather(
+                self.invoke("origin", timeout=timeout, returns=str, of=agent), self._domain(timeout)
+            )
+            self._document = Document(agent, origin, domain)
+        return self._document
+
+    async def _domain(self, timeout: float) -> str:
+        """Return the registered name in the document's host, by the browser's list of public suffixes; empty for an
+        address in numbers, and where the browser does not tell."""
+        if self.channel.cdp is None:
+            return ""
+        tree = await self.send("Page.getFrameTree", timeout=timeout)
+        return str(tree["frameTree"]["frame"].get("domainAndRegistry", ""))
+
+    async def _find_agent(self, timeout: float) -> PageObject:
+        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        if not isinstance(agent, PageObject):
+            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        return agent
+
+    async def invoke(
+        self,
+        method: str,
+        *args: object,
+        timeout: float,
+        returns: type[T] = object,  # type: ignore[assignment]
+        of: PageObject | None = None,
+    ) -> T:
+        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds. ``of`` is the agent
+        of one document; without it, it is that of the document that is there now.
+
+        A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
+        result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
+        another.
+        """
+        agent = of or await self._find_agent(timeout)
+        call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
+        result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
+        return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
+
+    async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
+        """Choose a local file for an ``<input type=file>`` of the document."""
+        await self.with_deadline(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
+
+    async def release_object(self, page_object: PageObject, *, timeout: float = 5.0) -> None:
+        """Let the document collect an object as garbage."""
+        await self.with_deadline(self.channel.release_object(page_object), "forgetting", timeout=timeout)
+
+
+class PageAgent(Agent):
     """The agent of one page.
 
     ``on_loss(error)`` is called once, as soon as the app is known to be gone, with what happened to it; it returns the
@@ -98,10 +189,10 @@ class PageAgent:
         self._on_loss = on_loss
         self._binding = f"_{secrets.token_hex(8)}"
         self._warned = False
+        self._rate = Rate(_MAX_EVENTS)
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
-        self._document: Document | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._waiting: set[asyncio.Future[None]] = set()
         self._deadlines = Deadlines()
@@ -111,23 +202,18 @@ class PageAgent:
         if self._browser is not None:
             self._browser.on("disconnected", self.on_disconnect)
 
-    @property
-    def cdp(self) -> CDPSession:
-        """The page's own CDP session. Raises :class:`~transports.errors.UsageError` if the browser has none."""
-        if self.channel.cdp is None:
-            raise UsageError("this browser has no CDP; use a Chromium")
-        return self.channel.cdp
-
-    async def install(self, *parts: str, now: bool = False, **options: str) -> None:
+    async def install(self, *parts: str, now: bool = False, frames: FrameWatcher | None = None, **options: str) -> None:
         """Install the agent in every document that the page loads from now on.
 
         ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
-        configuration. With ``now`` the document that is loaded already gets the agent too.
+        configuration. With ``now`` the document that is loaded already gets the agent too. ``frames`` takes the
+        documents of frames, which then have agents of their own.
         """
         own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
         source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
-        on_emit = partial(self.deliver, to=self._on_event)
-        install = self.channel.install(source, self._binding, on_emit=on_emit, on_document=self._on_document, now=now)
+        install = self.channel.install(
+            source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now, frames=frames
+        )
         await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
 
     async def target(self) -> dict[str, Any]:
@@ -151,6 +237,18 @@ class PageAgent:
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
             self._browser.remove_listener("disconnected", self.on_disconnect)
+
+    def _on_emit(self, text: object) -> None:
+        if self.is_lost:
+            return
+        if self._rate.is_over():  # before it is read
+            self.end_flood()
+        else:
+            self.deliver(text, to=self._on_event)
+
+    def end_flood(self) -> None:
+        """Give up a page whose events do not end."""
+        self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
         """Hand an event that a script of ours has emitted on to ``to``, with its kind and payload."""
@@ -221,24 +319,8 @@ class PageAgent:
                     if not ended.done():
                         ended.set_exception(self.loss())
 
-    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
-        """Send one CDP command and return its result. ``timeout`` in seconds.
-
-        Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
-        :class:`~transports.errors.ContextLost`.
-        """
-        reply: dict[str, Any] = await self.with_deadline(
-            self.cdp.send(method, dict(params or {})), method, timeout=timeout
-        )
-        return reply
-
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` on this page until it ends, the page is lost, or ``timeout`` seconds have passed.
-
-        ``action`` names the work in error messages. Raises the reason of the loss,
-        :class:`~transports.errors.CallTimeout`, or Playwright's error as one of ours. Work that is given up is
-        cancelled in the background, and its outcome ignored.
-        """
+        """As :meth:`Agent.with_deadline`, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
@@ -287,54 +369,43 @@ class PageAgent:
             return self.loss()
         return TransportError(f"the browser refused: {first}")
 
-    async def document(self, *, timeout: float) -> Document:
-        """Return the document that is in the page now; ``timeout`` in seconds. It is asked once in each."""
-        agent = await self._find_agent(timeout)
-        if self._document is None or self._document.agent is not agent:
-            origin, domain = await asyncio.gather(
-                self.invoke("origin", timeout=timeout, returns=str, of=agent), self._domain(timeout)
-            )
-            self._document = Document(agent, origin, domain)
-        return self._document
 
-    async def _domain(self, timeout: float) -> str:
-        """Return the registered name in the page's host, by the browser's list of public suffixes; empty for an address
-        in numbers, and where the browser does not tell."""
-        if self.channel.cdp is None:
-            return ""
-        tree = await self.send("Page.getFrameTree", timeout=timeout)
-        return str(tree["frameTree"]["frame"].get("domainAndRegistry", ""))
+class FrameAgent(Agent):
+    """The agent of a document in a frame of ``owner``'s page. The document ends before the page does; :meth:`leave`
+    says so."""
 
-    async def _find_agent(self, timeout: float) -> PageObject:
-        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
-        if not isinstance(agent, PageObject):
-            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
-        return agent
+    def __init__(self, owner: PageAgent, channel: Channel) -> None:
+        self.page, self.channel = owner.page, channel
+        self._owner = owner
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def invoke(
-        self,
-        method: str,
-        *args: object,
-        timeout: float,
-        returns: type[T] = object,  # type: ignore[assignment]
-        of: PageObject | None = None,
-    ) -> T:
-        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds. ``of`` is the agent
-        of one document; without it, it is that of the document that is there now.
+    def leave(self) -> None:
+        """Declare the document gone: what waits for it ends at once."""
+        if not self._gone.done():
+            self._gone.set_result(None)
 
-        A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
-        result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
-        another.
-        """
-        agent = of or await self._find_agent(timeout)
-        call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
-        result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
-        return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
+    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        """As :meth:`Agent.with_deadline`. A document that is gone is a :class:`~transports.errors.ContextLost`, whose
+        ``details`` hold ``sent: False`` if the work never reached it."""
+        if self._gone.done():
+            drop(work)
+            raise self._lost(sent=False)
+        task = asyncio.ensure_future(work)  # at once: the page may be lost before it begins
+        try:
+            return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
+        except ContextLost as lost:
+            if self._owner.is_lost:
+                raise
+            raise self._lost(**{key: False for key in ("sent",) if lost.details.get(key) is False}) from None
+        finally:
+            task.cancel()
+            task.add_done_callback(partial(drop, work))
 
-    async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
-        """Choose a local file for an ``<input type=file>`` of the page."""
-        await self.with_deadline(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
+    async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
+        await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise self._lost()
+        return task.result()
 
-    async def release_object(self, page_object: PageObject, *, timeout: float = 5.0) -> None:
-        """Let the page collect an object as garbage."""
-        await self.with_deadline(self.channel.release_object(page_object), "forgetting", timeout=timeout)
+    def _lost(self, **details: bool) -> ContextLost:
+        return ContextLost("the frame navigated or went away", details=details)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession
+    from playwright.async_api import Frame
 
-__all__ = ["Channel", "OnEmit", "PageObject"]
+__all__ = ["OPAQUE", "Channel", "DevTools", "FrameDocument", "FrameWatcher", "OnEmit", "PageObject"]
+
+#: The origin of a document that shares its origin with no other, as browsers spell it.
+OPAQUE = "null"
 
 #: Takes what a script of ours has emitted: a text, unless a script of the page's had its hand in it.
 OnEmit: TypeAlias = Callable[[object], None]
@@ -29,24 +33,71 @@ class PageObject:
         self.ref = ref
 
 
+class DevTools(Protocol):
+    """A CDP session: Playwright's, or ours with a frame (:mod:`.frame_sessions`)."""
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send a command and return its result."""
+
+    def on(self, event: Any, f: Callable[[Any], None]) -> None:
+        """Call ``f`` for each event of this name."""
+
+
+@dataclass(eq=False, slots=True)
+class FrameDocument:
+    """A document in a frame of a page, and the ``channel`` to its agent.
+
+    ``origin`` is what the browser says, ``OPAQUE`` for one of its own; ``of_page`` says whether it is the page's.
+    ``url`` is its address, ``id`` the frame's in CDP, ``frame`` Playwright's frame, as far as it is known.
+    """
+
+    channel: Channel
+    origin: str
+    of_page: bool
+    url: str
+    id: str = ""
+    frame: Frame | None = None
+
+
+class FrameWatcher(Protocol):
+    """Takes what happens in the frames of a page. Who it is that speaks is the browser's word, not the frame's."""
+
+    def came(self, document: FrameDocument) -> None:
+        """Take a document that has an agent now."""
+
+    def left(self, document: FrameDocument) -> None:
+        """Forget a document that navigated or went away."""
+
+    def emitted(self, document: FrameDocument, text: object) -> None:
+        """Take what the agent of a document has emitted."""
+
+
 class Channel(ABC):
-    """The channel to one page, used by one agent.
+    """The channel to one page, or to one document in a frame, used by one agent.
 
     ``cdp`` is the page's CDP session where there is one. ``agent`` is the agent of the current document, once it has
     come (:meth:`find_agent`).
     """
 
-    cdp: CDPSession | None = None
+    cdp: DevTools | None = None
     agent: PageObject | None = None
 
     @abstractmethod
     async def install(
-        self, source: str, binding: str, *, on_emit: OnEmit, on_document: Callable[[], None], now: bool
+        self,
+        source: str,
+        binding: str,
+        *,
+        on_emit: OnEmit,
+        on_document: Callable[[], None],
+        now: bool,
+        frames: FrameWatcher | None,
     ) -> None:
         """Run ``source`` before the first script of every later document, and with ``now`` in the current one too.
 
         It is an expression, whose value is the agent, or ``undefined`` in a frame. It emits text through the global
         function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
+        With ``frames`` the documents in frames have agents too, and ``frames`` is told of them.
         """
 
     @abstractmethod
@@ -80,6 +131,10 @@ class Channel(ABC):
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
         """
+
+    def leave_out(self, document: FrameDocument) -> bool:
+        """Hear nothing more of a frame that harms the others, if that can be had. Returns whether it can."""
+        return False
 
     @abstractmethod
     async def close(self) -> None:

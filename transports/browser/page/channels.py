@@ -15,12 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playwright.async_api import CDPSession
+from playwright.async_api import Error as PlaywrightError
+
 from ...errors import ProtocolError, UnsupportedBinary, first_line
-from .channel import Channel, OnEmit, PageObject
+from ...protocol.urls import origin_of
+from .channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, OnEmit, PageObject
+from .frame_sessions import FrameContexts
 from .listening import listen, listener
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, JSHandle, Page
+    from playwright.async_api import Frame, JSHandle, Page
 
 __all__ = ["CdpChannel", "PlaywrightChannel", "open_channel"]
 
@@ -45,21 +50,45 @@ def _calling(method: str, arguments: int) -> str:
 
 
 class CdpChannel(Channel):
-    """The channel over the page's own CDP session. What it installed ends with the session."""
+    """The channel over a CDP session: the page's own, or that of a frame. What it installed ends with the session."""
 
-    cdp: CDPSession
+    cdp: DevTools
 
-    def __init__(self, cdp: CDPSession) -> None:
+    def __init__(self, cdp: DevTools, agent: PageObject | None = None) -> None:
         self.cdp = cdp
+        self.agent = agent
+        self._frames: FrameContexts | None = None
 
     async def install(
-        self, source: str, binding: str, *, on_emit: OnEmit, on_document: Callable[[], None], now: bool
+        self,
+        source: str,
+        binding: str,
+        *,
+        on_emit: OnEmit,
+        on_document: Callable[[], None],
+        now: bool,
+        frames: FrameWatcher | None,
     ) -> None:
         """As :meth:`Channel.install`, with a binding of the Runtime domain."""
+        # `inspect` of the console gives an object to the debugging session. It is there while our script runs, which is
+        # before any other, and for no script of the page.
+        handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
+        contexts: FrameContexts | None = None
+        if frames is not None:
+            contexts = FrameContexts(self.cdp, frames, (source, handing_over), binding, CdpChannel)
+        self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
-            if event["name"] == binding:
+            if contexts is not None and contexts.is_frame(event["executionContextId"]):
+                contexts.hear(event)
+            elif event["name"] == binding:
                 on_emit(event["payload"])
+
+        def on_agent(event: Mapping[str, Any]) -> None:
+            if contexts is not None and contexts.is_frame(event["executionContextId"]):
+                contexts.keep(event["executionContextId"], event["object"])
+            else:
+                self._keep(event["object"])
 
         # A change of the address within a document (a fragment, history.pushState) is another event.
         def on_frame_navigated(event: Mapping[str, Any]) -> None:
@@ -70,19 +99,23 @@ class CdpChannel(Channel):
         listen(self.cdp, "Page.frameNavigated", on_frame_navigated)
         # Both come for each document, in this order and before any reply out of it.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
-        listen(self.cdp, "Runtime.inspectRequested", lambda event: self._keep(event["object"]))
-        # `inspect` of the console gives an object to the debugging session. It is there while our script runs, which is
-        # before any other, and for no script of the page.
-        handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
+        listen(self.cdp, "Runtime.inspectRequested", on_agent)
         script = {"source": handing_over, "includeCommandLineAPI": True}
-        await asyncio.gather(  # they are sent in this order, and not waited for one by one
+        steps = [  # they are sent in this order, and not waited for one by one
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": binding}),
             self.cdp.send("Page.enable"),
             self.cdp.send("Page.addScriptToEvaluateOnNewDocument", script),
-        )
+        ]
+        if contexts is None:
+            await asyncio.gather(*steps)
+        else:
+            tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
+            contexts.know(tree["frameTree"])
         if now:
             self._keep((await self.cdp.send("Runtime.evaluate", {"expression": source}))["result"])
+            if contexts is not None:
+                await contexts.install_now()
 
     def _keep(self, remote: Mapping[str, Any]) -> None:
         object_id = remote.get("objectId")
@@ -133,9 +166,14 @@ class CdpChannel(Channel):
         stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
         return stream
 
+    def leave_out(self, document: FrameDocument) -> bool:
+        """As :meth:`Channel.leave_out`, if it has a process of its own."""
+        return self._frames is not None and self._frames.drop(document)
+
     async def close(self) -> None:
-        """As :meth:`Channel.close`: detaches the session, which removes its scripts and bindings."""
-        await self.cdp.detach()
+        """As :meth:`Channel.close`: detaches the page's session, which removes its scripts and bindings."""
+        if isinstance(self.cdp, CDPSession):
+            await self.cdp.detach()
 
 
 class PlaywrightChannel(Channel):
@@ -146,27 +184,43 @@ class PlaywrightChannel(Channel):
     has no power, and what it says is checked (:mod:`.received`).
     """
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, frame: Frame | None = None, agent_at: tuple[str, str] | None = None) -> None:
         self._page = page
+        self._world = frame or page.main_frame
         self._undo = contextlib.AsyncExitStack()
-        self._place, self._key = f"_{secrets.token_hex(8)}", secrets.token_hex(16)
+        self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
     async def install(
-        self, source: str, binding: str, *, on_emit: OnEmit, on_document: Callable[[], None], now: bool
+        self,
+        source: str,
+        binding: str,
+        *,
+        on_emit: OnEmit,
+        on_document: Callable[[], None],
+        now: bool,
+        frames: FrameWatcher | None,
     ) -> None:
         """As :meth:`Channel.install`, with a binding and an init script of Playwright's."""
+        watched = _Frames(self, frames) if frames is not None else None
 
         @listener
-        def on_binding(_: object, text: object) -> None:
-            if text != "":
+        def on_binding(called: Mapping[str, Any], text: object) -> None:
+            if called["frame"] != self._page.main_frame:
+                if watched is not None:
+                    watched.heard(called["frame"], text)
+            elif text != "":
                 on_emit(text)
-                return
-            self.agent = None
-            on_document()
+            else:
+                self.agent = None
+                on_document()
 
         # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
         # announces itself by emitting an empty text, which the agent never does.
-        announcing = f"if (globalThis === globalThis.top) globalThis[{binding!r}]?.('')"
+        announcing = f"globalThis[{binding!r}]?.('')"
+        if watched is None:
+            announcing = f"if (globalThis === globalThis.top) {announcing}"
+        else:
+            watched.begin(self._undo)
         # A property that no script can replace gives the agent to who knows the key.
         handing_over = f"""(agent => {{
           "use strict";
@@ -176,21 +230,28 @@ class PlaywrightChannel(Channel):
         self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
         self._undo.push_async_exit(await self._page.add_init_script(f"{announcing}; {handing_over}"))
         if now:
-            await self._keep(await self._page.evaluate_handle(source))
+            await self.keep(await self._page.evaluate_handle(source))
+            if watched is not None:
+                await watched.install_now(source)
 
-    async def _keep(self, handle: JSHandle) -> None:
+    def inside(self, frame: Frame) -> PlaywrightChannel:
+        """Return the channel to the document that a frame of the page has now."""
+        return PlaywrightChannel(self._page, frame, (self._place, self._key))
+
+    async def keep(self, handle: JSHandle) -> None:
+        """Take the agent, if that is what ``handle`` stands for."""
         known = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
         self.agent = PageObject(handle) if known is True else None
 
     async def find_agent(self) -> PageObject | None:
         if self.agent is None:
-            await self._keep(
-                await self._page.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
+            await self.keep(
+                await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
             )
         return self.agent
 
     async def ping(self) -> None:
-        await self._page.evaluate("0")
+        await self._world.evaluate("0")
 
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
         handle: JSHandle = agent.ref
@@ -240,6 +301,57 @@ class PlaywrightChannel(Channel):
 
     async def close(self) -> None:
         await self._undo.aclose()
+
+
+class _Frames:
+    """The documents in the frames of a page, as Playwright tells of them: it names the frame of every call of a
+    binding, and each document calls it first with an empty text.
+
+    Their origin is that of their address. A document without one, such as ``about:srcdoc``, counts as opaque.
+    """
+
+    def __init__(self, page: PlaywrightChannel, watcher: FrameWatcher) -> None:
+        self._channel, self._page, self._watcher = page, page._page, watcher
+        self._documents: dict[Frame, FrameDocument] = {}
+        self._on_detached = listener(self._leave)
+
+    def begin(self, undo: contextlib.AsyncExitStack) -> None:
+        self._page.on("framedetached", self._on_detached)
+        undo.callback(self._page.remove_listener, "framedetached", self._on_detached)
+
+    def _leave(self, frame: Frame) -> None:
+        if document := self._documents.pop(frame, None):
+            self._watcher.left(document)
+
+    def heard(self, frame: Frame, text: object) -> None:
+        """Take what the document of a frame has emitted; an empty text says that it is new."""
+        if text == "":
+            self._leave(frame)
+        else:
+            self._watcher.emitted(self.document_of(frame), text)
+
+    async def install_now(self, source: str) -> None:
+        """Give an agent to the documents that are loaded already."""
+        for frame in self._page.frames[1:]:
+            with contextlib.suppress(PlaywrightError):  # a frame that is going away
+                channel = self._channel.inside(frame)
+                await channel.keep(await frame.evaluate_handle(source))
+                self.document_of(frame).channel.agent = channel.agent
+
+    def document_of(self, frame: Frame) -> FrameDocument:
+        """Return the document that a frame has now."""
+        document = self._documents.get(frame)
+        if document is None:
+            origin = _origin_of(frame.url)
+            of_page = origin == _origin_of(self._page.url) != OPAQUE
+            document = FrameDocument(self._channel.inside(frame), origin, of_page, frame.url, frame=frame)
+            self._documents[frame] = document
+            self._watcher.came(document)
+        return document
+
+
+def _origin_of(url: str) -> str:
+    return origin_of(url) or OPAQUE
 
 
 def _page_error(method: str, description: str) -> ProtocolError:

@@ -1,9 +1,10 @@
 // Side effects of an app: printing, downloads, file choosers, the clipboard, object URLs that windows show.
 // A function expression: agent.js calls it before the app's first script; what it returns becomes part of the agent.
-// embedded.js calls it for an app in a frame, which cannot be printed (prints: false).
+// embedded.js calls it for an app in a frame, which cannot be printed (prints: false). With `later` only object URLs are watched,
+// until watch() is called.
 (host) => {
   "use strict";
-  const { emit, hold, currentCall, prints = true } = host;
+  const { emit, hold, currentCall, prints = true, later = false } = host;
   const { apply } = Reflect, { stringify } = JSON, setTimer = setTimeout.bind(globalThis);
   const NativeBlob = Blob, NativeEvent = Event, NativeError = DOMException, Sheet = CSSStyleSheet;
   const { dispatchEvent, addEventListener } = EventTarget.prototype, { closest } = Element.prototype;
@@ -12,7 +13,7 @@
 
   const undo = []; // steps that restore a page that stays open without us
   // Replaces a native function by a proxy, which has its name, length and source text. A missing one stays missing.
-  const hook = (owner, name, instead) => {
+  const install = (owner, name, instead) => {
     const found = owner && Object.getOwnPropertyDescriptor(owner, name);
     if (typeof found?.value !== "function") return;
     const value = new Proxy(found.value, { apply: (native, self, args) => instead(native, self, args) });
@@ -21,6 +22,9 @@
       if (owner[name] === value) Object.defineProperty(owner, name, found);
     });
   };
+
+  let waiting = later ? [] : null;
+  const hook = (...hooked) => (waiting ? waiting.push(hooked) : install(...hooked));
 
   // --- window.print: for the app it has ended when it returns, as in a browser; the PDF is made afterwards ----------
   const MAX_SNAPSHOTS = 32;     // prints that may wait for their PDF
@@ -202,13 +206,13 @@
   // --- object URLs: a window may show one that the app revokes at once ----------------------------------------------
   const REVOKED_LIFETIME = 5000; // ms for which a revoked URL can still be resolved
   const blobsByUrl = new Map(), liveUrls = new Set();
-  hook(URL, "createObjectURL", (native, self, args) => {
+  install(URL, "createObjectURL", (native, self, args) => {
     const url = apply(native, self, args);
     if (args[0] instanceof NativeBlob) blobsByUrl.set(url, args[0]);
     liveUrls.add(url);
     return url;
   });
-  hook(URL, "revokeObjectURL", (native, self, args) => {
+  install(URL, "revokeObjectURL", (native, self, args) => {
     const url = String(args[0]);
     if (liveUrls.delete(url)) setTimer(() => blobsByUrl.delete(url), REVOKED_LIFETIME);
     return apply(native, self, args);
@@ -224,6 +228,11 @@
       activeSnapshot = snapshot;
     },
     restorePage,
+    watch() {
+      const hooks = waiting ?? [];
+      waiting = null;
+      for (const hooked of hooks) install(...hooked);
+    },
     unhook() { for (const step of undo.splice(0)) step(); },
     findBlob: (url) => blobsByUrl.get(url),
     // A list of one, or of none.

@@ -18,8 +18,8 @@ from ...errors import ProtocolError
 from ...protocol.messages import Message, misdirected
 from ...protocol.strict_json import decode_json
 
-__all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "FoundApp", "Held", "Print", "checked"]
-__all__ += ["decode_base64", "parse_event", "parse_json", "parse_reply"]
+__all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "Flood", "FoundApp", "Held", "Print", "Tools"]
+__all__ += ["checked", "decode_base64", "parse_event", "parse_json", "parse_reply"]
 
 T = TypeVar("T")
 #: Warnings of a reply, and characters of each.
@@ -99,8 +99,9 @@ class _Reply(msgspec.Struct):
     denied: str | None = None
 
 
-def parse_reply(request: Message, text: str | bytes) -> Message:
-    """Return the reply to ``request`` from the agent's JSON, with content put back in its places.
+def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
+    """Return the reply to ``request`` from the agent's JSON, with content put back in its places. The handles of
+    content that its document holds begin with ``holder``.
 
     An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
     :class:`~transports.errors.UsageError` if the document that was reached is of none of the request's origins,
@@ -123,7 +124,7 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
         raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")
     answer, warnings = reply.answer, reply.rest.warnings
     if reply.rest.binaries:
-        contents: dict[Place, object] = {binary.path: _content(binary) for binary in reply.rest.binaries}
+        contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
         try:
             answer = replace(answer, contents)
         except (KeyError, RecursionError):
@@ -133,7 +134,7 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 
-def _content(binary: _Binary) -> BinaryData | Broken:
+def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "broken":
         return Broken(binary.value)
     content: Handle | bytes
@@ -142,7 +143,7 @@ def _content(binary: _Binary) -> BinaryData | Broken:
     elif binary.size is None:
         raise ProtocolError("the page changed what its agent says: content without a size")
     else:
-        content = Handle(f"held:{binary.value}", binary.size)
+        content = Handle(f"{holder}{binary.value}", binary.size)
     return BinaryData(content, binary.mime_type or None, None, binary.name or None)
 
 
@@ -186,6 +187,18 @@ class Clipboard(Effect):
     base64: bytes | None = None
 
 
+class Tools(msgspec.Struct):
+    """The tools of a frame are others now; ``name`` is its ``window.name``, which it chose itself."""
+
+    name: str = ""
+
+
+class Flood(msgspec.Struct):
+    """A document sends more events than are taken: some are left out, or with ``ended`` nothing more will come."""
+
+    ended: bool = False
+
+
 _EVENTS: dict[str, Any] = {
     "notification": Any,
     "progress": Any,
@@ -196,6 +209,8 @@ _EVENTS: dict[str, Any] = {
     "filechooser": FileChooser,
     "clipboard": Clipboard,
     "submitting": Effect,
+    "tools": Tools,
+    "flood": Flood,
     "counts": dict[str, int],
     "unknown": str,
     "unloaded": None,
@@ -206,7 +221,8 @@ def parse_event(text: object) -> tuple[str, Any]:
     """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
 
     The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
-    module for side effects and questions. The harness of embedded apps has ``counts``, ``unknown`` and ``unloaded``.
+    module for side effects and questions, for ``tools`` and for ``flood``. The harness of embedded apps has ``counts``,
+    ``unknown`` and ``unloaded``.
     """
     text = checked(text, str, "an event")
     if len(text) > _MAX_EVENT:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...artifacts.content import too_large
 from ...errors import CallTimeout, ProtocolError, TransportError
 from ...tasks import spawn
-from ..page.agent import PageAgent
+from ..page.agent import Agent, PageAgent
 from ..page.listening import listener
 from .growing import GrowingFile
 
@@ -113,22 +113,28 @@ class CdpDownloads:
         if self._closed and not self._unended:
             self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
-    async def save(self, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document that has it.
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
         ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
         :class:`~transports.errors.TransportError` if it is lost.
         """
-        await self._save(path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
+        await self._save(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
 
-    async def save_held(self, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float) -> None:
-        """Write a part of content that the agent holds, of ``size`` bytes in all, as :meth:`save` does; in one call of
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does; in one call of
         the page.
         """
-        await self._save(path, "download", held_id, start, end, size=size, limit=end - start, deadline=deadline)
+        limit = end - start
+        await self._save(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
 
-    async def _save(self, path: Path, method: str, *args: object, size: int, limit: int, deadline: float) -> None:
+    async def _save(
+        self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
+    ) -> None:
         async with self._lock, self._slots:
             self._limit = limit
             await self._pace(size)
@@ -143,10 +149,10 @@ class CdpDownloads:
             self._on_save()
             guid = ""
             try:
-                await self._agent.invoke(method, *args, name, timeout=remaining(deadline))
-                guid = await self._wait_for_start(began, deadline)
+                await agent.invoke(method, *args, name, timeout=remaining(deadline))
+                guid = await self._wait_for_start(began, deadline, slowly=agent is self._agent)
                 running = asyncio.shield(self._running[guid])
-                state = await self._agent.with_deadline(running, "a download", timeout=remaining(deadline))
+                state = await agent.with_deadline(running, "a download", timeout=remaining(deadline))
                 if state != "completed":
                     raise RungUnusable(f"the browser {state} the download")
                 await growing.take(folder / guid)
@@ -192,14 +198,18 @@ class CdpDownloads:
         await self._send("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
+        """Return the id of a download that begins. Only the page's own may come ``slowly``: a frame that may not
+        download gives no event, whatever worked before."""
+        start_timeout = self._start_timeout if slowly else _START_TIMEOUT
         try:
             # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
-            async with asyncio.timeout(min(self._start_timeout, remaining(deadline))):
+            async with asyncio.timeout(min(start_timeout, remaining(deadline))):
                 guid = await began
         except TimeoutError:
             raise RungUnusable("the browser did not begin the download") from None
-        self._start_timeout = _SLOW_START_TIMEOUT
+        if slowly:
+            self._start_timeout = _SLOW_START_TIMEOUT
         return guid
 
     @listener

@@ -25,7 +25,7 @@ from ...binary import Handle
 from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
 from ...tasks import cancel_and_wait, in_thread, spawn
 from ...telemetry import annotate
-from ..page.agent import PageAgent
+from ..page.agent import Agent, FrameAgent
 from ..page.channel import PageObject
 from ..page.received import Held, decode_base64, parse_json
 from .cdp_downloads import CdpDownloads, RungUnusable, remaining
@@ -41,12 +41,13 @@ _DOWNLOAD_FROM = 1 * MB
 _MAX_WHOLE = 400 * MB
 _SLICE = 64 * MB
 _STREAM_CHUNK = 4 * MB
+_FRAME_CHUNK = 1 * MB  # from a frame, whose messages are inside others
 _TEXT_SLICE = 6 * MB  # 8 MB of base64
 _COLLECT_EVERY = 128 * MB
 
 
 class Ladder:
-    """Moves the content of one page. ``downloads`` is ``None`` if the browser may not download for us.
+    """Moves the content of one document. ``downloads`` is ``None`` if the browser may not download for us.
 
     ``max_bytes`` is the largest content. What the page declares of a content is a limit as well: each rung stops at the
     first byte beyond. ``used`` counts how many contents each rung has moved, for reports.
@@ -54,7 +55,7 @@ class Ladder:
 
     def __init__(
         self,
-        agent: PageAgent,
+        agent: Agent,
         downloads: CdpDownloads | PlaywrightDownloads | None,
         *,
         max_bytes: int,
@@ -129,7 +130,9 @@ class Ladder:
         deadline = time.monotonic() + timeout
         if self._downloads is not None:
             try:
-                await self._downloads.save(url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline)
+                await self._downloads.save(
+                    self._agent, url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline
+                )
             except RungUnusable:
                 path.unlink(missing_ok=True)
             else:
@@ -173,7 +176,7 @@ class Ladder:
         assert downloads is not None
         await self._collected()
         if size <= _MAX_WHOLE:
-            await downloads.save_held(held_id, 0, size, path, size=size, deadline=deadline)
+            await downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
             return
         appending: asyncio.Future[None] | None = None
         slices = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
@@ -181,7 +184,7 @@ class Ladder:
             for number, start in enumerate(range(0, size, _SLICE)):
                 end = min(start + _SLICE, size)
                 target = slices[number % 2]
-                await downloads.save_held(held_id, start, end, target, size=size, deadline=deadline)
+                await downloads.save_held(self._agent, held_id, start, end, target, size=size, deadline=deadline)
                 if appending is not None:
                     await appending
                 appending = asyncio.ensure_future(in_thread(_append, target, path))  # beside the next slice
@@ -223,11 +226,12 @@ class Ladder:
         """
         deadline = time.monotonic() + timeout
         left = limit = self._max_bytes if limit is None else limit
+        chunk = _FRAME_CHUNK if isinstance(self._agent, FrameAgent) else _STREAM_CHUNK
         try:
             with path.open("xb") as file:
                 while True:
                     part = await self._agent.send(
-                        "IO.read", {"handle": stream, "size": _STREAM_CHUNK}, timeout=remaining(deadline)
+                        "IO.read", {"handle": stream, "size": chunk}, timeout=remaining(deadline)
                     )
                     data = (
                         pybase64.b64decode(part["data"], validate=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...artifacts.content import too_large
 from ...errors import TransportError
-from ..page.agent import PageAgent
+from ..page.agent import Agent, PageAgent
 from .cdp_downloads import RungUnusable, check_blob_url, remaining
 
 __all__ = ["PlaywrightDownloads"]
@@ -29,8 +29,7 @@ _START_TIMEOUT = 2.0
 class PlaywrightDownloads:
     """Downloads from one page, one at a time. ``slots`` are shared by all pages of the browser."""
 
-    def __init__(self, agent: PageAgent, slots: asyncio.Semaphore) -> None:
-        self._agent = agent
+    def __init__(self, slots: asyncio.Semaphore) -> None:
         self._slots = slots
         self._lock = asyncio.Lock()
         self._next = 0.0
@@ -39,8 +38,9 @@ class PlaywrightDownloads:
     def close(self) -> None:
         """Do nothing: between two downloads there is no listener."""
 
-    async def save(self, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document that has it.
 
         Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal,
         :class:`~transports.errors.TooLarge` for a file of more than ``limit`` bytes, and
@@ -55,31 +55,34 @@ class PlaywrightDownloads:
             await asyncio.sleep(self._next - time.monotonic())
             self._next = time.monotonic() + _MIN_INTERVAL
             try:
-                await self._agent.with_deadline(self._download(url, path), "a download", timeout=remaining(deadline))
+                await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
             except TransportError as error:
                 if not error.session_survives:
                     raise
-                self._unusable_reason = error.message  # a context that refuses one download refuses them all
+                if isinstance(agent, PageAgent):  # a context that refuses one download of a page refuses them all
+                    self._unusable_reason = error.message
                 raise RungUnusable(error.message) from None
             if path.stat().st_size > limit:
                 path.unlink()
                 raise too_large(limit)
 
-    async def save_held(self, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float) -> None:
-        """Write a part of content that the agent holds, of ``size`` bytes in all, as :meth:`save` does."""
-        url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does."""
+        url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
         check_blob_url(url)
         try:
-            await self.save(url, path, size=size, limit=end - start, deadline=deadline)
+            await self.save(agent, url, path, size=size, limit=end - start, deadline=deadline)
         finally:
-            await self._agent.invoke("revoke", url, timeout=remaining(deadline))
+            await agent.invoke("revoke", url, timeout=remaining(deadline))
 
-    async def _download(self, url: str, path: Path) -> None:
+    async def _download(self, agent: Agent, url: str, path: Path) -> None:
         from playwright.async_api import Error
 
-        page = self._agent.page
+        page = agent.page
         async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
-            await self._agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
+            await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
         download = await coming.value
         try:
             try:

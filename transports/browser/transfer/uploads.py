@@ -16,7 +16,7 @@ from ...binary import BinaryData, LocalFile
 from ...binary.detect import Found, replace
 from ...errors import CallTimeout, TransportError, UsageError
 from ...protocol.strict_json import encode_json
-from ..page.agent import PageAgent
+from ..page.agent import Agent
 from ..page.channel import PageObject
 
 __all__ = ["Uploads"]
@@ -27,12 +27,12 @@ _SLICE = 3 << 20  # 4 MB of base64
 
 
 class Uploads:
-    """Prepares the parameters of calls to one page. ``folder`` is for bytes that must become a file first.
+    """Prepares the parameters of calls to one document. ``folder`` is for bytes that must become a file first.
 
     ``near`` says that the browser was started here, and sees our files. Else that is found out with the first one.
     """
 
-    def __init__(self, agent: PageAgent, folder: Path, *, near: bool) -> None:
+    def __init__(self, agent: Agent, folder: Path, *, near: bool) -> None:
         self._agent = agent
         self._folder = folder
         self._near = True if near else None
