@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -144,6 +145,21 @@ async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has(site:
                 await anext(events)
         await app.call(found[0], {"urls": ["file"]})
     assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == ["strict=1; lax=1"]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin"]
+
+
+async def test_a_frame_of_the_pages_own_origin_inside_a_strangers_has_no_cookies_of_their_site(
+    site: Site, browser: Browser
+) -> None:
+    inner = f"{site.own}/deep/page?speaks=tools&name=inner"
+    between = f"{site.other}/?frame={quote(inner, safe='')}"
+    url = f"{site.own}/?speaks=tools&name=near&frame={quote(between, safe='')}"
+    async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
+        async with app.events() as events:
+            while not (found := [name for name in app.capabilities if name.startswith("inner")]):
+                await anext(events)
+        await app.call(found[0], {"urls": ["file"]})
+    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == [None]
     assert site.sent("Sec-Fetch-Site") == ["same-origin"]
 
 

@@ -158,6 +158,24 @@ async def test_a_tool_of_a_frame_of_another_origin_does_not_get_a_secret_of_the_
         transport = WebMcpTransport(url, browser=browser)
 
 
+async def test_the_document_in_a_frame_compares_its_own_origin_not_the_pages(site: Site, browser: Browser) -> None:
+    url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
+    transport = WebMcpTransport(url, browser=browser)
+    async with connect(url, transport=transport, store="memory:") as app:
+        far = await _tool_of_the_frame(app)
+        for name, origin, arrives in ((far, site.own, False), ("take", site.other, False), (far, site.other, True)):
+            payload = {"capability": name, "params": {"password": CANARY}, "options": {"callId": name + origin}}
+            call = Message("capabilities/call", payload, id=name + origin, origins=frozenset({origin}))
+            if arrives:
+                reply = await transport.request(call, timeout=20)
+                assert reply.sender is not None and reply.sender.origin == site.other
+                assert (transport.receiver(call) or "").startswith(site.other)
+            else:
+                with pytest.raises(UsageError, match="may not be sent to"):
+                    await transport.request(call, timeout=20)
+                assert site.heard == {}
+
+
 async def _tool_of_the_frame(app: Any) -> str:
     async with app.events() as events:
         while not (found := [name for name in app.capabilities if name.startswith("take_far")]):
