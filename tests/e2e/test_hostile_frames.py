@@ -39,10 +39,10 @@ WAYS = ("cdp", "evaluate")
 
 
 @asynccontextmanager
-async def site(**pages: str) -> AsyncIterator[Callable[[str, str], str]]:
+async def site(**pages: str) -> AsyncIterator[str]:
     """Pages by their paths, each a script after ``TOOL`` or, if it begins with ``<``, HTML. FAR and NEAR in it are the
-    origins of another site (of another process in Chromium) and of the same host at another port. The function gives
-    the address of a page, at the page's own site or at another."""
+    origins of another site (of another process in Chromium) and of the same host at another port. Gives
+    the address of ``top``."""
 
     async def answer(request: web.Request) -> web.Response:
         text = (
@@ -59,14 +59,14 @@ async def site(**pages: str) -> AsyncIterator[Callable[[str, str], str]]:
     async with TestServer(app) as server, TestServer(other) as neighbour:
         near, own = str(neighbour.make_url("/")), str(server.make_url("/"))
         far = own.replace("127.0.0.1", "localhost")
-        yield lambda path, where="own": {"own": own, "far": far, "near": near}[where] + path
+        yield own
 
 
 @asynccontextmanager
 async def opened(browser: Browser, store: Path, *, grace: float | None = None, **pages: str) -> AsyncIterator[Session]:
     async with site(**pages) as url:
-        transport = WebMcpTransport(url("", "own"), browser=browser, grace=grace)
-        async with connect(url("", "own"), transport=transport, store=store) as app:
+        transport = WebMcpTransport(url, browser=browser, grace=grace)
+        async with connect(url, transport=transport, store=store) as app:
             yield app
 
 
@@ -182,7 +182,7 @@ async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(
             assert with_swap != "of the bank"
         assert (await app.call(asked)).data == {"calls": 0}
         assert (await app.call(secret)).data == "of the bank"
-        assert [line for line in (await app.call("look")).data or () if "of the bank" in line] == []  # type: ignore[union-attr]
+        assert [line for line in (await app.call("look")).data or () if "of the bank" in str(line)] == []  # type: ignore[union-attr]
 
 
 async def test_nothing_of_ours_reaches_the_window_of_a_page(browser: Browser, tmp_path: Path, way: str) -> None:
@@ -276,7 +276,7 @@ async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_c
 
 async def test_nested_frames_of_two_sites_answer_for_themselves(browser: Browser, tmp_path: Path, way: str) -> None:
     where = "tool('where', () => location.href);"
-    pages = {
+    pages: dict[str, Any] = {
         "top": f"<script>{TOOL} tool('first');</script>{frame('outer')}",
         "outer": f"<script>{TOOL}{where}</script>{frame('middle', 'NEAR')}{frame('inner')}",
         "middle": f"<script>{TOOL}{where}</script>{frame('inner')}",
@@ -482,3 +482,23 @@ async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_pa
                 await calling
             with pytest.raises((CapabilityError, OutcomeUnknown)):
                 await app.call(soon, timeout=600)
+
+
+SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"
+
+
+async def test_a_call_to_a_frame_that_has_just_gone_ends_at_once(browser: Browser, tmp_path: Path, way: str) -> None:
+    """The page takes two seconds to list its tools again."""
+    page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"
+    top = f"<script>{SLOW_LIST}{TOOL}{page}</script>{frame('soon')}"
+    async with opened(browser, tmp_path, top=top, soon="tool('soon');") as app:
+        soon = await tool_of(app, "soon")
+        await app.call("drop")
+
+        async def calling(after: float) -> None:
+            await asyncio.sleep(after)
+            with pytest.raises((CapabilityError, OutcomeUnknown)):
+                await app.call(soon, timeout=20)
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(calling(step / 10) for step in range(15)))

@@ -48,6 +48,8 @@ _STEP_TIMEOUT = 2.0
 _HELD = "held:"
 #: Seconds for the images of a printed page to load.
 _SNAPSHOT_TIMEOUT = 10.0
+#: Events of an embedded app in a second, and how many are handled in one turn of the event loop.
+_EVENTS_A_SECOND, _FEW = 1000, 50
 
 
 class PageEffects:
@@ -139,8 +141,12 @@ class PageEffects:
         command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
         while True:
             answer = await cdp.send("Runtime.callFunctionOn", command)
-            for text in checked(answer["result"].get("value"), list[str], "the events of a frame"):
-                self._agent.deliver(text, to=self.on_event)
+            texts = checked(answer["result"].get("value"), list[str], "the events of a frame")
+            for start in range(0, len(texts), _FEW):
+                few = texts[start : start + _FEW]
+                for text in few:
+                    self._agent.deliver(text, to=self.on_event)
+                await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
 
     async def aclose(self) -> None:
         """Cancel background work and remove downloaded files."""
