@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import shutil
 import zipfile
+import zlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +21,7 @@ from transports.browser.evidence.bodies import clean_body, learn_body
 from transports.browser.evidence.har import clean_entry, learn_entry
 from transports.browser.evidence.kinds import KINDS
 from transports.browser.evidence.page_evidence import PageEvidence
+from transports.browser.evidence.trace_zip import clean_trace, learn_trace
 from transports.protocol.secret_values import SecretValues
 
 
@@ -139,3 +143,123 @@ async def test_a_folder_that_is_gone_costs_the_evidence_and_not_the_call() -> No
     assert call.notes == ["nothing can be recorded: No such file or directory"]
     call.discard()
     evidence.close()
+
+
+_DEEP = '{"a":' * 2000 + f'{{"password":"{SECRET}"}}' + "}" * 2000
+_MULTI = "--XyZ\r\nContent-Disposition: form-data; {}\r\n{}\r\n{}\r\n--XyZ--\r\n"
+_FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=xyz"
+#: Bodies whose secret has a name that a rule knows, in forms that the rules did not look into.
+BODIES = {
+    "deep": ("application/json", _DEEP),
+    "deep, of another type": ("text/plain", _DEEP),
+    "deep in a text": ("application/json", json.dumps({"body": _DEEP})),
+    "a large number": ("application/json", f'{{"n":1e999999,"password":"{SECRET}"}}'),
+    "a large number first": ("text/plain", f'[1e999999,{{"password":"{SECRET}"}}]'),
+    "a long number": ("application/json", f'{{"n":{"9" * 5000},"password":"{SECRET}"}}'),
+    "a large number in a later line": ("application/x-ndjson", f'{{"a":1}}\n{{"n":1e999999,"password":"{SECRET}"}}\n'),
+    "broken": ("application/json", f'{{"password":"{SECRET}"'),
+    "broken lines": ("text/plain", f'{{\n  "n": 1e999999,\n  "password": "{SECRET}"\n}}'),
+    "a number in a stream": ("text/event-stream", f'data: {{"n":1e999999,"password":"{SECRET}"}}\n\n'),
+    "an escaped key": (_FORM, f"user=bob&p%61ssword={SECRET}"),
+    "an escaped key twice": (_FORM, f"p%2561ssword={SECRET}&user=bob"),
+    "a key escaped as in JavaScript": (_FORM, f"\\u0070assword={SECRET}&user=bob"),
+    "a key escaped as in HTML": (_FORM, f"%26%23112%3Bassword={SECRET}"),
+    "a key of an object": (_FORM, f"user%5Bpassword%5D={SECRET}"),
+    "spaces in a value": (_FORM, f"password=a b {SECRET}&user=bob"),
+    "JSON in a form": (_FORM, f"payload=%7B%22n%22%3A1e999999%2C%22password%22%3A%22{SECRET}%22%7D"),
+    "a form in JSON": ("application/json", json.dumps({"body": f"p%61ssword={SECRET}&user=bob"})),
+    "a part": (_PARTS, _MULTI.format('name="password"', "", SECRET)),
+    "a part without quotes": (_PARTS, _MULTI.format("name=password", "", SECRET)),
+    "a part with an escaped name": (_PARTS, _MULTI.format('name="p%61ssword"', "", SECRET)),
+    "a part with a name of RFC 2231": (_PARTS, _MULTI.format("name*=utf-8''p%61ssword", "", SECRET)),
+    "a part with a folded head": (_PARTS, _MULTI.format('\r\n name="password"', "", SECRET)),
+    "a part of JSON": (
+        _PARTS,
+        _MULTI.format('name="a"', "Content-Type: application/json\r\n", f'{{"n":1e999999,"password":"{SECRET}"}}'),
+    ),
+    "a part in base64": (
+        _PARTS,
+        _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n",
+                      base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()),
+    ),
+    "a part with dashes": (_PARTS, _MULTI.format('name="password"', "", f"a\r\n--b {SECRET}")),
+    "parts without a beginning": (_PARTS, f'name="password"\r\n\r\n{SECRET}'),
+    "XML": ("application/xml", f"<login><user>bob</user><n:password a='1'>{SECRET}</n:password></login>"),
+    "XML in CDATA": ("text/xml", f"<login><password><![CDATA[{SECRET}]]></password></login>"),
+    "an attribute": ("application/soap+xml", f"<login user='bob' password = '{SECRET}'/>"),
+    "an entity": ("text/xml", f"<!DOCTYPE a [<!ENTITY e '{SECRET}'>]><password>&e;</password>"),
+    "GraphQL": ("application/graphql", f'mutation {{ login(user: "bob", password: "{SECRET}") {{ id }} }}'),
+    "GraphQL in JSON": ("application/json", json.dumps({"query": f'mutation {{ go(password: "{SECRET}") {{ id }} }}'})),
+    "a key that stands there twice": ("application/json", f'{{"a":{{"password":"{SECRET}"}},"a":1}}'),
+    "the same in a line": ("text/plain", f'first\n{{"a":{{"password":"{SECRET}"}},"a":1}}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_secret_with_a_name_is_masked_whatever_form_its_body_has(kind: str) -> None:
+    mime_type, body = BODIES[kind]
+    secrets = SecretValues()  # it has learned nothing: the value stands here alone
+    assert SECRET not in clean_body(body, mime_type, secrets)
+    entry: Any = {
+        "request": {"url": "http://a.test/", "postData": {"mimeType": mime_type, "text": body}},
+        "response": {"content": {"mimeType": mime_type, "text": base64.b64encode(body.encode()).decode(),
+                                 "encoding": "base64"}},
+        "_webSocketMessages": [{"opcode": 1, "data": body}] if "json" in mime_type else [],
+    }  # fmt: skip
+    learn_entry(entry, secrets)
+    cleaned = json.dumps(clean_entry(entry, secrets))
+    assert SECRET not in cleaned
+    assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "gzip", "deflate"])
+@pytest.mark.parametrize("mime_type", ["application/json", "application/json; charset=utf-16", _FORM])
+def test_a_body_that_cannot_be_read_as_its_text_is_left_out(encoding: str, mime_type: str, tmp_path: Path) -> None:
+    text = f'{{"password":"{SECRET}"}}' if "json" in mime_type else f"password={SECRET}"
+    data = text.encode("utf-8" if encoding in ("gzip", "deflate") else encoding)
+    data = gzip.compress(data) if encoding == "gzip" else zlib.compress(data) if encoding == "deflate" else data
+    body = {"mimeType": mime_type, "text": base64.b64encode(data).decode(), "encoding": "base64"}
+    entry = {"request": {"url": "http://a.test/"}, "response": {"content": body}}
+    learn_entry(entry, secrets := SecretValues())
+    cleaned = clean_entry(entry, secrets)
+    assert body["text"] not in json.dumps(cleaned) and SECRET not in json.dumps(cleaned)
+    trace, out = tmp_path / "trace.zip", tmp_path / "out.zip"
+    with zipfile.ZipFile(trace, "w") as archive:
+        named = {"mimeType": mime_type, "_sha1": "one.dat"}
+        event = {"type": "resource-snapshot", "snapshot": {"request": {"postData": named}}}
+        archive.writestr("trace.network", json.dumps(event))
+        archive.writestr("resources/one.dat", data)
+    learn_trace(trace, secrets := SecretValues())
+    clean_trace(trace, out, secrets)
+    with zipfile.ZipFile(out) as archive:
+        kept = archive.read("resources/one.dat")
+    assert data not in kept and SECRET.encode() not in kept and SECRET.encode("utf-16-le") not in kept
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "body"),
+    [
+        ("application/json", '{"user":"bob","n":[1,2.5,null],"text":"a=b"}'),
+        ("application/json", ""),
+        ("text/plain", "[INFO] it began\n[1] first\n{not json}"),
+        (_FORM, "user=bob&note=50%25+of+it"),
+        (_PARTS, _MULTI.format('name="note"; filename="a.txt"', "Content-Type: text/plain\r\n", "a\r\n\r\nb")),
+        ("application/xml", "<a b='c'><d>e</d></a>"),
+        ("text/html", "<p>The password is asked for later.</p>"),
+        ("text/javascript", '{ let a = [1]; f("b") }'),
+    ],
+)
+def test_a_body_without_secrets_stays_as_it_is(mime_type: str, body: str) -> None:
+    assert clean_body(body, mime_type, SecretValues()) == body
+    data = base64.b64encode(body.encode()).decode()
+    entry = {"request": {}, "response": {"content": {"mimeType": mime_type, "text": data, "encoding": "base64"}}}
+    assert clean_entry(entry, SecretValues()) == entry
+
+
+def test_a_name_that_is_escaped_in_an_address_is_known_too() -> None:
+    for name in ("p%61ssword", "p%2561ssword", "user%5Bpassword%5D", "\\u0070assword"):
+        entry: Any = {"request": {"url": f"http://a.test/?user=bob&{name}={SECRET}#{name}={SECRET}"}}
+        cleaned = json.dumps(clean_entry(entry, SecretValues()))
+        assert SECRET not in cleaned and "bob" in cleaned
+        frame: dict[str, Any] = {"opcode": 2, "data": base64.b64encode(json.dumps({"a": _DEEP}).encode()).decode()}
+        assert frame["data"] not in json.dumps(clean_entry({"_webSocketMessages": [frame]}, SecretValues()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -178,7 +180,8 @@ def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
     for user in ("", "ann"):
         error = not_abp("the page at X has no window.abp", "", PageProblems(), sign_in=True)
         Guard(Secrets({}, user or None), name="crm", hidden=("secret.json",) if user else ()).clean(error)
-        assert error.message.endswith("no window.abp; it asks to sign in: the operator does that with `abp login crm`")
+        before = "crm asks" if user else "the page at X has no window.abp; it asks"
+        assert error.message == f"{before} to sign in: the operator does that with `abp login crm`"
         assert str(error).endswith("`abp login crm` [PERMISSION_REQUIRED]") and error.args == (error.message,)
 
 
@@ -199,3 +202,97 @@ def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
 )
 def test_the_origin_of_an_address(url: str | None, origin: str | None) -> None:
     assert origin_of(url) == origin
+
+
+async def _refusing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 503 No\r\nContent-Type: text/plain\r\nContent-Length: 18\r\n\r\nWORDS-OF-PROGRAM-1")
+    await writer.drain()
+    writer.close()
+
+
+_PROGRAM = "import sys; sys.exit('WORDS-OF-PROGRAM-1')"
+#: Kinds of an app that cannot be had; ``PORT`` answers HTTP 503 to everything, ``PLACE`` is a folder.
+UNREACHABLE = {
+    "refused": 'url = "ws://127.0.0.1:9/HIDDEN-PATH"',
+    "unknown host": 'url = "ws://HIDDEN-HOST.invalid/HIDDEN-PATH"',
+    "no TLS": 'url = "wss://127.0.0.1:PORT/HIDDEN-PATH"',
+    "no WebSocket": 'url = "ws://127.0.0.1:PORT/HIDDEN-PATH?a=HIDDEN-QUERY"',
+    "a program that fails": f'url = "mcp+stdio:{sys.executable} PLACE/HIDDEN-PATH.py"',
+    "no program": 'url = "mcp+stdio:PLACE/HIDDEN-PATH --token HIDDEN-QUERY"',
+    "no MCP server": 'url = "mcp+http://127.0.0.1:PORT/HIDDEN-PATH"',
+    "an MCP server that refuses": 'url = "mcp+http://127.0.0.1:9/HIDDEN-PATH"',
+    "no extension": 'url = "extension:PLACE/HIDDEN-PATH"',
+    "no page": 'url = "http://127.0.0.1:9/HIDDEN-PATH"',
+    "no browser to attach to": 'url = "http://127.0.0.1:PORT/"\ncdp_url = "http://127.0.0.1:9/HIDDEN-PATH"',
+    "no adapter": 'url = "http://127.0.0.1:PORT/"\nadapter = "HIDDEN-PATH.js"',
+    "a state that is none": 'url = "http://127.0.0.1:PORT/"\nstorage_state = "HIDDEN-PATH.json"',
+    "no recording": 'url = "replay:PLACE/HIDDEN-PATH"',
+    "no such transport": 'url = "gopher://HIDDEN-HOST/"',
+}
+
+
+@pytest.mark.parametrize("kind", UNREACHABLE)
+async def test_a_user_of_a_server_sees_nothing_of_how_an_app_is_reached(
+    folder: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "HIDDEN-PATH.py").write_text(_PROGRAM)
+    (folder / "HIDDEN-PATH.json").write_text("nonsense")
+    server = await asyncio.start_server(_refusing, "127.0.0.1", 0)
+    async with server:
+        port = str(server.sockets[0].getsockname()[1])
+        entry = UNREACHABLE[kind].replace("PORT", port).replace("PLACE", str(folder))
+        (folder / "team.toml").write_text(f"[apps.crm]\n{entry}\n")
+        secret = ("HIDDEN", "hidden", "127.0.0.1", port, str(folder), "WORDS-OF", "python", "gopher")
+        codes = []
+        for user in ("ann", None):
+            caplog.clear()
+            store = open_store("memory:").scoped(Scope(user=user))
+            with pytest.raises(ABPError) as raised:
+                await connect("crm", config="team.toml", store=store, timeout=15)
+            error = raised.value
+            codes.append(error.code)
+            shown = f"{error} {error.args} {json.dumps(error.as_dict())}"
+            found = [text for text in secret if text in shown]
+            assert bool(found) is (user is None), shown
+            if user is not None:
+                assert "crm" in error.message and "operator" in error.message
+                assert any(text in caplog.text for text in secret)  # the operator's log has the whole
+        assert codes[0] == codes[1]
+
+
+async def test_a_user_of_a_server_sees_no_address_in_an_error_of_a_call(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        async for text in socket:
+            message = json.loads(text)
+            if message["type"] == "initialize":
+                app = {"id": "dev.named", "name": "Named", "version": "1"}
+                named = [{"name": name} for name in ("file.get", "away.go", "no.do")]
+                hello = {"sessionId": "1", "protocolVersion": "0.1", "app": app, "capabilities": named}
+                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
+            elif message["type"] == "capabilities/call" and message["payload"]["capability"] == "away.go":
+                await socket.close(1011, "WORDS-OF-PROGRAM-1")
+            elif message["type"] == "capabilities/call":
+                url = f"http://{address}/HIDDEN-PATH"
+                answer: dict[str, object] = {"success": True, "data": {"file": {
+                    "mimeType": "text/plain", "size": 5, "downloadUrl": url, "filename": "a.txt"}}}  # fmt: skip
+                if message["payload"]["capability"] == "no.do":
+                    answer = {"success": False, "error": {"code": "NO", "message": "the app's own words"}}
+                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        (folder / "team.toml").write_text(f'[apps.crm]\nurl = "ws://{address}/HIDDEN-PATH"\n')
+        store = open_store("memory:").scoped(Scope(user="ann"))
+        async with connect("crm", config="team.toml", store=store, timeout=15) as app:
+            for capability, code in (("file.get", "DOWNLOAD_FAILED"), ("away.go", "DISCONNECTED")):
+                caplog.clear()
+                with pytest.raises(ABPError) as raised:
+                    await app.call(capability)
+                shown = f"{raised.value} {json.dumps(raised.value.as_dict())}"
+                assert not [text for text in ("HIDDEN", address, "127.0.0.1", "WORDS-OF") if text in shown], shown
+                assert raised.value.code == code and "crm" in shown
+                assert address in caplog.text or "WORDS-OF" in caplog.text
+            with pytest.raises(ABPError, match=r"no\.do: the app's own words"):
+                await app.call("no.do")

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
+import json
 import logging
-from collections.abc import Iterator, Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,12 +26,14 @@ from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificat
 from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
-from transports.artifacts import open_store
+from transports.artifacts import LocalStore, open_store
 from transports.protocol.declarations import AppInfo, Capability, Resource
 from transports.protocol.messages import Message
+from transports.protocol.plain_text import plain_text
+from transports.surfaces.cli.answers import _print_value
 from transports.surfaces.cli.calls import print_capabilities
 from transports.surfaces.cli.describe import print_capability
-from transports.surfaces.cli.output import _PlainFormatter, report_error
+from transports.surfaces.cli.output import _PlainFormatter, print_event, print_json, report_error, start_output
 from transports.surfaces.cli.resources import _line
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
@@ -150,6 +159,85 @@ async def test_the_gallery_lists_plain_words(tmp_path: Path) -> None:
         (app,) = (await web.get("/apps")).json["apps"]
         _check(app["name"], app["version"], [one["description"] for one in app["capabilities"]])
         assert app["capabilities"][0]["name"] == NAME  # by which it is called
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal that keeps what it is written."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def written(self) -> bytes:
+        assert isinstance(self.buffer, io.BytesIO)
+        return self.buffer.getvalue()
+
+
+@contextlib.contextmanager
+def at_terminal() -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "dumb")  # colours are ours
+        patch.setattr("sys.stdout", terminal := Terminal())
+        start_output()
+        yield terminal
+
+
+#: As :data:`EVIL`, with what JSON need not escape: DEL, marks of direction, joiners, fillers, and words that need some.
+EVERY = EVIL + "".join(map(chr, [*range(0x20), *range(0x7F, 0x600), *range(0x2000, 0x2070), 0x3164, 0xFEFF, 0x1D173]))
+FAMILY = "\U0001f468\u200d\U0001f469 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+
+
+def _check_bytes(data: bytes, *, allowed: str = "") -> str:
+    text = data.decode()
+    assert plain_text(text.removesuffix("\n")) == text.removesuffix("\n"), ascii(text)[:500]
+    assert not (_FORBIDDEN - set(allowed)) & set(text), ascii(text)[:500]
+    return text
+
+
+@pytest.mark.parametrize("write", [print_json, print_event])
+def test_json_on_a_terminal_is_plain_and_the_same_when_parsed(write: Callable[[Mapping[str, object]], None]) -> None:
+    document = {"data": {EVERY: [EVERY, FAMILY, 1.5, None]}, "artifacts": [{"filename": EVIL, "path": f"/tmp/{EVIL}"}]}
+    with at_terminal() as terminal:
+        write(document)
+    text = _check_bytes(terminal.written, allowed="\u200d")
+    assert json.loads(text) == document and text.count("\n") == 1
+    assert FAMILY in text  # what needs its joiners keeps them
+
+
+def test_a_path_that_is_no_text_is_plain_json_too() -> None:
+    with at_terminal() as terminal:
+        print_json(document := {"path": f"\udcff{EVIL}"})
+    assert json.loads(_check_bytes(terminal.written)) == document
+
+
+def test_the_answer_of_a_call_is_plain_and_the_same_when_parsed() -> None:
+    with at_terminal() as terminal:
+        _print_value(value := {EVERY: [EVERY], "n": 1})
+    assert json.loads(_check_bytes(terminal.written)) == value
+
+
+async def test_a_text_file_on_a_terminal_is_plain_and_elsewhere_as_it_is(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="Windows has other terminals")
+    tty = pytest.importorskip("tty")
+    data = EVERY.encode() * 3000
+    async with LocalStore(tmp_path) as store:
+        ref = await store.put_bytes(data, mime_type="text/plain", filename="evil.txt")
+    command = [sys.executable, "-m", "transports.surfaces.cli", "artifacts", "get", ref.id]
+    environment = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)}
+    assert subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout == data
+    main, other = pty.openpty()
+    tty.setraw(other)
+    shown = subprocess.Popen(command, env=environment, stdout=other, stderr=subprocess.DEVNULL)
+    os.close(other)
+    received = bytearray()
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := await asyncio.to_thread(os.read, main, 1 << 16):
+            received += piece
+    os.close(main)
+    assert shown.wait(30) == 0 and _check_bytes(bytes(received)).count("pwned") == 3000
 
 
 def test_a_terminal_gets_plain_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["plain_line", "plain_schema", "plain_text", "plain_tree"]
+__all__ = ["plain_json", "plain_line", "plain_schema", "plain_text", "plain_tree"]
 
 #: Control characters but tab and newline, and the marks, embeddings, overrides and isolates that change the direction
 #: of writing (UAX #9).
@@ -24,6 +24,7 @@ _OTHER = f"[^\x00-\x7f{_OBEYED}{_HIDDEN}]"
 #: Joiners inside of emoji and of words of scripts that need them, and one selector after a character.
 _NEEDED = rf"(?<={_OTHER})[\u200c\u200d\ufe0e\ufe0f]|(?<={_OTHER}\ufe0f)\u200d|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 _NOT_PLAIN = re.compile(f"(?P<needed>{_NEEDED})|(?P<obeyed>[{_OBEYED}])|[{_HIDDEN}]")
+_NOT_PLAIN_JSON = re.compile(f"(?P<needed>{_NEEDED})|[{_OBEYED}{_HIDDEN}\u2028\u2029]")
 
 
 def plain_text(text: str) -> str:
@@ -32,6 +33,14 @@ def plain_text(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _NOT_PLAIN.sub(_plain, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n"))
+
+
+def plain_json(text: str) -> str:
+    """Return a JSON text whose values stay the same and that is plain: what :func:`plain_text` replaces or leaves out
+    is escaped."""
+    if text.isascii() and "\x7f" not in text:  # JSON itself escapes the other controls
+        return text
+    return _NOT_PLAIN_JSON.sub(_escaped, text)
 
 
 def plain_line(text: str, max_chars: int | None = None) -> str:
@@ -78,6 +87,13 @@ def _schema_value(key: str, value: object) -> object:
     if isinstance(value, list):
         return [_schema_value(key, one) for one in value]
     return value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if found["needed"]:
+        return found[0]
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _plain(found: re.Match[str]) -> str:

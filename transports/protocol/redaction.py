@@ -63,8 +63,9 @@ _PATTERNS = (
 )
 _DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
 _JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))")
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
-_QUERY = re.compile(r"[?&;#]([\w.~-]+)=")
+_QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
@@ -207,13 +208,25 @@ def _word_of_short(name: str) -> bool:
 
 
 def _ends_in_secret_word(name: str) -> bool:
-    return _word_of_short(name[-16:])
+    return _word_of_short(_unescaped(name)[-16:])
 
 
 def _bare(name: str) -> str:
-    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", name.lower())
+    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
+
+
+def _unescaped(name: str) -> str:
+    """A name as whoever reads it does: percent-encoded, escaped as in JavaScript or HTML, up to three times."""
+    if "%" not in name and "\\" not in name and "&" not in name:
+        return name
+    import html  # late, as in :mod:`.secrets`
+    from urllib.parse import unquote_plus
+
+    for _ in range(3):
+        name = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+    return name
 
 
 @lru_cache(maxsize=1024)
 def _bare_short(name: str) -> str:
-    return _NOT_PLAIN.sub("", name.lower())
+    return _NOT_PLAIN.sub("", _unescaped(name).lower())

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Literal, TypeAlias
@@ -75,6 +75,7 @@ class Calls:
         connection: Connection,
         handshake: Handshake,
         trace_params: bool = False,
+        clean: Callable[[ABPError], object] | None = None,
     ) -> None:
         self._connection = connection
         self._ready = connection.ready
@@ -82,6 +83,7 @@ class Calls:
         self._events = events
         self._handshake = handshake
         self._trace_params = trace_params
+        self._clean = clean
         self._initializing = asyncio.Lock()
         self._handshakes = 0
         self._cancellations: set[asyncio.Task[None]] = set()
@@ -127,6 +129,8 @@ class Calls:
             if events.has_callbacks_waiting:
                 await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
+            if self._clean is not None:
+                self._clean(raised)
             error = _with_refused(raised, capability, events.take_refused(call))
             if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
                 error.followed_by(asked)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..browser.process.launch import Browser
     from ..browser.process.lending import BrowserLender
     from ..browser.source import StorageState
+    from ..http.discovery import Discovery
     from .evidence import Evidence
 
 __all__ = ["connect"]
@@ -148,6 +150,7 @@ def connect(
         )
     except ABPError as error:
         raise shortened(error)  # noqa: B904 - it is the same error
+    clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
     if record is not None:
         from ..adapters.recording import Recording, record_transport
@@ -156,6 +159,8 @@ def connect(
             transport, record if isinstance(record, Recording) else Recording(record)
         )
         discovery = recorder.discovering(discovery) if discovery else None
+    if clean is not None and discovery is not None:
+        discovery = partial(_discover_cleaned, discovery, clean)
     return Session(
         transport,
         store=_open_store(store, settings),
@@ -169,7 +174,25 @@ def connect(
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
         evidence=evidence_for(evidence, app.entry.evidence if app is not None else "", target),
+        clean=clean,
     )
+
+
+async def _discover_cleaned(
+    discover: Callable[[], Awaitable[Discovery]], clean: Callable[[ABPError], object]
+) -> Discovery:
+    """The reason why there is no manifest is a warning of the session."""
+    found = await discover()
+    if found.reason is not None:
+        clean(found.reason)
+    return found
+
+
+def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
+    """Return what hides in errors how an app of the settings file is reached; downloads do not pass its transport."""
+    from .guarded import Guarded
+
+    return transport.clean if isinstance(transport, Guarded) else None
 
 
 def _user(scope: Scope) -> str | None:
@@ -227,7 +250,7 @@ def _transport(
             app.require_state()
         return guarded(make({}), guard)
     except ABPError as error:
-        guard.clean(error)
+        guard.clean(error, settings=True)
         raise
 
 

@@ -6,18 +6,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ..artifacts import ArtifactStore
 from ..artifacts.wrapped_transport import WrappedTransport
 from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..browser.page.sign_in import SIGN_IN
-from ..errors import ABPError, UsageError
+from ..errors import (
+    ABPError,
+    BinaryError,
+    BrowserNotFound,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    DownloadFailed,
+    NotAbpApp,
+    OutcomeUnknown,
+    ProfileInUse,
+    ProtocolError,
+    TransportError,
+    UsageError,
+)
 from ..protocol.elicitation import DECLINED
 from ..protocol.messages import Message
 from ..protocol.secrets import KNOWN_SECRETS, placeholders, with_values
@@ -43,8 +57,10 @@ class Guard:
     bound to the origin of ``target`` and, for ``cdp_url``, to its own. ``headers_to`` is where the headers go if that
     is another server, one that runs the browser.
 
-    ``hidden`` are texts of the settings that errors must not show: paths. ``name`` is that of the app in the settings
-    file, if it has one, of which there may be ``max_sessions`` at a time."""
+    ``name`` is that of the app in the settings file, if it has one, of which there may be ``max_sessions`` at a time.
+    ``hidden`` are texts of the settings, paths and addresses, that the users of a server must not see. With any, an
+    error of the way to the app is two: the operator's log gets it whole, and who has connected the app by its name
+    gets its code and what to do."""
 
     secrets: Secrets
     target: str = ""
@@ -55,18 +71,80 @@ class Guard:
     max_sessions: int | None = None
     headers_to: str = ""
 
-    def clean(self, error: ABPError) -> ABPError:
-        """Return an error, changed in place, without secrets and hidden texts, and with the name of the app."""
+    def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
+        """Return an error, changed in place, without secrets, and with the name of the app. ``settings`` says that
+        those of the app are being used: a mistake in them is the operator's."""
         if self.name is not None:
             known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(SIGN_IN, known)
+        error.args = (error.message,)
+        error = KNOWN_SECRETS.error(error)
+        return self._for_user(error, settings) if self.name is not None and self.hidden else error
+
+    def without_reason(self, message: Message) -> Message:
+        """Return an event of the transport; that of a lost connection without its reason, if it is to be hidden."""
+        told = message.type in ("connection/lost", "connection/restored")
+        if not told or self.name is None or not self.hidden:
+            return message
+        logger.warning("%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
+        return replace(message, payload={"reason": _said(Disconnected(""), self.name, settings=False)})
+
+    def _for_user(self, error: ABPError, settings: bool) -> ABPError:
+        said = _said(error, self.name, settings)
+        if said is not None and said not in error.message:
+            logger.warning("%s: %s", self.name, error)
+            error.message = said
+            error.details = {key: one for key, one in error.details.items() if isinstance(one, bool | int | float)}
         for text in self.hidden:
             error.message = error.message.replace(text, "…")
-            error.details = {
-                key: one.replace(text, "…") if isinstance(one, str) else one for key, one in error.details.items()
-            }
+        error.details = cast("dict[str, object]", _without(error.details, self.hidden))
         error.args = (error.message,)
-        return KNOWN_SECRETS.error(error)
+        return error
+
+
+_OPERATOR = "the operator's log says why"
+#: What a user of a server reads of an error of the way to an app; the first kind that an error is.
+_SAID: Sequence[tuple[type[ABPError], str]] = (
+    (BrowserNotFound, "its browser cannot be started"),
+    (ProfileInUse, "its profile is open in another browser; try again later"),
+    (ConnectFailed, "it cannot be reached"),
+    (NotAbpApp, "what answers there is no ABP app"),
+    (CallTimeout, "it did not answer in time"),
+    (OutcomeUnknown, "its page navigated during the call, which may have run: look at the app before you call again"),
+    (ProtocolError, "it answered what is no valid ABP"),
+    (Disconnected, "the connection to it is lost"),
+    (TransportError, "the way to it failed"),
+    (DownloadFailed, "a file of its answer cannot be fetched"),
+    (BinaryError, "a file of its answer is not what it was said to be"),
+)
+
+
+def _said(error: ABPError, name: str | None, settings: bool) -> str | None:
+    """Return what stands for the message of an error; ``None`` for one that tells nothing of how the app is reached,
+    such as an answer of the app or a mistake of the caller."""
+    if error.code == "PERMISSION_REQUIRED":
+        asks = f"{name} asks to sign in: the operator does that with `abp login {name}`"
+        return None if isinstance(error, UsageError) else asks
+    if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
+        return None  # our own words, and what time to give it
+    if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
+        return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
+    return next((f"{name}: {words}; {_OPERATOR}" for kind, words in _SAID if isinstance(error, kind)), None)
+
+
+def _without(node: object, hidden: Sequence[str]) -> object:
+    """Return JSON values without the hidden texts."""
+    match node:
+        case str():
+            for text in hidden:
+                node = node.replace(text, "…")
+            return node
+        case Mapping():
+            return {key: _without(one, hidden) for key, one in node.items()}
+        case list() | tuple():
+            return [_without(one, hidden) for one in node]
+        case _:
+            return node
 
 
 def guarded(transport: Transport, guard: Guard) -> Transport:
@@ -84,6 +162,10 @@ class Guarded(WrappedTransport):
         self._store: ArtifactStore | None = None
         self._counted = False
 
+    def clean(self, error: ABPError) -> ABPError:
+        """Return an error of a session as :meth:`Guard.clean` does."""
+        return self._guard.clean(error)
+
     def use_store(self, store: ArtifactStore) -> None:
         """Give the wrapped transport the store of the session, if it takes one."""
         self._store = store
@@ -99,7 +181,7 @@ class Guarded(WrappedTransport):
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
             _open_sessions[guard.name] += 1
             self._counted = True
-        with self._cleaned():
+        with self._cleaned(settings=True):
             if guard.make is not None and placeholders(guard.settings):
                 resolved: dict[str, object] = {}
                 for key, value in guard.settings.items():
@@ -140,7 +222,7 @@ class Guarded(WrappedTransport):
     async def events(self) -> AsyncIterator[Message]:
         """Yield the events of the wrapped transport without values."""
         async for message in super().events():
-            yield await _cleaned_message(message)
+            yield await _cleaned_message(self._guard.without_reason(message))
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Fetch content with the wrapped transport."""
@@ -161,11 +243,11 @@ class Guarded(WrappedTransport):
         return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 
     @contextmanager
-    def _cleaned(self) -> Iterator[None]:
+    def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
         try:
             yield
         except ABPError as error:
-            self._guard.clean(error)
+            self._guard.clean(error, settings=settings)
             raise
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
+from ..protocol.urls import redact_url
 from .config_file import ConfigFile, read_config
 from .secrets import Secrets
 from .targets import takes_browser
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NamedApp", "app_entries", "find_app", "is_app_name", "secrets_for", "shares_browser"]
 
+#: Characters of a host that is part of too many words.
+_SHORT = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -36,7 +41,9 @@ class NamedApp:
         """Texts that say how the app is reached and signed in: the user of a server must not see them."""
         paths = [one for one in (self.entry.profile, self.entry.storage_state, self.entry.adapter) if one is not None]
         names = [text for path in paths for text in (str(path), str(path.resolve()))]
-        return tuple(filter(None, dict.fromkeys((*names, self.entry.cdp_url, *(self.entry.headers or {}).values()))))
+        addresses = [text for url in (self.entry.url, self.entry.cdp_url) if url for text in _spellings_of(url)]
+        found = dict.fromkeys((*names, *addresses, *(self.entry.headers or {}).values()))
+        return tuple(sorted(filter(None, found), key=len, reverse=True))  # one may be part of another
 
     def require_state(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if nobody has signed in yet."""
@@ -46,6 +53,17 @@ class NamedApp:
                 f"nobody is signed in to {self.name}; the operator does that once with `abp login {self.name}`",
                 code="PERMISSION_REQUIRED",
             )
+
+
+def _spellings_of(target: str) -> Iterator[str]:
+    """An address as messages have it: whole, as it is shown, without its query, and by its host."""
+    for url in (target, target.removeprefix("mcp+")):
+        yield from (url, redact_url(url), url.partition("?")[0], url.partition("?")[0].rstrip("/"))
+    if "://" in target:
+        with suppress(ValueError):
+            parts = urlsplit(target)
+            host = parts.hostname or ""
+            yield from (parts.netloc, parts.netloc.rpartition("@")[2], host if len(host) > _SHORT else "")
 
 
 def is_app_name(target: str) -> bool:

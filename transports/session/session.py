@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PdfOptions, ScreenshotOptions, Transport
-from ..errors import Disconnected, UsageError
+from ..errors import ABPError, Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
 from ..protocol.ids import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
@@ -62,6 +62,7 @@ class Session:
         discover: Callable[[], Awaitable[Discovery]] | None = None,
         close_store: bool = False,
         evidence: Evidence | None = None,
+        clean: Callable[[ABPError], object] | None = None,
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
@@ -98,7 +99,8 @@ class Session:
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
+        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params, clean)
+        self._clean = clean
         private = settings.allow_private_addresses
         self._page_tools = PageToolCalls(transport, self._results, self._calls, allow_private=private)
         self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
@@ -142,6 +144,7 @@ class Session:
         self._state = "closed"
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
+            stack.push(self._clean_error)
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
             loading, discovery = begin_loading(self._discover, stack)
@@ -160,6 +163,11 @@ class Session:
             self._stack = stack.pop_all()
         self._state = "open"
         return self
+
+    def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
+        """Hide in an error of opening what its reader must not see."""
+        if self._clean is not None and isinstance(error, ABPError):
+            self._clean(error)
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..cases import Target
-from . import content, files, messages, web
+from . import content, files, messages, tokens, web
 
 __all__ = ["TARGETS"]
 
@@ -31,5 +31,6 @@ TARGETS: Mapping[str, Target] = {
         web.page_head,
         web.headers,
         web.url,
+        tokens.claims,
     )
 }

@@ -46,7 +46,7 @@ async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
     text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
     assert COLOUR.search(text)
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    shown = json.dumps({**ANSWER, "note": "é\ufffd\\u0007"}, indent=2, ensure_ascii=False).replace("\\\\u", "\\u")
+    shown = json.dumps({**ANSWER, "note": "é\\u202e\\u0007"}, indent=2, ensure_ascii=False).replace("\\\\u", "\\u")
     assert bare == f"{shown}\nOutput saved to file: {path}\n"
     monkeypatch.setenv("NO_COLOR", "1")
     text, path = await printed(ANSWER, Terminal(), tmp_path / "again", monkeypatch)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,8 @@ from tests.support.mcp_clients import URL, called
 from tests.surfaces.mcp.test_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.surfaces.mcp import Bridge, Options, serve_http
+from transports.surfaces.mcp import Bridge, Options, serve_http, tokens
+from transports.surfaces.mcp.tokens import JwtVerifier
 
 ISSUER, AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"
 KINDS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
@@ -56,18 +58,157 @@ def token(key: Any = None, algorithm: str = "RS256", *, kid: str | None = None, 
     return jwt.encode(said, key or key_of("RS256"), algorithm=algorithm, headers={"kid": kid or algorithm})
 
 
-@asynccontextmanager
-async def keys(fetched: list[float] | None = None, *, fails: bool = False) -> AsyncIterator[str]:
-    """The URL of a set of keys. ``fetched`` gets the time of each request; with ``fails`` each is answered with 503."""
-    listed = [
-        {**json.loads(kind.to_jwk(key_of(name).public_key())), "kid": name, "alg": name} for name, kind in KINDS.items()
+def signed(claims: bytes, **header: object) -> str:
+    """A token of the issuer with these bytes for claims, which need not be such as a library would write."""
+    return jwt.api_jws.encode(claims, key_of("RS256"), algorithm="RS256", headers={"kid": "RS256", **header})
+
+
+#: Values that no claim of ours may have, as JSON.
+WILD = (
+    "null", "true", "17", "-1", "NaN", "Infinity", "1e999", "9" * 400, "9" * 5000, "[]", "[null]", "[[]]", "{}",
+    '{"a": 1}', '"\\ud800"', "[" * 900 + "]" * 900, "[" * 5000 + "]" * 5000,
+)  # fmt: skip
+
+
+def with_claim(name: str, value: str) -> bytes:
+    usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + 300}
+    usual.pop(name, None)
+    return (json.dumps(usual)[:-1] + f', "{name}": {value}}}').encode()
+
+
+@pytest.mark.parametrize("name", ["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"])
+async def test_a_claim_of_a_wild_type_is_refused_and_breaks_nothing(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "key.pem").write_bytes(pem(key_of("RS256")))
+    usual: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_key_file": tmp_path / "key.pem"}
+    async with served(tmp_path / "out", **usual) as url:
+        got = {value: await status(url, signed(with_claim(name, value))) for value in WILD}
+    allowed = {
+        "scope": ("[]",),  # a list of none
+        "scp": ("[]",),
+        "exp": ("9" * 400,),  # for ever, as the issuer says
+        "nbf": ("true", "17", "-1"),  # long ago
+        "iat": ("true", "17", "-1"),
+        "jti": ('"\\ud800"',),  # a text, which is compared with nothing
+    }
+    expected = {value: 401 for value in WILD if value not in allowed.get(name, ())}
+    assert {value: got[value] for value in expected} == expected
+    assert {got[value] for value in allowed.get(name, ())} <= {200, 400, 401}
+    assert "Traceback" not in caplog.text and not [one for one in caplog.records if one.exc_info]
+
+
+@pytest.mark.parametrize("said", ["scope", "scp"])
+async def test_scopes_that_are_well_formed_are_read(tmp_path: Path, said: str) -> None:
+    (tmp_path / "key.pem").write_bytes(pem(key_of("RS256")))
+    usual: dict[str, Any] = {"jwt_issuer": "https://issuer.test/", "jwt_key_file": tmp_path / "key.pem"}
+    verifier = JwtVerifier(Options(**usual), AUDIENCE)
+    for value, scopes in (('"a b"', ["a", "b"]), ('""', []), ('["a", "b"]', ["a", "b"]), ("[]", [])):
+        found = await verifier.verify(signed(with_claim(said, value)))
+        assert found is not None and found.scopes == scopes
+    for value in ("null", "1", "true", '{"a": 1}', '["a", 1]', '["a", null]', '[["a"]]', '"\\udc00"'):
+        assert await verifier.verify(signed(with_claim(said, value))) is None, value
+
+
+async def test_headers_of_wild_types_are_refused(tmp_path: Path) -> None:
+    async with keys() as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            body, usual = with_claim("x", "1"), '"typ": "JWT", "alg": "RS256"'
+            assert await status(url, signed(body)) != 401
+            for head in (
+                *(f'{{{usual}, "kid": {value}}}' for value in WILD),
+                *(f'{{"typ": "JWT", "kid": "RS256", "alg": {value}}}' for value in WILD),
+                *(f'{{{usual}, "kid": "RS256", "crit": {value}}}' for value in WILD),
+                *(f'{{{usual}, "kid": "RS256", "b64": {value}}}' for value in WILD if value not in ("true",)),
+                *WILD,
+            ):
+                parts = [base64.urlsafe_b64encode(one).rstrip(b"=") for one in (head.encode(), body, b"signature")]
+                assert await status(url, b".".join(parts).decode()) in (400, 401), head[:80]  # 400: of a large header
+
+
+WILD_KEY_SETS = (
+    "", "null", "true", "17", "[]", "[1]", "{}", '{"keys": null}', '{"keys": 17}', '{"keys": {"a": 1}}',
+    '{"keys": [null]}', '{"keys": [17, "a", [], {}]}', '{"keys": [{"kty": null}]}',
+    '{"keys": [{"kty": "RSA", "n": 1, "e": []}]}', '{"keys": [{"kty": "RSA", "kid": [], "n": "AQAB", "e": "AQAB"}]}',
+    '{"keys": [{"kty": "EC", "crv": 1, "x": 1, "y": {}}]}', '{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": null}]}',
+    '{"keys": [{"kty": ["RSA"], "alg": {}}]}', '{"keys": [{"kty": "oct", "k": 1}]}', "[" * 100_000,
+    '{"keys": ' + "9" * 5000 + "}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(WILD_KEY_SETS)))
+async def test_a_key_set_of_wild_types_refuses_tokens_and_breaks_nothing(
+    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with answering(lambda _: web.Response(text=WILD_KEY_SETS[number])) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            assert await status(url, token()) == 401
+            assert await status(url, ANN) != 401
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+async def test_one_key_that_cannot_be_used_spoils_no_other(tmp_path: Path) -> None:
+    good = {**json.loads(RSAAlgorithm.to_jwk(key_of("RS256").public_key())), "kid": "RS256", "alg": "RS256"}
+    listed: list[object] = [
+        17,
+        None,
+        [],
+        {"kty": "RSA", "n": 1},
+        {"kty": "RSA", "kid": [], "n": "AQAB"},
+        good,
+        {**good, "kid": {}},
     ]
+    async with answering(lambda _: web.json_response({"keys": listed})) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            assert await status(url, token()) != 401
+
+
+@pytest.mark.parametrize(("more", "taken"), [(0, True), (1, False)])
+async def test_a_key_set_has_one_megabyte_at_most(tmp_path: Path, more: int, taken: bool) -> None:
+    good = {**json.loads(RSAAlgorithm.to_jwk(key_of("RS256").public_key())), "kid": "RS256", "alg": "RS256"}
+    text = json.dumps({"keys": [good]})
+    async with answering(lambda _: web.Response(text=text + " " * ((1 << 20) + more - len(text)))) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            assert (await status(url, token()) != 401) is taken
+
+
+async def test_keys_that_drip_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_FETCH_TIMEOUT", 0.5)
+    asked: list[asyncio.Event] = []
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        asked.append(over := asyncio.Event())
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(600):  # far above the deadline, in steps far below it
+                await response.write(b" ")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), 0.1)
+                    break
+        return response
+
+    async with answering(drip) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            async with asyncio.timeout(20):
+                assert await status(url, token()) == 401
+            for over in asked:
+                over.set()
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], Any]) -> AsyncIterator[str]:
+    """The URL of a set of keys that is answered so."""
     app = web.Application()
 
-    async def give(_: web.Request) -> web.Response:
-        if fetched is not None:
-            fetched.append(time.monotonic())
-        return web.json_response({"keys": listed}, status=503 if fails else 200)
+    async def give(request: web.Request) -> web.StreamResponse:
+        found = answer(request)
+        return found if isinstance(found, web.StreamResponse) else await found
 
     app.router.add_get("/jwks", give)
     runner = web.AppRunner(app)
@@ -77,6 +218,22 @@ async def keys(fetched: list[float] | None = None, *, fails: bool = False) -> As
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def keys(fetched: list[float] | None = None, *, fails: bool = False) -> AsyncIterator[str]:
+    """The URL of a set of keys. ``fetched`` gets the time of each request; with ``fails`` each is answered with 503."""
+    listed = [
+        {**json.loads(kind.to_jwk(key_of(name).public_key())), "kid": name, "alg": name} for name, kind in KINDS.items()
+    ]
+
+    def give(_: web.Request) -> web.Response:
+        if fetched is not None:
+            fetched.append(time.monotonic())
+        return web.json_response({"keys": listed}, status=503 if fails else 200)
+
+    async with answering(give) as url:
+        yield url
 
 
 async def status(url: str, bearer: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
-from transports.artifacts import LocalStore
+from transports.artifacts import LocalStore, Scope
 from transports.surfaces.shared import body_deadline, connections
 
 _LIMIT, _HALF_SENT = 8, 30
@@ -47,3 +47,34 @@ async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch:
             assert await is_closed(first) and await is_closed(second)  # after a whole request, too
         await web.post("/artifacts", data=b"text", headers={"Content-Type": "text/plain"})
         await listening.until("artifact_stored")  # a whole request has no such deadline
+
+
+async def test_one_tenant_s_requests_and_listeners_leave_others_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
+    async with AsyncExitStack() as stack:
+        users = {"a-token-of-acme": Scope(tenant="acme"), "a-token-of-other": Scope(tenant="other")}
+        web = await stack.enter_async_context(running(LocalStore(tmp_path / "out"), {}, users=users, max_listeners=28))
+        acme, other = web.with_token("a-token-of-acme"), web.with_token("a-token-of-other")
+        for _ in range(7):  # a quarter of the listeners
+            await stack.enter_async_context(acme.listen())
+        refused = await acme.get("/events")
+        assert (refused.status, refused.code) == (429, "LIMIT_REACHED")
+        assert (await acme.get("/artifacts")).status == 200  # seven requests of eight are under way
+        listening = await stack.enter_async_context(other.listen())
+        await stack.enter_async_context(web.listen())
+    async with AsyncExitStack() as stack:
+        web = await stack.enter_async_context(running(LocalStore(tmp_path / "out"), {}, users=users))
+        acme, other = web.with_token("a-token-of-acme"), web.with_token("a-token-of-other")
+        for _ in range(8):
+            await stack.enter_async_context(acme.listen())
+        refused = await acme.get("/artifacts")
+        assert (refused.status, refused.code) == (
+            429,
+            "LIMIT_REACHED",
+        ) and "wait for one to end" in refused.body.decode()
+        assert (await other.get("/artifacts")).status == (await web.get("/artifacts")).status == 200
+        listening = await stack.enter_async_context(other.listen())
+        await other.post("/artifacts", data=b"text", headers={"Content-Type": "text/plain"})
+        await listening.until("artifact_stored")

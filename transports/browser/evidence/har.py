@@ -10,7 +10,7 @@ import msgspec
 
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
-from .bodies import TEXT_FRAME, clean_body, decoded, learn_body, learn_json, text_of
+from .bodies import TEXT_FRAME, clean_body, decoded, is_textual, learn_body, learn_json, text_in, text_of
 
 __all__ = ["clean_entry", "clean_har", "learn_entry", "learn_har", "sides"]
 
@@ -18,6 +18,8 @@ _REDACTOR = Redactor()
 #: Keys whose values are no texts of the app.
 _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
 
+#: Beginnings of content that is compressed (gzip, Zstandard), in which nothing can be looked for.
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FRAMES = "_webSocketMessages"
 
 
@@ -94,8 +96,12 @@ def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]
         return body
     if body.get("encoding") != "base64":
         return {**body, "text": clean_body(text, mime_type, secrets)}
-    if (data := decoded(text)) is None or secrets.holds_any(data):
-        return {**body, "text": "", "encoding": None, "comment": "left out: it holds a secret"}
+    data = decoded(text)
+    plain = None if data is None else text_in(data, mime_type)
+    if plain is not None and (cleaned := clean_body(plain, mime_type, secrets)) != plain and is_textual(mime_type):
+        return {**body, "text": cleaned, "encoding": None}
+    if data is None or (plain is None and is_textual(mime_type)) or data.startswith(_PACKED) or secrets.holds_any(data):
+        return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
     return body
 
 
@@ -103,9 +109,10 @@ def _bodies(entry: object) -> Iterator[tuple[str, str]]:
     for side in sides(entry):
         body = side.get("postData") or side.get("content")
         if isinstance(body, dict) and isinstance(text := body.get("text"), str):
-            plain = text_of(decoded(text) or b"") if body.get("encoding") == "base64" else text
+            mime_type = str(body.get("mimeType", "")).lower()
+            plain = text_in(decoded(text) or b"", mime_type) if body.get("encoding") == "base64" else text
             if plain is not None:
-                yield plain, str(body.get("mimeType", "")).lower()
+                yield plain, mime_type
 
 
 def _frames(entry: object) -> list[object]:
@@ -119,7 +126,10 @@ def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
         return frame
     if frame.get("opcode") == TEXT_FRAME:
         return {**frame, "data": clean_body(data, "", secrets)}
-    return {**frame, "data": ""} if secrets.holds_any(decoded(data) or b"") else frame
+    content = decoded(data) or b""
+    plain = text_of(content) or ""
+    hidden = secrets.holds_any(content) or (REDACTED in clean_body(plain, "", secrets) and REDACTED not in plain)
+    return {**frame, "data": ""} if hidden else frame
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import msgspec
 
 from ...protocol.redaction import REDACTED
 from ...protocol.secret_values import SecretValues
-from .bodies import clean_body, learn_body, learn_json, text_of, walk
+from .bodies import clean_body, is_textual, learn_body, learn_json, text_in, walk
 from .har import clean_entry, learn_entry, sides
 
 __all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lines"]
@@ -63,8 +63,8 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
             if name.endswith(_LOGS):
                 for event in read_lines(data):
                     learn_event(event, secrets)
-            elif (text := text_of(data)) is not None:
-                learn_body(text, types.get(Path(name).name, ""), secrets)
+            elif (text := text_in(data, kind := types.get(Path(name).name, ""))) is not None:
+                learn_body(text, kind, secrets)
 
 
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
@@ -75,11 +75,17 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
             if name.endswith(_LOGS):
                 cleaned = (clean_event(event, secrets) for event in read_lines(data))
                 data = b"".join(msgspec.json.encode(event) + b"\n" for event in cleaned)
-            elif (text := _text(data)) is not None:
-                data = clean_body(text, types.get(Path(name).name, ""), secrets).encode()
-            elif secrets.holds_any(data):
-                data = b""
+            else:
+                data = _cleaned_file(data, types.get(Path(name).name, ""), secrets)
             out.writestr(name, data)
+
+
+def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
+    """A body or a picture without secrets; nothing of a text that cannot be read, and of binary content with one."""
+    text = text_in(data, mime_type) if is_textual(mime_type) else _text(data)
+    if text is not None:
+        return clean_body(text, mime_type, secrets).encode()
+    return b"" if is_textual(mime_type) or secrets.holds_any(data) else data
 
 
 def _check(archive: zipfile.ZipFile) -> None:

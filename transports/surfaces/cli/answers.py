@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...protocol.plain_text import plain_text
+from ...protocol.plain_text import plain_json
 from .output import evidence_lines, print_note, print_text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _print_value(value: object) -> None:
     from rich.console import Console
     from rich.highlighter import JSONHighlighter
 
-    text = plain_text(json.dumps(value, indent=2, ensure_ascii=False))
+    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
     encoding = sys.stdout.encoding or "utf-8"
     coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
     Console(file=sys.stdout).print(coloured, soft_wrap=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...protocol.plain_text import plain_text
 from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
 from .artifact_query import QueryOptions
@@ -117,10 +120,21 @@ async def get(
                 f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
                 f"abp artifacts get {artifact_id} {ref.filename}"
             )
+        if destination is None and sys.stdout.isatty():
+            await _show(store.open(ref.id))
+            return 0
         async for chunk in store.open(ref.id):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return 0
+
+
+async def _show(chunks: AsyncIterator[bytes]) -> None:
+    """Print a text of an app on a terminal, which must obey nothing in it."""
+    decode = getincrementaldecoder("utf-8")("replace").decode
+    async for chunk in chunks:
+        sys.stdout.write(plain_text(decode(chunk)))
+    sys.stdout.flush()
 
 
 async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:

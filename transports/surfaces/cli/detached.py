@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
-from ...protocol.plain_text import plain_line
+from ...protocol.plain_text import plain_json, plain_line
 from .options import Json
 from .output import asynchronous, print_json, print_note, print_text, run_async
 from .params import ParamOptions
@@ -155,7 +155,7 @@ def _print_document(document: Mapping[str, Any]) -> None:
     """Print what ``abp call`` prints of a result: the files, and the answer."""
     for warning in document["warnings"]:
         print_note(f"warning: {warning}")
-    print_text(json.dumps(document["data"], ensure_ascii=False))
+    print_text(plain_json(json.dumps(document["data"], ensure_ascii=False)))
     for artifact in document["artifacts"]:
         print_text(
             plain_line(f"File saved: {artifact['path'] or artifact['uri']}")

@@ -14,7 +14,7 @@ from functools import partial, wraps
 from typing import IO, ParamSpec, TypeVar
 
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
-from ...protocol.plain_text import plain_line, plain_text
+from ...protocol.plain_text import plain_json, plain_line, plain_text
 from .option_names import naming_options
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
@@ -82,18 +82,19 @@ def print_text(text: str) -> None:
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """Print the one JSON document that ``--json`` promises on stdout, in UTF-8. A second one is dropped."""
+    """Print the one JSON document that ``--json`` promises on stdout, in UTF-8; nothing in it is
+    obeyed by a terminal. A second one is dropped."""
     from ...protocol.strict_json import encode_json
 
     global _printed
     if sys.stdout is None or _printed:
         return
     try:
-        data = encode_json(document)
+        data = _plain(encode_json(document))
     except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
         import json
 
-        data = json.dumps(document).encode()
+        data = _plain(json.dumps(document).encode())
     _printed = True
     _write(sys.stdout.buffer, data + b"\n")
 
@@ -103,7 +104,11 @@ def print_event(document: Mapping[str, object]) -> None:
     from ...protocol.strict_json import encode_json
 
     if sys.stdout is not None:
-        _write(sys.stdout.buffer, encode_json(document) + b"\n")
+        _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
+
+
+def _plain(data: bytes) -> bytes:
+    return data if data.isascii() and b"\x7f" not in data else plain_json(data.decode()).encode()
 
 
 def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:

@@ -29,6 +29,7 @@ from .options import is_address
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .scopes import ScopeChallenge
 from .tokens import BearerVerifier, JwtVerifier
+from .user_limits import UserLimits
 
 __all__ = ["http_app", "serve_http"]
 
@@ -83,7 +84,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         )
         app.router.routes[:0] = described  # before the SDK's own, which names no scopes of apps and tools
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
-        # the last middleware, behind authentication
+        # behind authentication
         app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     app.add_middleware(SlowReply)
@@ -123,6 +124,8 @@ async def serve_http(
     except BaseException:
         listening.close()
         raise
+    # the last middleware, behind authentication
+    app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share))
     app.add_middleware(ServedConnection, connections=connections)
 
     def protocol(**options: Any) -> asyncio.Protocol:

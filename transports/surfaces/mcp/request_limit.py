@@ -14,7 +14,7 @@ from ...errors import CallTimeout, TooLarge
 from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.connections import Connections
 
-__all__ = ["ServedConnection", "SlowReply", "TooLargeReply"]
+__all__ = ["ServedConnection", "SlowReply", "TooLargeReply", "error_body"]
 
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
@@ -33,7 +33,7 @@ class TooLargeReply:
             f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
             "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
         )
-        self._error = _error(message, code=TooLarge.code, limit=max_file_bytes)
+        self._error = error_body(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -101,7 +101,7 @@ class SlowReply:
             if not late or started:
                 raise
         if late and not started:
-            error = _error(SLOW_BODY, code=CallTimeout.code)
+            error = error_body(SLOW_BODY, code=CallTimeout.code)
             await JSONResponse(error, 408, headers={"Connection": "close"})(scope, receive, send)
 
 
@@ -121,7 +121,8 @@ class ServedConnection:
             await self._app(scope, receive, send)
 
 
-def _error(message: str, **data: object) -> dict[str, object]:
+def error_body(message: str, **data: object) -> dict[str, object]:
+    """Return the JSON-RPC error of a request that is refused before it is read."""
     return {
         "jsonrpc": "2.0",
         "id": None,

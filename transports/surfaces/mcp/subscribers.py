@@ -228,5 +228,6 @@ class Subscribers:
 
 
 def connection_key(ctx: Context) -> str:
-    """Return the name of a request's connection: the same for all requests over stdio, and for newer clients."""
-    return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""
+    """Return the name of a request's session: empty over stdio, and for newer clients, which have none, whatever their
+    headers say."""
+    return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None and not is_modern(ctx) else ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +19,8 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from ...artifacts import Scope
 from ...errors import UsageError
+from ...errors.base import first_line
+from ...protocol.plain_text import plain_line
 from ...protocol.urls import is_loopback
 from .options import Options
 
@@ -29,8 +33,10 @@ _MIN_SECRET = 16
 _FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
 #: Seconds by which the clocks of the issuer and of this machine may differ.
 _LEEWAY = 30.0
-#: Characters of a signed token.
-_MAX_TOKEN = 16 * 1024
+#: Characters of a signed token, and of the reason in the log for which it is refused.
+_MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
+#: Bytes of an issuer's set of keys, and how many keys of it are read.
+_MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
@@ -71,20 +77,19 @@ class JwtVerifier:
         if token.count(".") != 2 or len(token) > _MAX_TOKEN:
             return None
         try:
-            key = self._key
-            if self._key_set is not None:
-                key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
-            claims = self._claims(token, key)
-        except (jwt.PyJWTError, TypeError, ValueError) as error:
-            logger.warning("refused a signed token: %s", error)
+            return await self._verified(token)
+        except Exception as error:  # noqa: BLE001 - whatever libraries raise that read what anybody sends
+            logger.warning("refused a signed token: %s", plain_line(first_line(error), _MAX_REASON))
             return None
+
+    async def _verified(self, token: str) -> AccessToken:
+        key = self._key
+        if self._key_set is not None:
+            key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
+        claims = self._claims(token, key)
         subject = f"signed:{claims['sub']}"
-        try:
-            Scope(user=claims["sub"])
-            Scope(user=subject)
-        except UsageError as error:  # too long, say, for the scope of artifacts
-            logger.warning("refused a signed token: %s", error.message)
-            return None
+        for user in (claims["sub"], subject):
+            Scope(user=user)  # it may be too long, say, for the scope of artifacts
         return AccessToken(
             token=token,
             client_id=subject,
@@ -108,9 +113,13 @@ class JwtVerifier:
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """The scopes of a token: ``scope`` (RFC 9068), else ``scp``, which some issuers write."""
+    """Return the scopes of a token: ``scope`` (RFC 9068), else ``scp``, which some issuers write, as a text or a list
+    of texts. Raises :class:`jwt.InvalidTokenError` for any other type: nobody can say what it grants."""
     said = claims.get("scope", claims.get("scp", ""))
-    return said.split() if isinstance(said, str) else [one for one in said if isinstance(one, str)]
+    scopes = said.split() if isinstance(said, str) else said
+    if not isinstance(scopes, list) or not all(isinstance(one, str) and one.isprintable() for one in scopes):
+        raise jwt.InvalidTokenError("its scopes are neither a text nor a list of texts")
+    return scopes
 
 
 class BearerVerifier(TokenVerifier):
@@ -136,9 +145,10 @@ class BearerVerifier(TokenVerifier):
 class _KeySet:
     """The public keys of an issuer (RFC 7517): fetched every five minutes, and when a token names an unknown one.
 
-    Anyone can send tokens, so keys are fetched by one thread at a time and at most every five seconds, also after a
+    Anyone can send tokens, so keys are fetched one at a time and at most every five seconds, also after a
     failure, and a known key never waits for that. :class:`jwt.PyJWKClient` has a cache and a cooldown of its own, but
-    its cooldown begins with a success, and it holds a lock, and with it a thread for each token, while it fetches.
+    its cooldown begins with a success, it holds a lock, and with it a thread for each token, while it fetches, and it
+    bounds neither the size of the answer nor the time that it may take in all.
     """
 
     def __init__(self, url: str) -> None:
@@ -147,7 +157,7 @@ class _KeySet:
         safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
         if not parts.hostname or not safe:
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT)
+        self._url = url
         self._by_id: dict[str, jwt.PyJWK] = {}
         self._expires_at = self._next_fetch = float("-inf")
         self._fetch_lock = asyncio.Lock()
@@ -167,11 +177,46 @@ class _KeySet:
 
     async def _fetch(self) -> None:
         try:
-            keys = await asyncio.to_thread(self._client.get_signing_keys)
-            self._by_id = {key.key_id: key for key in keys if key.key_id}
+            async with asyncio.timeout(_FETCH_TIMEOUT):
+                body = await self._read()
+            self._by_id = await asyncio.to_thread(_usable_keys, body)
             self._expires_at = time.monotonic() + _LIFESPAN
         finally:
             self._next_fetch = time.monotonic() + _COOLDOWN
+
+    async def _read(self) -> bytes:
+        from aiohttp import ClientSession  # late: a bridge that takes no signed tokens need not load it
+
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        # no redirect is followed: one could lead to where the keys can be changed on their way
+        async with (
+            ClientSession(auto_decompress=False, trust_env=True) as http,
+            http.get(self._url, headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status != 200:
+                raise jwt.PyJWKClientConnectionError(f"the issuer's keys: the server answered {response.status}")
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > _MAX_KEY_SET:
+                    raise jwt.PyJWKClientError(f"the issuer's keys have more than {_MAX_KEY_SET:,} bytes")
+            return bytes(body)
+
+
+def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
+    """Return the keys for signatures of a set (RFC 7517 5), by their ids; what is no such key is left out, as it says.
+    Raises :class:`ValueError` or :class:`jwt.PyJWTError` for what is no set of keys."""
+    found = json.loads(body)
+    listed = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        raise jwt.PyJWKSetError("the issuer's keys are no set of keys")
+    usable: dict[str, jwt.PyJWK] = {}
+    for one in listed[:_MAX_KEYS]:
+        match one:
+            case {"kid": str() as kid} if kid and one.get("use") in ("sig", None):
+                with suppress(Exception):  # whatever the libraries that read it may raise: it is no key
+                    usable[kid] = jwt.PyJWK.from_dict(one)
+    return usable
 
 
 def _public_key(file: Path) -> Any:

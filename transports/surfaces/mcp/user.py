@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -54,11 +54,13 @@ class User:
         calls: DetachedCalls,
         activity: Activity | None = None,
         named: Mapping[str, AppEntry] = NO_APPS,
+        connected: Callable[[], int] | None = None,
     ) -> None:
+        """``connected`` returns how many apps this user has in all sessions, which count together."""
         self.store = store
         #: The apps that the user may connect by their names.
         self.named = named
-        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
+        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions, counted=connected)
         self.calls = calls
         self.connections = Connections(self.apps, calls.ledger)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)

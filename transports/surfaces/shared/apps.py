@@ -142,18 +142,28 @@ class App:
 
 
 class Apps(dict[str, App]):
-    """The connected apps of one user, by key, oldest first; at most ``limit``.
+    """The connected apps of one user, by key, oldest first; at most ``limit``, where ``counted`` says how many there
+    are: these, unless it is given.
 
     What an app stores belongs to a scope of its key, within the scope of ``store``. ``connect`` stands for
     :func:`transports.connect`.
     """
 
-    def __init__(self, store: ArtifactStore, connect: Connect, listener: AppListener, *, limit: int) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        connect: Connect,
+        listener: AppListener,
+        *,
+        limit: int,
+        counted: Callable[[], int] | None = None,
+    ) -> None:
         super().__init__()
         self._store = store
         self._connect = connect
         self._listener = listener
         self._limit = limit
+        self._counted = counted or (lambda: self.count)
         self._opening: set[App] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -161,6 +171,11 @@ class Apps(dict[str, App]):
     def scope(self) -> Scope:
         """The scope within which apps store."""
         return self._store.scope
+
+    @property
+    def count(self) -> int:
+        """How many apps are connected or being opened."""
+        return len(self) + len(self._opening)
 
     @property
     def busy(self) -> bool:
@@ -174,7 +189,7 @@ class Apps(dict[str, App]):
         ``owner``, a tenant or a user, as well. ``key`` is a name that the session had before, else it gets a new one.
 
         Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
-        if len(self) + len(self._opening) >= self._limit:
+        if self._counted() >= self._limit:
             message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
             raise UsageError(message, code="LIMIT_REACHED")
         app = App(key or new_session_key(), target)

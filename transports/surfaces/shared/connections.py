@@ -33,6 +33,11 @@ class Connections:
         #: Those that no request is served on, which has its head, the longest waiting first.
         self._waiting: dict[_Connection, None] = {}
 
+    @property
+    def share(self) -> int:
+        """How many connections one address of another machine, or one user, may have: a quarter of all."""
+        return max(8, self._limit // 4)
+
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Return what makes the protocol of each connection, for :meth:`asyncio.loop.create_server`. ``make`` returns
         the server's own."""
@@ -56,7 +61,7 @@ class Connections:
     def admit(self, connection: _Connection) -> bool:
         """Count a connection, and return whether it may be served."""
         address = connection.address
-        own_limit = self._limit if is_loopback(address) else max(8, self._limit // 4)
+        own_limit = self._limit if is_loopback(address) else self.share
         if self._by_address.total() >= self._limit:
             evicted = next(iter(self._waiting), None)
         elif self._by_address[address] >= own_limit:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -54,6 +55,7 @@ class Access:
     ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
     listens on, ``public_url`` the one by which others reach it through a proxy. No other name counts, whatever a proxy
     says in ``X-Forwarded-*``. Tokens for a scope and cookies are those of ``signer``.
+    The holders of one scope may have ``max_requests`` under way, the operator any number.
     """
 
     def __init__(
@@ -64,10 +66,13 @@ class Access:
         host: str,
         users: Mapping[str, Scope] | None = None,
         public_url: str | None = None,
+        max_requests: int,
     ) -> None:
         self._tokens = {token: Visitor(Scope(), operator=True)}
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._signer = signer
+        self._max_requests = max_requests
+        self._requests: Counter[Scope] = Counter()
         self._host = host.strip("[]").lower()
         public = urlsplit(public_url or "")
         self._public_host, self._public_origin = public.hostname, f"{public.scheme}://{public.netloc}".lower()
@@ -100,7 +105,8 @@ class Access:
     # --- who it comes from --------------------------------------------------------------------------------------------
 
     def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return a handler that passes requests with a good token or cookie on, and answers 401 to others."""
+        """Return a handler that passes requests with a good token or cookie on, and answers 401 to others, and 429 to
+        a visitor who has as many requests under way as one may have."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self.visitor(request)
@@ -111,9 +117,23 @@ class Access:
                     "a token is needed: `Authorization: Bearer TOKEN`",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
-            return await handler(request, visitor)
+            with self._counted(visitor):
+                return await handler(request, visitor)
 
         return handle
+
+    @contextmanager
+    def _counted(self, visitor: Visitor) -> Iterator[None]:
+        if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
+            message = f"{self._max_requests} requests of yours are under way, which is the limit; wait for one to end"
+            raise RequestRefused(429, "LIMIT_REACHED", message)
+        self._requests[visitor.scope] += 1
+        try:
+            yield
+        finally:
+            self._requests[visitor.scope] -= 1
+            if not self._requests[visitor.scope]:
+                del self._requests[visitor.scope]
 
     def visitor(self, request: web.Request) -> Visitor | None:
         """Return who makes a request, by its bearer token, else by its cookie; ``None`` without a good one."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
 from aiohttp import web
 
-from ...artifacts import ArtifactRef
+from ...artifacts import ArtifactRef, Scope
 from ...protocol.strict_json import encode_json
 from ..shared.activity import Activity, Entry, LogGap, Subject
 from ..shared.call_record import CallRecord
@@ -83,12 +83,14 @@ class _Client:
 
 
 class EventStream:
-    """Handler of ``GET /events`` for at most ``max_listeners`` clients at a time."""
+    """Handler of ``GET /events`` for at most ``max_listeners`` clients at a time, of which a quarter may be of one
+    scope; the operator's may be all."""
 
     def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int) -> None:
         self._activity = activity
         self._metrics = metrics
         self._max_listeners = max_listeners
+        self._by_scope: Counter[Scope] = Counter()
         self._listeners: set[asyncio.Task[object]] = set()
         #: Texts of the newest entries, which are the same for every client.
         self._texts: OrderedDict[int, bytes] = OrderedDict()
@@ -103,6 +105,10 @@ class EventStream:
         if len(self._listeners) >= self._max_listeners:
             message = f"{self._max_listeners} clients listen already, which is the limit"
             raise RequestRefused(503, "RATE_LIMITED", message)
+        share = max(1, self._max_listeners // 4)
+        if self._by_scope[visitor.scope] >= share and not visitor.operator:
+            message = f"{share} clients of yours listen already, which is the limit; end one of them first"
+            raise RequestRefused(429, "LIMIT_REACHED", message)
         position, missed = self._position(request.headers.get("Last-Event-ID"))
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
@@ -112,6 +118,7 @@ class EventStream:
         if transport is None:  # the client is gone already
             return response
         self._listeners.add(task)
+        self._by_scope[visitor.scope] += 1
         try:
             await response.prepare(request)
             with _Client(response, transport, on_stall=self._metrics.listeners_dropped.inc) as client:
@@ -120,6 +127,8 @@ class EventStream:
             pass
         finally:
             self._listeners.discard(task)
+            self._by_scope[visitor.scope] -= 1
+            self._by_scope += Counter()  # drops those with a count of zero
         return response
 
     def close(self) -> None:

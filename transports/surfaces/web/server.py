@@ -105,7 +105,10 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     users = {**options.tenant_scopes, **(users or {})}
-    access = Access(token, signer, host=host, users=users, public_url=options.public_url)
+    connections = Connections()
+    access = Access(
+        token, signer, host=host, users=users, public_url=options.public_url, max_requests=connections.share
+    )
     calls = DetachedCalls(ledger, activity)
     served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
     site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named)
@@ -119,7 +122,6 @@ async def serve(
         stack.push_async_callback(served_runs.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
-        connections = Connections()
         app = site.app()
 
         @web.middleware
