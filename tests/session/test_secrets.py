@@ -153,6 +153,22 @@ async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
             assert url != App.url or CANARY not in str(failed.value)
 
 
+async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Path) -> None:
+    """With any transport: this one knows nothing of the origins that a message may go to."""
+
+    class Moving(App):
+        @property
+        def url(self) -> str | None:  # type: ignore[override]
+            return "http://other.test/" if Path("moved").exists() else App.url
+
+    reading = f'command = [{sys.executable!r}, \'-c\', \'open("moved", "w"); print("canary-value")\']'
+    app = Moving()
+    async with connect("memory:", transport=app, config=settings(reading), store="memory:") as session:
+        with pytest.raises(UsageError, match=r"CRM may not be sent to http://other\.test") as refused:
+            await session.call("log.in", {"password": NAME})
+    assert refused.value.code == "PERMISSION_DENIED" and app.heard == [] and Path("moved").exists()
+
+
 async def test_values_are_read_from_variables_files_and_commands_each_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, Durability, HostFacade, Host
 from ..binary import BinaryData
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
-from ..protocol.messages import Effect
+from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
@@ -83,13 +83,15 @@ class Router:
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
         on_download: OnDownload | None = None,
+        sender: Sender | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
-        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded, in the name of
+        ``sender``, the document that ``data`` came from, if it is known.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
@@ -125,7 +127,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._storing.file(item, capability, origin, on_download)
+                    ref = await self._storing.file(item, capability, origin, on_download, sender)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -183,7 +185,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(capability, failures, result)
+            raise self._failure(capability, failures, result, sender)
         return result
 
     async def _route_json(
@@ -234,12 +236,18 @@ class Router:
             on_clamped=self._on_event,
         )
 
-    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(
+        self,
+        capability: str,
+        failures: Sequence[tuple[Found, ABPError]],
+        result: Result,
+        sender: Sender | None,
+    ) -> ABPError:
         item, error = failures[0]
         if isinstance(error, BinaryError):  # others are about the store, or the way to the app
             error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
-        if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
+        if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]

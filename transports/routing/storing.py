@@ -9,6 +9,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, Durability, PutOptions
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
+from ..protocol.messages import Sender
 from ..protocol.secrets import KNOWN_SECRETS
 from ..protocol.strict_json import JSONValue
 from ..tasks import in_thread
@@ -89,10 +90,15 @@ class Storing:
         }
 
     async def file(
-        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+        self,
+        item: Found,
+        capability: str,
+        origin: Mapping[str, object],
+        on_download: OnDownload | None,
+        sender: Sender | None = None,
     ) -> ArtifactRef:
-        """Store a file of an answer. Raises its error if its descriptor is invalid, and what the store and the fetcher
-        raise. Content on the far side is released."""
+        """Store a file of an answer that came from ``sender``. Raises its error if its descriptor is invalid, and what
+        the store and the fetcher raise. Content on the far side is released."""
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -102,11 +108,12 @@ class Storing:
                 KNOWN_SECRETS.mask(content if isinstance(content, bytes) else b"".join(binary.chunks())),
                 **_options(binary, capability, origin),
             )
+        fetcher = self._fetcher.asked_by(sender)
         try:
             async with self._store.stage() as stage:
                 staged = masked(stage)
                 with span("abp.transfer", {}):
-                    known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
+                    known = await fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(**_options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)

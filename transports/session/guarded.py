@@ -230,14 +230,17 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolved(self, message: Message) -> Message:
-        """Return a message with the values of its secrets. What the kit itself says holds none; the app is asked for
-        nothing before its origin was compared."""
+        """Return a message with the values of its secrets, for their origins only. What the kit itself says holds none.
+        It must be sent at once: its receiver was compared last."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             return message
         if not (names := await _run(placeholders, message.payload)):
             return message
-        values = await self._guard.secrets.values(names, self.url)
-        return replace(message, payload=with_values(message.payload, values))
+        secrets = self._guard.secrets
+        values = await secrets.values(names, self.receiver(message))
+        payload = with_values(message.payload, values)
+        # Once more: reading takes time, and a transport of others may know nothing of `origins`.
+        return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 
     @contextmanager
     def _cleaned(self, *, settings: bool = False) -> Iterator[None]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ABPError, UsageError
+from ..protocol.messages import misdirected
 from ..protocol.secrets import KNOWN_SECRETS, MIN_SECRET_CHARS
-from ..protocol.urls import redact_url
+from ..protocol.urls import origin_of
 
 if TYPE_CHECKING:
     from .app_tables import SecretEntry
@@ -43,27 +44,26 @@ class Secrets:
         Raises :class:`~transports.errors.UsageError` for a name that is unknown or another user's, for an app at an
         origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.
         """
-        from .app_tables import origin_of
+        names = sorted(names)
+        self.origins(names, url)
+        return {name: await _read(name, self._entries[name]) for name in names}
 
-        read: dict[str, str] = {}
+    def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
+        """Return the origins that all of these secrets may be sent to, that of ``url`` among them. Nothing is read.
+        Raises as :meth:`values` does."""
+        origin, allowed = origin_of(url), list[frozenset[str]]()
         for name in sorted(names):
             entry = self._entries.get(name)
             if entry is None or not entry.is_for(self.user):
                 raise UsageError(f"there is no secret {name!r} (for you); correct the name, or ask the operator")
-            if origin_of(url) not in entry.origins:
-                raise UsageError(
-                    f"the secret {name} may not be sent to {redact_url(url or 'an app without an address')}; the "
-                    "operator can name that origin in its `origins`",
-                    code="PERMISSION_DENIED",
-                )
-            read[name] = await _read(name, entry)
-        return read
+            if origin not in entry.origins:
+                raise misdirected(url, name)
+            allowed.append(frozenset(entry.origins))
+        return frozenset.intersection(*allowed) if allowed else frozenset()
 
     async def know(self, url: str | None) -> None:
         """Read the values that are bound to the origin of ``url``, so that the app cannot show what an earlier session
         told it, of whichever user. Commands are not run for that; what cannot be read is not known."""
-        from .app_tables import origin_of
-
         origin = origin_of(url)
         for name, entry in self._entries.items():
             if origin in entry.origins and entry.command is None:

@@ -15,7 +15,7 @@ import pybase64
 from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
-from ...protocol.messages import Message
+from ...protocol.messages import Message, misdirected
 from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 
 __all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "Flood", "FoundApp", "Held", "Print", "Tools"]
@@ -97,6 +97,7 @@ class _Reply(msgspec.Struct):
     refused: str | None = None
     threw: str | None = None
     name: str = ""
+    denied: str | None = None
 
 
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
@@ -104,6 +105,7 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     content that its document holds begin with ``holder``.
 
     An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
+    :class:`~transports.errors.UsageError` if the document that was reached is of none of the request's origins,
     :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
     of very many values, and if it is not what the agent gives. A long text is for a thread.
     """
@@ -111,6 +113,8 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
+    if reply.denied is not None and request.origins is not None:
+        raise misdirected(reply.denied)
     if reply.threw is not None:
         # not by repr(): a secret in it must stay as it is spelled, or it is not known as one
         thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"

@@ -142,7 +142,7 @@ def error_body(message: str, **data: object) -> dict[str, object]:
 
 
 #: The error of a message with more than :data:`~transports.protocol.strict_json.MAX_REQUESTED`, as JSON-RPC has it.
-TOO_MANY: Mapping[str, object] = _error(
+TOO_MANY: Mapping[str, object] = error_body(
     f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
     code=TooLarge.code,
     limit=MAX_REQUESTED,
