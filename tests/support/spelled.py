@@ -55,7 +55,9 @@ SPELLED: Mapping[str, Callable[[str], str]] = {
     "json, not ascii": lambda value: json.dumps(value, ensure_ascii=False),
     "json in json in json": lambda value: json.dumps(json.dumps(json.dumps({"a": value}))),
     "json, \\u": _escaped,
-    "json, \\U of hex in upper case": lambda value: re.sub(r"u(\w{4})", lambda it: "u" + it[1].upper(), _escaped(value)),
+    "json, \\U of hex in upper case": lambda value: re.sub(
+        r"u(\w{4})", lambda it: "u" + it[1].upper(), _escaped(value)
+    ),
     "quote": lambda value: quote(value),
     "quote all": lambda value: quote(value, safe=""),
     "quote_plus": quote_plus,
@@ -106,7 +108,8 @@ JAVASCRIPT: Mapping[str, str] = {
         "(() => { const e = document.createElement('p'); e.title = value; return e.outerHTML; })()",
     "btoa": "btoa(unescape(encodeURIComponent('bob:' + value)))",
     "CSS.escape": "CSS.escape(value)",
-    "code units": "[...Array(value.length)].map((_, at) => '\\\\u' + value.charCodeAt(at).toString(16).padStart(4, '0')).join('')",
+    "code units":
+        "value.split('').map((one) => '\\\\u' + one.charCodeAt().toString(16).padStart(4, '0')).join('')",
     "code points": "[...value].map((one) => '\\\\u{' + one.codePointAt(0).toString(16) + '}').join('')",
     "hexadecimal": "[...new TextEncoder().encode(value)].map((one) => one.toString(16).padStart(2, '0')).join(' ')",
 }  # fmt: skip
