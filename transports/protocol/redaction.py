@@ -76,7 +76,8 @@ class Redactor:
     def __init__(
         self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
     ) -> None:
-        self._known = known
+        #: The values that are replaced too.
+        self.known = known
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
         self._in_queries = (*_SECRET_IN_QUERIES, *more)
@@ -95,7 +96,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens, and
         without the values that are known."""
-        return self.rules(self._known.text(text))
+        return self.rules(self.known.text(text))
 
     def rules(self, text: str) -> str:
         """Return text by the rules alone: known values stay."""
@@ -110,7 +111,7 @@ class Redactor:
 
     def tree(self, node: object) -> object:
         """Return JSON values without secrets. A value that JSON does not have (content) stays as it is."""
-        return self.ruled(self._known.tree(node))
+        return self.ruled(self.known.tree(node))
 
     def ruled(self, node: object) -> object:
         """Return JSON values by the rules alone: known values stay."""
@@ -133,7 +134,7 @@ class Redactor:
     def field(self, name: object, value: object) -> object:
         """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
         ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays."""
-        return self._field(name, self._known.tree(value))
+        return self._field(name, self.known.tree(value))
 
     def _field(self, name: object, value: object) -> object:
         if not isinstance(name, str):

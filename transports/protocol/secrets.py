@@ -21,10 +21,11 @@ from .spellings import Finder, to_bytes, to_text
 
 __all__ = [
     "KNOWN_SECRETS",
+    "NO_SECRETS",
     "MAX_MASKED_BYTES",
-    "MIN_SECRET_CHARS",
     "KnownSecrets",
     "give",
+    "is_guessable",
     "known_to",
     "placeholder_paths",
     "placeholders",
@@ -33,8 +34,9 @@ __all__ = [
 
 E = TypeVar("E", bound=ABPError)
 
-#: Fewer characters would be found by chance in ids and addresses, which would then lead nowhere.
-MIN_SECRET_CHARS = 6
+#: Characters of a value: of any, of one without letters, and different ones. A user who may have a secret and does not
+#: see it could find a shorter one by guessing, as the right one is masked; and it would stand in ids by chance.
+_MIN_CHARS, _MIN_DIGITS, _MIN_DIFFERENT = 8, 10, 5
 #: Bytes of a file up to which secrets in its text are masked; a larger one stays as the app made it.
 MAX_MASKED_BYTES = 1 << 20
 #: Users whose values are remembered without a session of theirs.
@@ -199,7 +201,7 @@ class KnownSecrets:
 
 def _decoded(text: str) -> bytes | None:
     """Return the bytes of a text that is base64 as a whole and may hold a value; else ``None``."""
-    if not MIN_SECRET_CHARS < len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
+    if not _MIN_CHARS <= len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
         return None
     try:
         return b64decode(text, validate=True)
@@ -209,9 +211,22 @@ def _decoded(text: str) -> bytes | None:
 
 #: What this process knows: for the operator, whose logs, files of evidence and recordings show none of it.
 KNOWN_SECRETS = KnownSecrets()
+#: No value.
+NO_SECRETS = KnownSecrets()
 #: What users were given; those that were given something are remembered when their last session is closed.
 _OF_USERS: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
 _GIVEN: dict[str, KnownSecrets] = {}
+
+
+def is_guessable(value: str) -> str | None:
+    """Return what makes a value too easy to guess for a secret, in words; ``None`` if nothing does."""
+    if len(value) < _MIN_CHARS:
+        return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
+    if len(value) < _MIN_DIGITS and not any(map(str.isalpha, value)):
+        return f"{len(value)} characters and no letter, as a PIN; it needs at least {_MIN_DIGITS}"
+    if (different := len(set(value))) < _MIN_DIFFERENT:
+        return f"{different} different characters; it needs at least {_MIN_DIFFERENT}"
+    return None
 
 
 def known_to(user: str | None) -> KnownSecrets:

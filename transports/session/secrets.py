@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ABPError, UsageError
-from ..protocol.secrets import KNOWN_SECRETS, MIN_SECRET_CHARS
+from ..protocol.secrets import give, is_guessable, known_to
 from ..protocol.urls import redact_url
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Secrets:
 
     def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
         self.user = user
+        #: What is masked in what this user sees.
+        self.known = known_to(user)
         self._entries = entries
 
     def __bool__(self) -> bool:
@@ -56,22 +58,23 @@ class Secrets:
                     "operator can name that origin in its `origins`",
                     code="PERMISSION_DENIED",
                 )
-            read[name] = await _read(name, entry)
+            read[name] = await _read(name, entry, self.user)
         return read
 
     async def know(self, url: str | None) -> None:
-        """Read the values that are bound to the origin of ``url``, so that the app cannot show what an earlier session
-        told it, of whichever user. Commands are not run for that; what cannot be read is not known."""
+        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what an
+        earlier session told it. Those for others alone are not masked: that would tell a user who guesses one, by way of
+        any app that repeats it, that it is right. Commands are not run for that; what cannot be read is not known."""
         from .app_tables import origin_of
 
         origin = origin_of(url)
         for name, entry in self._entries.items():
-            if origin in entry.origins and entry.command is None:
+            if origin in entry.origins and entry.command is None and entry.is_for(self.user):
                 with contextlib.suppress(ABPError):
-                    await _read(name, entry)
+                    await _read(name, entry, self.user)
 
 
-async def _read(name: str, entry: SecretEntry) -> str:
+async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
     if entry.env is not None:
         value, where = os.environ.get(entry.env), f"the variable {entry.env}"
     elif entry.file is not None:
@@ -79,12 +82,14 @@ async def _read(name: str, entry: SecretEntry) -> str:
     else:
         value, where = await _printed(name, entry.command or ()), "what its command prints"
     value = (value or "").rstrip("\r\n")
-    if len(value) < MIN_SECRET_CHARS or len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+    if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
+    if (fault := is_guessable(value)) is not None:
         raise UsageError(
-            f"the secret {name} cannot be used: {where} has {len(value) or 'no'} characters; it needs at least "
-            f"{MIN_SECRET_CHARS}"
+            f"the secret {name} cannot be used: {where} has {fault}; what is masked can be found by guessing, so a "
+            "secret must be hard to guess"
         )
-    KNOWN_SECRETS.add(name, value)
+    give(user, name, value)
     return value
 
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from ...artifacts.os_errors import map_os_errors
 from ...errors import BadRecording, UsageError
 from ...protocol.redaction import Redactor
+from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
 from ...protocol.strict_json import encode_json
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
 
@@ -46,10 +47,10 @@ class Recording:
     fields: Sequence[str] = ()
     patterns: Sequence[str] = ()
 
-    def scrubber(self) -> Redactor:
+    def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
         """Return what removes the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
-            return Redactor(self.fields, self.patterns)
+            return Redactor(self.fields, self.patterns, known=known)
         except re.error as error:
             raise UsageError(f"patterns= of a recording: {error.pattern!r} is no regular expression: {error}") from None
 
