@@ -147,5 +147,5 @@ def _unescaped(text: str) -> str:
             return found[0]
 
     text = re.sub(r"\\u\{([0-9a-fA-F]{1,6})\}", lambda it: chr(min(int(it[1], 16), 0x10FFFF)), text)
-    text = re.sub(r"\\(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\\'\"abfnrtv/]|[0-3][0-7]{2})", one, text).replace("\\/", "/")
+    text = re.sub(r"\\(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\\'\"abfnrtv]|[0-3][0-7]{2})", one, text).replace("\\/", "/")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -120,11 +120,11 @@ class SecretValues:
     def line(self, text: str) -> str:
         """Return a line of a console or a body of a form without secrets: as :meth:`text`, and pairs of a secret name
         and its value, without a URL around them."""
-        return self.lines([text])[0]
+        return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
 
-    def lines(self, texts: Sequence[str]) -> list[str]:
-        """Return lines, or frames, without secrets, as :meth:`line`; a value that goes on in the next is found, too."""
-        return [self._redactor.rules(_PAIR.sub(self._pair, text)) for text in replaced(texts, self._found())]
+    def pieces(self, texts: Sequence[str]) -> list[str]:
+        """Return frames, or lines, without the known values: also without one that goes on in the next."""
+        return replaced(texts, self._found())
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;

@@ -21,8 +21,8 @@ from .spellings import Finder, to_bytes, to_text
 
 __all__ = [
     "KNOWN_SECRETS",
-    "NO_SECRETS",
     "MAX_MASKED_BYTES",
+    "NO_SECRETS",
     "KnownSecrets",
     "give",
     "is_guessable",

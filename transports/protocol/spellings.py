@@ -22,6 +22,8 @@ _PIECE = 1 << 18
 _LONGEST_SPELLING = 16
 #: Steps of decoding: one of characters costs 1, one of base64 or hexadecimal digits 2.
 _STEPS = 5
+#: Bytes that a value which looks escaped must read as: fewer would be found by chance.
+_SHORTEST_READ = 6
 
 _HEX = rb"[0-9A-Fa-f]"
 
@@ -289,13 +291,14 @@ def _needles(value: str) -> set[bytes]:
     written = {to_bytes(value)}
     if not value.isascii():
         written.add(to_bytes(to_bytes(value).decode("latin-1")))
-        written.add(b"".join(bytes([ord(one)]) if ord(one) < 256 else to_bytes(one) for one in value))
+        latin = b"".join(bytes([ord(one)]) if ord(one) < 256 else to_bytes(one) for one in value)
+        written |= {latin, to_bytes(latin.decode("utf-8", "replace"))}  # and read as UTF-8, which it is not
     if any(ord(character) > 0xFFFF for character in value):  # UTF-16 that was escaped unit by unit
         units = value.encode("utf-16-be", "surrogatepass")
         written.add(b"".join(_character(units[at] << 8 | units[at + 1]) for at in range(0, len(units), 2)))
     for one in tuple(written):
         for _ in range(_STEPS):
-            if len(one := _unescaped(one)) < len(value) // 2:
+            if len(one := _unescaped(one)) < _SHORTEST_READ:
                 break
             written.add(one)
     return {one.replace(b" ", b"+") for one in written}

@@ -14,8 +14,8 @@ __all__ = ["masked"]
 
 
 def masked(staged: Staged, known: KnownSecrets) -> Staged:
-    """Return a staged file that becomes ``staged`` with ``known`` secrets masked (:meth:`.KnownSecrets.mask`); as long as
-    none is known, that is ``staged`` itself."""
+    """Return a staged file that becomes ``staged`` with ``known`` values masked (:meth:`.KnownSecrets.mask`); as
+    long as none is known, that is ``staged`` itself."""
     return _MaskedStaged(staged, known) if known else staged
 
 

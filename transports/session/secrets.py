@@ -62,9 +62,9 @@ class Secrets:
         return read
 
     async def know(self, url: str | None) -> None:
-        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what an
-        earlier session told it. Those for others alone are not masked: that would tell a user who guesses one, by way of
-        any app that repeats it, that it is right. Commands are not run for that; what cannot be read is not known."""
+        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what
+        an earlier session told it. Those for others alone are not masked: a user who guesses one would learn that it is
+        right from any app that repeats it. Commands are not run for that; what cannot be read is not known."""
         from .app_tables import origin_of
 
         origin = origin_of(url)

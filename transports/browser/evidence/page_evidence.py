@@ -40,8 +40,8 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Records calls in the page of ``source``, in temporary files, without secrets; of those that are ``known``, without
-    the ones that the user of the session was given. Close it at the end of the session."""
+    """Records calls in the page of ``source``, in temporary files, without secrets: ``known`` are the values that
+    the user of the session was given. Close it at the end of the session."""
 
     def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
         self._known = known
