@@ -290,7 +290,9 @@ def _needles(value: str) -> set[bytes]:
     look escaped, what it reads as."""
     written = {to_bytes(value)}
     if not value.isascii():
-        written.add(to_bytes(to_bytes(value).decode("latin-1")))
+        read_as = to_bytes(value).decode("latin-1")
+        windows = "".join(bytes([ord(one)]).decode("cp1252", "ignore") or one for one in read_as)
+        written |= {to_bytes(read_as), to_bytes(windows)}
         latin = b"".join(bytes([ord(one)]) if ord(one) < 256 else to_bytes(one) for one in value)
         written |= {latin, to_bytes(latin.decode("utf-8", "replace"))}  # and read as UTF-8, which it is not
     if any(ord(character) > 0xFFFF for character in value):  # UTF-16 that was escaped unit by unit

@@ -103,9 +103,7 @@ def spellings(data: bytes) -> None:
     what is shown, and what has none stays as it is."""
     secret, _, around = _text(data[1:]).partition("\0")
     secret = secret[:60]
-    if (
-        sum(map("\\%&".__contains__, secret)) > len(secret) // 4
-    ):  # it may read as nearly nothing, which is not searched for
+    if any(map("\\%&".__contains__, secret)):  # it may read as nearly nothing, which is not searched for
         return
     if is_guessable(secret) is not None or not data or any(0xD800 <= ord(one) < 0xE000 for one in secret):
         return
