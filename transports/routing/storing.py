@@ -10,7 +10,7 @@ from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
 from ..protocol.messages import Sender
-from ..protocol.secrets import KNOWN_SECRETS
+from ..protocol.secrets import known_to
 from ..protocol.strict_json import JSONValue
 from ..tasks import in_thread
 from ..telemetry import span
@@ -32,6 +32,7 @@ class Storing:
     def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy, durability: Durability) -> None:
         self._durability = durability
         self._store = store
+        self._known = known_to(store.scope.holder)
         self._fetcher = fetcher
         self._policy = policy
 
@@ -105,28 +106,34 @@ class Storing:
         content = binary.content
         if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
             return await self._store.put_bytes(
-                KNOWN_SECRETS.mask(content if isinstance(content, bytes) else b"".join(binary.chunks())),
-                **_options(binary, capability, origin),
+                await self._masked(content if isinstance(content, bytes) else b"".join(binary.chunks())),
+                **self._options(binary, capability, origin),
             )
         fetcher = self._fetcher.asked_by(sender)
         try:
             async with self._store.stage() as stage:
-                staged = masked(stage)
+                staged = masked(stage, self._known)
                 with span("abp.transfer", {}):
                     known = await fetcher.into(staged, binary, on_download and partial(on_download, item.field))
-                return await staged.commit(**_options(known, capability, origin))
+                return await staged.commit(**self._options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)
 
+    async def _masked(self, content: bytes) -> bytes:
+        return (
+            await in_thread(self._known.mask, content)
+            if self._known and len(content) > _SMALL
+            else self._known.mask(content)
+        )
 
-def _options(binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
-    return {
-        "size": binary.size,
-        "mime_type": binary.mime_type,
-        "filename": binary.filename and KNOWN_SECRETS.text(binary.filename),  # a download brings its own
-        "namespace": capability,
-        "meta": origin,
-    }
+    def _options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
+        return {
+            "size": binary.size,
+            "mime_type": binary.mime_type,
+            "filename": binary.filename and self._known.text(binary.filename),  # a download brings its own
+            "namespace": capability,
+            "meta": origin,
+        }
 
 
 def stored_as(ref: ArtifactRef, also: str = "") -> str:

@@ -28,6 +28,7 @@ TARGETS: Mapping[str, Target] = {
         content.filename,
         content.redaction,
         content.evidence,
+        content.spellings,
         web.manifest,
         web.page_head,
         web.headers,

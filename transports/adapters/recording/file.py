@@ -26,6 +26,7 @@ from ...artifacts.system import open_file, read_at
 from ...errors import BadRecording, StoreError, UsageError
 from ...files import open_regular, read_regular, regular_file
 from ...protocol.redaction import Redactor
+from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
 from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, encode_json, has_more_values
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
 
@@ -53,10 +54,10 @@ class Recording:
     fields: Sequence[str] = ()
     patterns: Sequence[str] = ()
 
-    def scrubber(self) -> Redactor:
+    def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
         """Return what removes the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
-            return Redactor(self.fields, self.patterns)
+            return Redactor(self.fields, self.patterns, known=known)
         except re.error as error:
             raise UsageError(f"patterns= of a recording: {error.pattern!r} is no regular expression: {error}") from None
 

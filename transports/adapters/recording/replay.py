@@ -24,6 +24,7 @@ from ...binary import BinaryData, Download, Handle
 from ...errors import Disconnected, no_answer
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
+from ...protocol.secrets import NO_SECRETS
 from ...tasks import cancel_and_wait, spawn
 from .content import ContentPacker, hash_content, unpack, unpack_content
 from .discovery import unpack_discovery
@@ -86,7 +87,7 @@ class ReplayTransport(Transport):
         """Read the recording. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         self._packer = ContentPacker(
-            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber()
+            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
         )
         self._script = Script(reader)
         self._progress = ReplayProgress(self._script)
