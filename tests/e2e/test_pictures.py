@@ -55,7 +55,7 @@ navigator.serviceWorker?.register("/service").catch(() => {});
 #: What ``WAYS`` asks for, where nothing is in its way. Beacons and prefetches may come later than the picture.
 ASKED = {
     *("style", "script", "image", "redirected", "frame", "redirected-frame", "nested", "object", "video", "form"),
-    *("fetch", "events", "socket", "window", "download", "worker", "worker-socket", "service"),
+    *("fetch", "events", "socket", "window", "download", "worker", "worker-socket"),
 }
 #: Goes to OTHER as soon as the picture is being taken: Playwright hides the caret of the field first, and then waits
 #: for fonts. The font is there once OTHER was asked.
@@ -71,6 +71,12 @@ new MutationObserver((_, observer) => {
   document.fonts.add(font);
   font.load().catch(() => {});
 }).observe(document.querySelector("input"), { attributes: true });
+</script>"""
+
+
+#: Goes to OTHER for good, once it has loaded.
+GOING = """<!doctype html><title>Going</title><body style="background:green"><script>
+addEventListener("load", () => setTimeout(() => { location.href = "http://OTHER/frame"; }, 50));
 </script>"""
 
 
@@ -90,7 +96,7 @@ async def sites() -> AsyncIterator[Sites]:
     served = Sites()
 
     async def page(request: web.Request) -> web.Response:
-        text = {"ways": WAYS, "leaving": LEAVING}[request.match_info["page"]]
+        text = {"ways": WAYS, "leaving": LEAVING, "going": GOING}[request.match_info["page"]]
         return web.Response(text=text.replace("OTHER", served.other), content_type="text/html")
 
     async def to(request: web.Request) -> web.Response:
@@ -130,7 +136,7 @@ async def sites() -> AsyncIterator[Sites]:
             web.get("/service", service),
             web.post("/begun", begin),
             web.get("/font", font),
-            web.get("/{page:ways|leaving}", page),
+            web.get("/{page:ways|leaving|going}", page),
         ]
     )
     second.router.add_route("*", "/{any:.*}", other)
@@ -178,3 +184,17 @@ async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_hos
         answer = await picture(tmp_path, f"http://{served.here}/leaving", *hosts)
         assert served.begun.is_set()
         assert (RED in colours(answer), served.heard) == ((True, {"frame"}) if allowed else (False, set()))
+
+
+async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_path: Path) -> None:
+    async with sites() as served:
+        answer = await picture(tmp_path, f"http://{served.here}/going", served.here)
+        said = f"127.0.0.1 (port {served.other.partition(':')[2]}) may not be connected"
+        assert answer.is_error and said in words(answer) and served.heard == set()
+
+
+async def test_a_picture_of_an_address_where_nothing_listens_says_so(tmp_path: Path) -> None:
+    async with sites() as served:
+        gone = served.other
+    answer = await picture(tmp_path, f"http://{gone}/", "127.0.0.1")
+    assert answer.is_error and "nothing listens" in words(answer)
