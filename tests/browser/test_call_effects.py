@@ -82,6 +82,6 @@ async def test_other_calls_are_not_kept_from_waiting(timers: list[asyncio.TimerH
         found = effects.take_expected("")
         assert found is not None
         effects.mark_begun(found)
-    assert found.call is modest
+    assert found is not None and found.call is modest
     await reply
     assert waiting(timers) == 0
