@@ -96,6 +96,14 @@ def _spying(names: str) -> str:
 
 TRICKS = [
     # --- prototypes ---------------------------------------------------------------------------------------------------
+    Trick(
+        "Map.prototype.get finds the tool of another",
+        "const { get, values } = Map.prototype; Map.prototype.get = function (key) {"
+        " const found = apply(get, this, [key]);"
+        " for (const one of apply(values, this, [])) if (isObject(one) && isObject(found) && one !== found) {"
+        "  look(one, 'map'); if (stringOf(one)?.includes('precious')) return one; }"
+        " return found; }; ran();",
+    ),
     Trick("Map", _spying("Map.prototype, 'get', 'set', 'has', 'delete', 'values', 'entries'"), "tools app"),
     Trick("Set.prototype.add", _spying("Set.prototype, 'add', 'has', 'delete'")),
     Trick("WeakMap", _spying("WeakMap.prototype, 'get', 'set', 'has'")),
@@ -172,6 +180,11 @@ TRICKS = [
     ),
     Trick("BroadcastChannel", "new BroadcastChannel('abp').onmessage = ({ data }) => look(data, 'channel'); ran();"),
     # --- documents ----------------------------------------------------------------------------------------------------
+    Trick(
+        "document.open",
+        "later(() => { document.open(); listen(); document.write(\"<iframe src='http://OTHER/precious' allow='tools'>"
+        '</iframe>"); document.close(); listen(); ran(); }, 200);',
+    ),
     Trick("document.write", "document.write('<p>more'); listen(); ran();", "tools app"),
     Trick(
         "document.domain",
