@@ -34,7 +34,7 @@ def test_a_timeout_has_a_million_seconds_at_most(value: float) -> None:
 
 @pytest.mark.parametrize("value", WRONG, ids=NAMES)
 def test_anything_else_is_refused(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"timeout must be a number of seconds above 0.* 1,000,000") as refused:
+    with pytest.raises(UsageError, match=r"timeout must be a positive number of seconds.* 1,000,000") as refused:
         timeout_seconds(value, 5)
     assert len(refused.value.message) < 300
 
@@ -73,7 +73,7 @@ def test_a_transport_and_a_browser_refuse_it(value: Any) -> None:
 
 @pytest.mark.parametrize("value", WRONG[:-1], ids=NAMES[:-1])
 async def test_a_job_that_has_it_fails_and_is_not_unknown(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, at most 1,000,000"):
+    with pytest.raises(UsageError, match="timeout must be a positive number of seconds, at most 1,000,000"):
         parse_job({"capability": "do", "timeout": value})
 
     async def do(_: Mapping[str, object], __: Call) -> None:

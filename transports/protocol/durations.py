@@ -26,9 +26,9 @@ def checked_timeout(seconds: float) -> float:
     :class:`~transports.errors.UsageError` for anything else that :func:`is_timeout` refuses."""
     if is_timeout(seconds) or seconds == math.inf:
         return seconds
-    raise UsageError(
-        f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
-    )
+    given = "a larger number" if isinstance(seconds, int) and seconds > MAX_TIMEOUT else repr(seconds)[:60]
+    range_of = f"a positive number of seconds, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
+    raise UsageError(f"timeout must be {range_of}, not {given}")
 
 
 def parse_duration(text: str) -> int | None:
