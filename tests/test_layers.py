@@ -14,6 +14,7 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "errors": 0,
+    "files": 0,
     "tasks": 0,
     "telemetry": 3,
     "plugins": 5,

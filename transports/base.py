@@ -16,7 +16,7 @@ from typing import Literal, Protocol, Self, TypedDict, runtime_checkable
 
 from .binary import BinaryData, Handle
 from .errors import TransportError
-from .protocol.messages import Message
+from .protocol.messages import Message, Sender
 from .telemetry import traced
 
 __all__ = [
@@ -213,6 +213,11 @@ class Transport(ABC):
         URLs are resolved against it, and its origin is the app's own."""
         return None
 
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of who would receive a request or an answer now: :attr:`url`, unless other documents than
+        the app's own, or other servers, take some of the messages. A secret goes to its origin only."""
+        return self.url
+
     @property
     def server_address(self) -> tuple[str, int] | None:
         """The numeric address and the port at which the app at :attr:`url` was reached, or ``None`` if they are not
@@ -271,8 +276,9 @@ class Transport(ABC):
         """Let the far side forget content. Never raises, and ignores unknown handles. The default does nothing."""
         return
 
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies that the far side would send to ``url``. The default has none."""
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies that the far side would send to ``url``, on behalf of the document ``sender`` if a reply
+        had one. The default has none."""
         return {}
 
     async def __aenter__(self) -> Self:

@@ -39,6 +39,6 @@ async def test_any_failure_of_a_line_is_the_error_of_its_request(monkeypatch: py
     def fail(_: bytes) -> None:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(wire, "_message", fail)
+    monkeypatch.setattr(wire, "parse_message", fail)
     (read,) = await LineReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
     assert isinstance(read.message, JSONRPCError) and read.message.id == 7

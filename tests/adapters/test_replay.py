@@ -6,8 +6,11 @@ The whole contract suite, recorded over Playwright and replayed, is in ``e2e/tes
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -391,6 +394,17 @@ async def test_an_edited_line_is_named(
     assert error.details["line"] == at + 1
 
 
+@pytest.mark.load
+async def test_a_line_of_very_many_values_is_not_parsed(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = [json.dumps(line) for line in await written(recorded, file)]
+    many = '{"does":"answer","n":1,"payload":[' + "1," * 4_000_000 + "1]}"
+    file.write_text("\n".join([*lines[:4], many, *lines[5:], ""]))
+    await refused(replayed, "line 5: it has more than 4,000,000 values and names; record again")
+    head = lines[0][:-1] + ',"x":[' + "1," * 100_000 + "1]}"
+    file.write_text("\n".join([head, *lines[1:], ""]))
+    await refused(replayed, "line 1: it has more than 100,000 values and names; record again")
+
+
 async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, replayed: Make, file: Path) -> None:
     lines = [json.dumps(line) for line in await written(recorded, file)]
     file.write_text("\n".join([*lines[:4], lines[4][:-1], *lines[5:], ""]))
@@ -487,3 +501,114 @@ async def test_a_recorder_is_a_transport_of_its_own(file: Path, tmp_path: Path) 
     async with connect("memory:", transport=transport, store=tmp_path / "out") as app:
         assert (await app.call("shout", {"text": "hi"})).transport == "memory"
     assert json.loads(file.read_text().splitlines()[0])["transport"] == "memory"
+
+
+# --- files that are something else ------------------------------------------------------------------------------------
+
+
+def _content_of(file: Path) -> Path:
+    (content,) = Path(f"{file}.d").iterdir()
+    return content
+
+
+def _make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _make_endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _make_link(path: Path) -> None:
+    elsewhere = path.parent.parent / "elsewhere"
+    elsewhere.write_bytes(b"content")
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("make", [_make_pipe, _make_endless, _make_link, Path.mkdir])
+async def test_content_that_is_no_file_of_the_recording(
+    recorded: Make, replayed: Make, file: Path, make: Callable[[Path], object]
+) -> None:
+    await written(recorded, file)
+    content = _content_of(file)
+    content.unlink()
+    make(content)
+    async with asyncio.timeout(20):
+        await refused(replayed, r"its content .* cannot be read \(")
+
+
+async def test_a_folder_of_content_that_is_a_symlink_is_not_read(recorded: Make, replayed: Make, file: Path) -> None:
+    await written(recorded, file)
+    folder = Path(f"{file}.d")
+    folder.rename(file.parent / "elsewhere")
+    folder.symlink_to(file.parent / "elsewhere")
+    await refused(replayed, r"its content .* cannot be read \(")
+
+
+async def test_content_has_four_gigabytes_at_most(
+    recorded: Make, replayed: Make, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(recorded, file)
+    content = _content_of(file)
+    module = "transports.adapters.recording.file"
+    monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size)
+    async with replayed() as app:
+        await app.call("copy", {"file": b"content"})
+    monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size - 1)
+    await refused(replayed, r"its content .* is larger than 6 bytes")
+    monkeypatch.undo()
+    os.truncate(content, (4 << 30) + 1)  # one that takes no room on the disk
+    await refused(replayed, r"its content .* is larger than 4,294,967,296 bytes")
+
+
+@pytest.mark.parametrize("make", [_make_pipe, _make_endless])
+async def test_a_recording_that_has_no_end_is_none(
+    replayed: Make, file: Path, make: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(file)
+    async with asyncio.timeout(20):
+        with pytest.raises(BadRecording, match=r"cannot read the recording .*no regular file"):
+            await replayed().__aenter__()
+    file.unlink()
+    file.touch()
+    os.truncate(file, (1 << 30) + 1)
+    with pytest.raises(BadRecording, match=r"larger than 1,073,741,824 bytes"):
+        await replayed().__aenter__()
+
+
+async def test_recording_anew_deletes_nothing_behind_a_symlink(recorded: Make, file: Path) -> None:
+    store = file.parent / "store" / ".abp" / "blobs"
+    store.mkdir(parents=True)
+    (store / hashlib.sha256(b"theirs").hexdigest()).write_bytes(b"theirs")
+    folder = Path(f"{file}.d")
+    for given in (True, False):  # with a recording and without one
+        await written(recorded, file)
+        if not given:
+            file.unlink()
+        shutil.rmtree(folder)
+        folder.symlink_to(store)
+        with pytest.raises(UsageError, match=r"\.d is a symlink, no folder, or another user's"):
+            await recorded().__aenter__()
+        assert [path.read_bytes() for path in store.iterdir()] == [b"theirs"]
+        folder.unlink()
+
+
+@pytest.mark.parametrize("there", ["recording", "nothing"])
+async def test_nothing_is_recorded_through_a_symlink(recorded: Make, file: Path, there: str) -> None:
+    elsewhere = file.parent / "elsewhere.jsonl"
+    if there == "recording":
+        await written(recorded, file)
+        file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    before = elsewhere.read_bytes() if elsewhere.exists() else None
+    with pytest.raises(UsageError, match="is a symlink"):
+        await recorded().__aenter__()
+    assert (elsewhere.read_bytes() if elsewhere.exists() else None) == before
+
+
+@pytest.mark.parametrize("make", [_make_pipe, Path.mkdir])
+async def test_only_a_regular_file_is_recorded_to(recorded: Make, file: Path, make: Callable[[Path], object]) -> None:
+    make(file)
+    async with asyncio.timeout(20):
+        with pytest.raises((UsageError, transports.StoreError), match=r"no recording|cannot write the recording"):
+            await recorded().__aenter__()

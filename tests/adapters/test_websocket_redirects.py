@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from websockets.http11 import Request, Response
 
 from tests.adapters.test_websocket import App, echo, running
 from transports import WebSocketTransport, connect
-from transports.errors import ConnectFailed
+from transports.errors import ConnectFailed, UsageError
+from transports.protocol.messages import Message
 
 
 class Redirecting:
@@ -75,3 +77,23 @@ async def test_redirects_that_are_not_followed(location: str | None, said: str) 
             async with await session_of(app):
                 pass
         assert "s3cret" not in failed.value.message and len(redirecting.seen) <= 6
+
+
+async def test_a_message_goes_to_the_origin_that_the_handshake_led_to_or_nowhere() -> None:
+    redirecting = Redirecting()
+    async with running(echo) as there, running(echo, process_request=redirecting) as here:
+        redirecting.locations = {"/abp": there.url}
+        origins = [url.replace("ws:", "http:").removesuffix("/abp") for url in (here.url, there.url)]
+        async with WebSocketTransport(here.url) as transport:
+            await transport.request(Message("initialize", {}, id="1"), timeout=10)
+            call = Message(
+                "capabilities/call", {"capability": "x", "params": {}}, id="2", origins=frozenset(origins[:1])
+            )
+            with pytest.raises(UsageError, match="may not be sent to") as refused:
+                await transport.request(call, timeout=10)
+            assert refused.value.code == "PERMISSION_DENIED"
+            with pytest.raises(UsageError, match="may not be sent to"):
+                await transport.notify(replace(call, type="elicitation/response"))
+            assert there.calls == [] and transport.receiver(call) == origins[1] + "/abp"
+            await transport.request(replace(call, id="3", origins=frozenset(origins)), timeout=10)
+        assert len(there.calls) == 1

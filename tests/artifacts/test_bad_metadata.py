@@ -11,6 +11,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, visible
 from transports.artifacts import LocalStore, Retention
+from transports.artifacts.objects.index_rows import metadata_of
 from transports.errors import Corrupt
 
 DEEP = "[" * 900 + "]" * 900
@@ -126,3 +127,9 @@ async def test_repair_puts_bad_metadata_into_quarantine_with_its_content(
     left = [] if kind == "broken" else [f"{bad.id}.json"]  # what is no file is left to its owner
     assert [path.name for path in (root / ".abp/quarantine").iterdir()] == left
     assert visible(root) == [good.filename] and await store.get(good.id) == PNG
+
+
+def test_a_row_of_an_index_with_the_metadata_of_another_id_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = json.dumps({"version": 1, "id": "EXPORT_0123456789ab"})
+    assert metadata_of(metadata, "export_0123456789ab") is None
+    assert "a row of the index is skipped" in caplog.text

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processor import peak_memory
 from transports.batch.job_format import job_document, parse_job
 from transports.batch.jobs import Job
 from transports.batch.ledger import Added
 from transports.batch.running import input_notes
+from transports.batch.running.parquet import write_parquet
 from transports.batch.running.reading import fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
+from transports.protocol.strict_json import encode_json
 
 
 def read(path: Path, target: str | None = "memory:") -> list[Job]:
@@ -178,3 +181,46 @@ def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_
         assert input_notes(Added(3, 1, 2), path) == [
             "2 of 3 lines are the same jobs as earlier lines; each job runs once"
         ]
+
+
+@pytest.mark.load
+def test_a_line_of_very_many_fields_is_no_job(tmp_path: Path) -> None:
+    """Its size and the time that it takes are bounded, and the other lines are read."""
+    path = tmp_path / "a.jsonl"
+    fields = ",".join(f'"f{n}":{n}' for n in range(400_000))
+    params = ",".join(f'"params.p{n}":{n}' for n in range(500_000))
+    path.write_text(f'{{"capability":"do",{fields}}}\n{{"capability":"do",{params}}}\n{{"capability":"do"}}\n')
+    with peak_memory() as grown, pytest.raises(UsageError) as refused:
+        read(path)
+    assert "line 1: it has more than 1,000 fields" in str(refused.value)
+    assert "line 2 has more than 1,000,000 values and names" in str(refused.value)
+    assert "line 3" not in str(refused.value)
+    assert grown() < 400 << 20
+
+
+def test_a_job_has_a_thousand_fields_at_most(tmp_path: Path) -> None:
+    lines, table = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    names = ["capability", *(f"f{n}" for n in range(999))]
+    for more, fits in (([], True), (["beyond"], False)):
+        table.write_text(",".join([*names, *more]) + "\n" + ",".join(["do"] * len([*names, *more])))
+        lines.write_bytes(encode_json(dict.fromkeys([*names, *more], "do")) + b"\n")
+        for path in (table, lines):
+            if fits:
+                assert len(read(path)[0].carried) == 999
+            else:
+                with pytest.raises(UsageError, match="it has more than 1,000 fields"):
+                    read(path)
+    lines.write_bytes(encode_json({"capability": "do", "params": {f"p{n}": n for n in range(5000)}}))
+    assert len(read(lines)[0].params) == 5000
+
+
+async def test_a_manifest_of_very_many_columns_is_cut_in_parquet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    manifest, path = tmp_path / "manifest.jsonl", tmp_path / "manifest.parquet"
+    manifest.write_bytes(b"".join(encode_json({"id": "a", f"f{n}": n}) + b"\n" for n in range(1200)))
+    assert await write_parquet(manifest, path)
+    names = parquet.read_schema(path).names
+    assert "f999" in names and "f1000" not in names
+    assert "the first 1,000 carried fields" in caplog.text

@@ -101,7 +101,7 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
     assert [row["id"] for row in table] == ids and table[0]["team"] == 0
     # what failed is an input of its own, and the same batch again runs nothing
     again, second = Recorder(), Recorder()
-    await run(tmp_path / "failed.jsonl", tmp_path / "again", pool=again)
+    await run(tmp_path / "failed.jsonl", tmp_path / "again", pool=again, allow_programs=True)
     assert again.ran == {2: 1} and len(lines(tmp_path / "again" / "manifest.jsonl")) == 2
     assert lines(tmp_path / "again" / "manifest.jsonl")[0]["team"] == 2
     await run([*many, *many[:5]], tmp_path, pool=second)

@@ -18,6 +18,8 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import Page
 
@@ -365,3 +367,27 @@ async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
         assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
         assert value(received, "received") == "ArrayBuffer"
     await context.close()
+
+
+@pytest.mark.parametrize("leads", ["redirect", "other address"])
+async def test_headers_for_a_browser_elsewhere_stay_at_the_origin_of_its_address(leads: str) -> None:
+    """A secret in them is bound to that origin; Playwright would send it wherever it is led."""
+    seen: list[tuple[str, str | None]] = []
+
+    async def asked(request: web.Request) -> web.Response:
+        seen.append((f"{request.path} {request.host}", request.headers.get("X-Key")))
+        there = f"localhost:{request.url.port}"
+        if request.path != "/json/version/" or "localhost" in request.host:
+            return web.Response(status=400)
+        if leads == "redirect":
+            return web.Response(status=302, headers={"Location": f"http://{there}/json/version/"})
+        return web.json_response({"webSocketDebuggerUrl": f"ws://{there}/devtools"})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", asked)
+    async with TestServer(app) as server:
+        with pytest.raises(ConnectFailed):
+            async with Browser(cdp_url=f"http://127.0.0.1:{server.port}", headers={"X-Key": "k3y-value"}, timeout=10):
+                pass
+    assert seen[0][0].startswith("/json/version/ 127.0.0.1") and seen[0][1] == "k3y-value"
+    assert [key for place, key in seen if "localhost" in place] == ([None] if leads == "other address" else [])

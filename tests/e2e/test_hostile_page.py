@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.processor import longest_turn
 from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, WebMcpTransport, connect
 from transports.browser import transport as transport_module
 from transports.browser.page.channels import PlaywrightChannel
@@ -85,6 +86,7 @@ const forge = (value, work) => {
 };
 const CALLS = {
   stolen: () => [...stolen],
+  many: ({ count }) => ({ rows: Array(count).fill([]) }),
   content: ({ size }) => ({ content: new Uint8Array(size), mimeType: "application/octet-stream", size }),
   // What the agent says of the content in its reply is this.
   reply: ({ rest }) => {
@@ -247,3 +249,22 @@ async def test_what_a_page_forges_fails_its_own_call_and_no_other(
             with pytest.raises(ProtocolError):
                 await app.call("reply", {"rest": reply})
             assert (await app.call("stolen")).data == [], reply
+
+
+@pytest.mark.load
+async def test_an_answer_of_many_values_holds_nobody_up_and_one_of_very_many_is_refused(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with (
+        page(f"<script>globalThis.stolen = []; {APP}</script>") as url,
+        connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
+    ):
+        await app.call("many", {"count": 1000})
+        with longest_turn() as turn:
+            for count in (30_000, 499_000):  # as it comes with the reply, and as content does
+                assert (await app.call("many", {"count": count})).artifacts
+            with pytest.raises(ProtocolError, match="more than 1,000,000 values and names") as caught:
+                await app.call("many", {"count": 501_000})
+            assert caught.value.code == "TOO_LARGE"
+        assert turn.seconds < 0.050
+        assert (await app.call("stolen")).data == []

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, TextContent
 
 from tests.support.pdf import text_of
@@ -291,3 +292,13 @@ async def test_over_http_from_the_command_line(fixture: Fixture, tmp_path: Path)
         served.terminate()
         await asyncio.to_thread(gone, family)
         assert served.stdout.read() == b""
+
+
+async def test_a_line_of_very_many_values_is_refused_and_the_next_is_served(tmp_path: Path) -> None:
+    parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
+    async with Client(parameters, mode="legacy") as client:
+        assert (await client.call_tool("abp_status", {"rows": [1] * 49_900})) is not None
+        with pytest.raises(MCPError, match="more than 50,000 values and names") as caught:
+            await client.call_tool("abp_status", {"rows": [1] * 50_000})
+        assert caught.value.error.data == {"code": "TOO_LARGE", "limit": 50_000}
+        assert not (await client.call_tool("abp_status", {})).is_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from transports import CapabilityError
-from transports.protocol.capabilities import Capabilities, deprecation_warnings, find_capability
+from transports.protocol.capabilities import MAX_CAPABILITIES, Capabilities, deprecation_warnings, find_capability
 from transports.protocol.declarations import Capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
@@ -98,3 +98,14 @@ def test_what_a_caller_should_hear_once() -> None:
     assert deprecation_warnings(Capability(name="a")) == []
     assert deprecation_warnings(plain) == ["a is deprecated"]
     assert deprecation_warnings(full) == ["a is deprecated: old; use b, c", "a is experimental and may change"]
+
+
+@pytest.mark.load
+def test_an_app_has_so_many_capabilities_and_the_rest_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"c{n}" for n in range(MAX_CAPABILITIES)]
+    full = Capabilities().merge(names)
+    assert len(full) == MAX_CAPABILITIES and not caplog.records
+    assert len(Capabilities().merge([*names, "beyond", "more"])) == MAX_CAPABILITIES
+    assert "left out 2 of the app's capabilities: 150,000 are the most" in caplog.text
+    changed = full.apply_change({"added": ["beyond", {"name": "c0", "title": "known"}]})
+    assert len(changed) == MAX_CAPABILITIES and changed["c0"].title == "known"

@@ -205,3 +205,18 @@ def test_further_names_and_patterns_are_without_regard_to_case() -> None:
         "aXY": REDACTED,
     }
     assert redactor.text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"
+
+
+def test_of_what_is_nested_too_deeply_the_first_level_is_left() -> None:
+    deep: object = "s3cr3t"
+    for _ in range(5000):
+        deep = [deep]
+    redactor = Redactor()
+    assert redactor.tree(deep) == "<redacted>"
+    assert redactor.tree({"a": 1, "token": "x", "b": deep, "password": deep}) == {
+        "a": 1,
+        "token": "<redacted>",
+        "b": "<redacted>",
+        "password": "<redacted>",
+    }
+    assert redactor.field("password", deep) == redactor.field("a", deep) == "<redacted>"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transports.errors import UsageError
 from transports.protocol.strict_json import JSONValue, encode_json
 from transports.routing import clamp
+from transports.routing.guard import cut_texts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 SCALARS = st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False)
@@ -120,3 +121,10 @@ def test_more_room_never_shows_less() -> None:
 def test_a_limit_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 64"):
         clamp("x", 63)
+
+
+def test_of_what_is_nested_too_deeply_an_ellipsis_is_left() -> None:
+    deep: JSONValue = "a text of an app"
+    for _ in range(5000):
+        deep = [deep]
+    assert clamp(deep, 64) == cut_texts(deep, 5) == "…"

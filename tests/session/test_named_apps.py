@@ -17,7 +17,8 @@ from transports.artifacts import Scope, open_store
 from transports.browser.page.problems import PageProblems, not_abp
 from transports.errors import ABPError, UsageError
 from transports.protocol.secrets import KNOWN_SECRETS
-from transports.session.app_tables import AppTables, origin_of
+from transports.protocol.urls import origin_of
+from transports.session.app_tables import AppTables
 from transports.session.evidence import keeping
 from transports.session.guarded import Guard
 from transports.session.secrets import Secrets
@@ -191,6 +192,8 @@ def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
         ("wss://app.test/abp", "https://app.test"),
         ("mcp+http://127.0.0.1:8000/mcp", "http://127.0.0.1:8000"),
         ("http://[::1]:80/", "http://[::1]"),
+        ("https://Bücher.example", "https://xn--bcher-kva.example"),
+        ("https://ü" + "x" * 70, None),
         ("file:///etc/passwd", None),
         ("http://", None),
         ("http://a:99999/", None),

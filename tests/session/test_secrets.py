@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from transports import CapabilityError, MemoryTransport, connect
+from transports import CapabilityError, Evidence, MemoryTransport, connect
 from transports.artifacts import Scope, open_store
 from transports.binary import BinaryData
 from transports.errors import ABPError, UsageError
@@ -148,9 +148,104 @@ async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
             with pytest.raises(UsageError, match=said) as refused:
                 await session.call("log.in", {"password": NAME})
             assert refused.value.code == code and app.heard == []
-            with pytest.raises(CapabilityError) as failed:  # what Ann told the app is not shown to Bob
+
+
+async def test_a_guess_of_a_user_without_the_secret_comes_back_as_it_was(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is masked before somebody who may not have it tells them that their guess was right, and its name."""
+    config = settings(more='users = ["ann", "eve"]')
+    store = open_store(folder / "out")
+    open_sessions = {
+        user: connect(
+            "memory:",
+            transport=App(),
+            config=config,
+            store=store.scoped(Scope(user=user)),
+            evidence=Evidence(console=True),
+            record=folder / f"{user}.jsonl",
+        )
+        for user in ("ann", "bob")
+    }
+    wrong = CANARY.replace("canary", "Canary")
+    async with open_sessions["ann"] as ann, open_sessions["bob"] as bob:
+        assert (await ann.call("log.in", {"password": NAME})).data["text"] == f"<{NAME}>"  # type: ignore[index,call-overload]
+        for guess in (CANARY, wrong):
+            shown: dict[str, str] = {}
+            for user, session in (("ann", ann), ("bob", bob)):
+                seen = list[object]()
+                async with session.events() as events:
+                    result = await session.call("log.in", {"password": guess})
+                    with pytest.raises(CapabilityError) as failed:
+                        await session.call("log.fail", {"password": guess})
+                    async for event in events:
+                        seen.append(getattr(event, "data", None) or getattr(event, "text", None))
+                        if isinstance(event, CallFinished) and event.capability == "log.fail":
+                            break
+                refs = [*result.artifacts.values(), *result.evidence.values()]
+                files = [ref.path.read_text() for ref in refs if ref.path is not None]
+                shown[user] = repr((result.data, files, seen, failed.value.as_dict()))
+            assert guess in shown["bob"] and "SECRET" not in shown["bob"] and "***" not in shown["bob"]
+            assert ("SECRET" in shown["ann"]) == ("***" in shown["ann"]) == (guess == CANARY)
+    assert CANARY not in caplog.text  # the log is the operator's
+    assert [name for name in files_with(folder, CANARY) if name.endswith(".jsonl")] == []  # and so are recordings
+
+
+async def test_what_a_user_may_have_is_hidden_before_it_is_used() -> None:
+    config = settings(more='users = ["ann"]')
+    for user, hidden in (("ann", True), ("bob", False), (None, True)):
+        store = open_store("memory:").scoped(Scope(user=user))
+        async with connect("memory:", transport=App(), config=config, store=store) as session:
+            with pytest.raises(CapabilityError) as failed:
                 await session.call("log.fail", {"password": CANARY})
-            assert url != App.url or CANARY not in str(failed.value)
+        assert (CANARY not in str(failed.value)) == hidden
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("1234567", "7 characters; it needs at least 8"),
+        ("12-34-567", "9 characters and no letter, as a PIN; it needs at least 10"),
+        ("abcabcabc", "3 different characters; it needs at least 5"),
+        ("x" * (64 * 1024 + 1), "more than 65,536 bytes"),
+    ],
+)
+async def test_a_value_that_can_be_guessed_is_no_secret(
+    value: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY", value)
+    app = App()
+    async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+        with pytest.raises(UsageError, match=fault) as refused:
+            await session.call("log.in", {"password": NAME})
+        assert value not in str(refused.value) and app.heard == []
+        with pytest.raises(CapabilityError, match=value):
+            await session.call("log.fail", {"password": value})
+
+
+async def test_values_that_are_hard_enough_to_guess_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("pass-wor", "1234567890", "a" * (64 * 1024 - 4) + "bcde"):
+        monkeypatch.setenv("CANARY", value)
+        app = App()
+        async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+            await session.call("log.in", {"password": NAME})
+        assert app.heard[0]["password"] == value
+
+
+async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Path) -> None:
+    """With any transport: this one knows nothing of the origins that a message may go to."""
+
+    class Moving(App):
+        @property
+        def url(self) -> str | None:  # type: ignore[override]
+            return "http://other.test/" if Path("moved").exists() else App.url
+
+    reading = f'command = [{sys.executable!r}, \'-c\', \'open("moved", "w"); print("canary-value")\']'
+    app = Moving()
+    async with connect("memory:", transport=app, config=settings(reading), store="memory:") as session:
+        with pytest.raises(UsageError, match=r"CRM may not be sent to http://other\.test") as refused:
+            await session.call("log.in", {"password": NAME})
+    assert refused.value.code == "PERMISSION_DENIED" and app.heard == [] and Path("moved").exists()
 
 
 async def test_values_are_read_from_variables_files_and_commands_each_time(
@@ -168,7 +263,7 @@ async def test_values_are_read_from_variables_files_and_commands_each_time(
         monkeypatch.setenv("CANARY", CANARY)
         (folder / "value").write_text(CANARY)
     for source, said in (
-        ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 6"),
+        ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 8"),
         ('file = "gone"', "cannot be read from its file"),
         (f"command = [{sys.executable!r}, '-c', 'raise SystemExit(3)']", "its command failed"),
         ('command = ["no-such-program"]', "its command failed"),

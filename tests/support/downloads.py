@@ -13,6 +13,7 @@ from transports.errors import (
     ABPError,
 )
 from transports.http import Cookies, Fetched, download
+from transports.protocol.messages import Sender
 
 #: Requests at most: the first and three retries.
 REQUESTS = 4
@@ -70,6 +71,7 @@ class Get:
         size: int | None = None,
         limit: int = LIMIT,
         base_url: str | None = None,
+        sender: Sender | None = None,
         server_address: tuple[str, int] | None = None,
         cookies: Cookies | None = None,
         allow_private: bool = True,
@@ -90,6 +92,7 @@ class Get:
                     size=size,
                     limit=limit,
                     base_url=base_url,
+                    sender=sender,
                     server_address=server_address,
                     cookies=cookies,
                     allow_private=allow_private,

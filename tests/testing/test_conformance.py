@@ -407,7 +407,7 @@ async def test_text_without_a_sign_of_a_file_is_data() -> None:
 async def binary_outcomes(data: object) -> list[Outcome]:
     """What the checks of content say of an answer."""
     trial = Trial(Capability(name="text.make"), {}, call=Exchange({"success": True, "data": data}))
-    trial.contents = await measured_content(data, None, timeout=5, allow_private=False)
+    trial.contents = await measured_content(data, None, None, timeout=5, allow_private=False)
     evidence = Evidence("ws://127.0.0.1/", "websocket", 5.0, trials=[trial])
     return [check.outcome(evidence) for check in CHECKS if check.theme == "binary"]
 

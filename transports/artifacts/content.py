@@ -18,6 +18,7 @@ from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_m
 from ..binary.signatures import sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol.redaction import Redactor
+from ..protocol.secrets import NO_SECRETS
 from ..protocol.strict_json import decode_json, encode_json
 from ..protocol.timestamps import iso_utc
 from ..protocol.urls import redact_url
@@ -49,7 +50,8 @@ _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, 
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
 _SHORTEST_OPAQUE = 100
 _OPAQUE = re.compile(rf"[A-Za-z0-9+/=_-]{{{_SHORTEST_OPAQUE},}}")  # base64, a token
-_REDACTOR = Redactor()
+#: By the rules alone: a session masks the known values that its user was given.
+_REDACTOR = Redactor(known=NO_SECRETS)
 
 
 def too_large(limit: int) -> TooLarge:

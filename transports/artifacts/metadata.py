@@ -231,7 +231,7 @@ def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
         for name in raw.names:
             _check_name(name.name)
         scope = _known_scope(tuple(raw.scope.items())) if raw.scope else _NOBODY
-    except ValueError:  # msgspec's errors are, too
+    except (ValueError, RecursionError):  # msgspec's errors are the first, too
         return None
     head = (raw.id, raw.sha256, raw.size_bytes, raw.mime_type, raw.names, raw.source)
     return Metadata(*head, scope, raw.stored, raw.blob)

@@ -43,6 +43,12 @@ class Scope:
         """Return the fields that are set, as pairs of name and value, from tenant to trace."""
         return [(name, value) for name in _NAMES if (value := getattr(self, name)) is not None]
 
+    @property
+    def holder(self) -> str | None:
+        """Who has what is in the scope, as ``users`` of the settings file name them: the user, else ``tenant:`` and the
+        tenant; ``None`` for the operator."""
+        return self.user if self.user or not self.tenant else f"tenant:{self.tenant}"
+
     def covers(self, other: Scope) -> bool:
         """Return whether a view with this scope sees an artifact of ``other``."""
         return all(getattr(other, name) == value for name, value in self.items())

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ..base import Transport
 from ..binary import Handle
-from ..protocol.messages import Message
+from ..protocol.messages import Message, Sender
 from .base import ArtifactStore
 
 __all__ = ["TakesStore", "WrappedTransport"]
@@ -44,6 +44,10 @@ class WrappedTransport(Transport):
     def url(self) -> str | None:
         """The address of the wrapped transport."""
         return self.wrapped.url
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of who would receive a message from the wrapped transport."""
+        return self.wrapped.receiver(message)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
@@ -85,6 +89,6 @@ class WrappedTransport(Transport):
         """Release content of the wrapped transport."""
         await self.wrapped.release(handle)
 
-    async def cookies(self, url: str) -> Mapping[str, str]:
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
         """Return the cookies of the wrapped transport."""
-        return await self.wrapped.cookies(url)
+        return await (self.wrapped.cookies(url) if sender is None else self.wrapped.cookies(url, sender))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import cast
 
 from ..binary.detect import MAX_DEPTH
 from ..binary.params import set_path
 from ..errors import ProtocolError, UsageError
+from ..protocol.durations import MAX_TIMEOUT, is_timeout
 from ..protocol.strict_json import JSONValue, decode_given, decode_json, is_deeper
 from .jobs import Job
 
-__all__ = ["job_document", "parse_job"]
+__all__ = ["MAX_FIELDS", "job_document", "parse_job", "require_few_fields"]
 
+#: Fields of one line, row or object, those of our own and those that are carried along: each carried one is a column.
+MAX_FIELDS = 1000
 _OWN = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
@@ -32,16 +35,19 @@ def job_document(job: Job) -> dict[str, JSONValue]:
     return {**document, **{name: value for name, value in own.items() if value not in (None, {}, False)}}
 
 
-def parse_job(document: Mapping[str, object], *, target: str | None = None) -> Job:
+def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
     """Return the job that an object describes.
 
     ``capability`` is needed; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
     in :class:`.Job`. As a table has only texts in its cells, ``params`` may be JSON text, a column ``params.title`` is
     one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
-    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute.
+    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
+    else from the working folder.
 
-    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels.
+    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels and for more than
+    1,000 fields; ``params`` may have more.
     """
+    require_few_fields(document)
     given = {name: value for name, value in document.items() if value not in (None, "")}
     files: dict[str, object] = dict(_object(given, "files"))
     params = dict(_object(given, "params"))
@@ -61,11 +67,17 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
         params=params,
         target=_text(given, "target", "") or target,
         id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
-        files={place: Path(_text(files, place, where="files.")).absolute() for place in files},
+        files={place: (folder or Path()).joinpath(_text(files, place, where="files.")).absolute() for place in files},
         timeout=_seconds(given.get("timeout")),
         idempotent=_boolean(given.get("idempotent", False)),
         carried=carried,
     )
+
+
+def require_few_fields(names: Sized) -> None:
+    """Raise :class:`~transports.errors.UsageError` for more names of fields than one job may have."""
+    if len(names) > MAX_FIELDS:
+        raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
@@ -102,8 +114,8 @@ def _seconds(value: object) -> float | None:
         seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageError("timeout must be a number of seconds above 0")
+    if not is_timeout(seconds):
+        raise UsageError(f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}")
     return seconds
 
 

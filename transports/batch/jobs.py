@@ -13,9 +13,13 @@ import msgspec
 
 from ..binary.params import set_path
 from ..errors import UsageError
+from ..files import open_regular
 from ..protocol.strict_json import JSONValue
 
-__all__ = ["Job", "State"]
+__all__ = ["Job", "State", "shown_path"]
+
+#: Characters of a path that a message shows.
+_MAX_SHOWN = 200
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
@@ -87,11 +91,17 @@ class Job:
 
 
 def _digest(place: str, path: Path) -> str:
-    if path.exists() and not path.is_file():  # a pipe or a device has no end, or cannot be read twice
-        raise UsageError(f"files.{place}: {path} is no regular file; name one")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:  # a name with NUL in it, too
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"files.{place}: {path} cannot be read ({reason}); correct the path") from error
+    except OSError as error:
+        raise UsageError(
+            f"files.{place}: {shown_path(path)} cannot be read ({error.strerror or error}); correct the path"
+        ) from error
+
+
+def shown_path(path: Path) -> str:
+    """Return a path for a message: a long one is cut, and what no terminal shows is escaped."""
+    text = str(path)
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
+    return shown if shown.isprintable() else ascii(shown)

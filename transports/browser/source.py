@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConnectFailed, UsageError, first_line
+from ..files import read_regular
 from .page.agent import PageAgent
 from .page.ended import is_closed
 from .preflight import require_listener
@@ -32,6 +33,8 @@ __all__ = ["PageSource", "StorageState", "Tab", "close_quietly"]
 _SHARED_PATIENCE = 15.0
 #: The same for a browser of one session.
 _OWN_PATIENCE = 3.0
+#: Bytes of a file of cookies and local storage.
+_MAX_STATE = 64 << 20
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
@@ -225,10 +228,10 @@ class PageSource:
             return None
         try:
             if isinstance(state, (str, Path)):
-                state = json.loads(Path(state).expanduser().read_text(encoding="utf-8"))
+                state = json.loads(read_regular(Path(state).expanduser(), _MAX_STATE))
             if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
                 raise ValueError("it holds neither cookies nor origins")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not what context.storage_state() writes"
             where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
             raise UsageError(f"storage_state={where} cannot be read: {reason}") from None

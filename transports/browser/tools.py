@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
@@ -16,6 +16,7 @@ from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line, format_seconds
 from ..protocol.urls import is_page, redact_url
 from .fetching import FetchedRequests
+from .judged_network import Judge, JudgedNetwork
 from .page.navigation import explain_load_failure
 from .source import Tab, close_quietly
 from .timeouts import playwright_timeout
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
     from .process.launch import Browser
 
-__all__ = ["Check", "render_to_pdf", "screenshot", "screenshot_of_url"]
-
-#: A function that raises if a page may not be shown, given its address.
-Check: TypeAlias = Callable[[str], Awaitable[None]]
+__all__ = ["render_to_pdf", "screenshot", "screenshot_of_url"]
 
 #: The view of a page that is opened for a picture, and the largest view, in CSS pixels (docs/requirements.md R3-7).
 _VIEW: ViewportSize = {"width": 1280, "height": 800}
@@ -39,6 +37,9 @@ _IDLE_TIMEOUT = 15.0
 _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
 #: Peer connections send datagrams past proxies. This runs before the first script of every frame.
 _NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+
+#: Chromium's words for a connection that a proxy did not make, and its page for a navigation that failed.
+_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
@@ -69,18 +70,25 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
 
 
 async def screenshot_of_url(
-    browser: Browser, url: str, options: ScreenshotOptions, check: Check, *, timeout: float
-) -> BinaryData:
-    """Return what is at ``url`` in a context of its own of ``browser``. ``check`` is called with the address at which
-    the page is in the end; if it raises, there is no picture."""
+    browser: Browser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
+) -> tuple[BinaryData, list[str]]:
+    """Return what is at ``url`` in a context of its own of ``browser``, and what may be missing in it and why.
+
+    ``judge`` is asked before each connection of the page. What it refuses is not loaded; if that is the page itself,
+    also later than its first document, there is no picture.
+    """
     picture = _Picture({**options, "url": url}, timeout)
     with _map_errors("screenshot", timeout):
-        async with asyncio.timeout(timeout):
-            context = await browser.playwright.new_context()
+        async with asyncio.timeout(timeout), JudgedNetwork(judge) as network:
+            context = await browser.playwright.new_context(
+                accept_downloads=False, service_workers="block", proxy=network.proxy
+            )
             try:
-                return await picture.of_url(await context.new_page(), url, check)
+                await context.add_init_script(_NO_WEBRTC)
+                taken = await picture.of_url(await context.new_page(), url, network)
             finally:
                 await close_quietly(context)
+    return taken, network.refused
 
 
 class _Picture:
@@ -115,7 +123,7 @@ class _Picture:
             with contextlib.suppress(Error):
                 await page.set_viewport_size(before)
 
-    async def of_url(self, page: Page, url: str, check: Check | None = None) -> BinaryData:
+    async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
         """What is at ``url``, once the network is idle."""
         await page.set_viewport_size(self._view(_VIEW))
         try:
@@ -123,12 +131,14 @@ class _Picture:
         except PlaywrightTimeout:
             raise
         except Error as error:
-            reason = explain_load_failure(str(error), url)
-            raise UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}") from error
+            if network is not None and network.failed and _BY_PROXY in error.message:
+                raise _not_opened(url, network.failed) from error
+            raise _not_opened(url, explain_load_failure(str(error), url)) from error
         await self._idle(page)
-        if check is not None:
-            await check(page.url)
-        return await self._taken(page)
+        taken = await self._taken(page)
+        if network is not None and network.failed and page.url.startswith(_ERROR_PAGE):
+            raise _not_opened(url, network.failed)
+        return taken
 
     def _view(self, default: ViewportSize) -> ViewportSize:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
@@ -142,6 +152,10 @@ class _Picture:
     async def _taken(self, page: Page) -> BinaryData:
         data = await page.screenshot(**self._given, timeout=playwright_timeout(self._timeout))
         return BinaryData(data, "image/jpeg" if self._given.get("type") == "jpeg" else "image/png")
+
+
+def _not_opened(url: str, reason: str) -> UsageError:
+    return UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}")
 
 
 def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:

@@ -26,12 +26,12 @@ from ..errors import (
     UsageError,
     first_line,
 )
-from ..protocol.messages import Message
-from ..protocol.urls import redact_url
+from ..protocol.messages import Message, Sender
+from ..protocol.urls import origin_of, redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
-from .page.adapters import Adapter, not_installed, origin_of, read_adapter
-from .page.agent import PageAgent
+from .page.adapters import Adapter, not_installed, read_adapter
+from .page.agent import Document, PageAgent
 from .page.app_faults import advice_for, app_fault
 from .page.channel import FrameWatcher
 from .page.ended import is_closed
@@ -43,6 +43,7 @@ from .page.sign_in import asks_to_sign_in
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
 from .process.lending import BrowserLender
+from .senders import around, sender_of
 from .server_address import ServerAddress
 from .source import PageSource, StorageState
 from .timeouts import playwright_timeout
@@ -236,7 +237,7 @@ class TopPageTransport(PageTransport):
     def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present:
             return ""
-        if self._adapter is not None and origin_of(self.url or "") != self._adapter.origin:
+        if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
         return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
@@ -304,16 +305,42 @@ class TopPageTransport(PageTransport):
         if found is None:
             return _not_sent(message, tool)
         frame, own_name = found
+        page = await self._require_agent().document(timeout=timeout)
         frames.begin(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
-            return await self._call(inner, self._reach_of(frame), timeout)
+            reply = await self._call(inner, self._reach_of(frame), timeout)
+            reply.sender = self._sender_in(frame, page)
+            return reply
         except ContextLost as lost:
             if lost.details.get("sent") is False:
                 return _not_sent(message, tool)
             raise
         finally:
             frame.calls.pop(call_id, None)
+
+    def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
+        """Return who answers the calls of a frame. Where frames of one origin stand in several places, it is held to be
+        in all of them; a document whose frame is not known is a stranger's."""
+        frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
+        return sender_of(
+            frame.url,
+            frame.origin,
+            page=page,
+            around=around(frames) or [""],
+            server_address=self._address_of(frame.origin),
+        )
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of the page, or of the frame whose tool is called; its origin, if that is not the one of
+        its address."""
+        payload: Any = message.payload
+        frame = None
+        if message.type == "capabilities/call" and self._frames is not None:
+            frame = self._frames.owner(payload["capability"])
+        if frame is None:
+            return self.url
+        return frame.url if origin_of(frame.url) == frame.origin else frame.origin
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """As :meth:`PageTransport.save`, also for content that a frame holds."""

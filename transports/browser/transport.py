@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,22 @@ from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
-from ..protocol.messages import Message
-from ..protocol.strict_json import encode_json
+from ..protocol.durations import checked_timeout
+from ..protocol.messages import Message, Sender
+from ..protocol.strict_json import PARSED_ON_LOOP, encode_json
+from ..protocol.urls import origin_of
+from ..tasks import in_thread
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
 from .losses import loss_error, mapping_opening_errors
-from .page.agent import Agent, PageAgent
-from .page.channel import FrameWatcher
+from .page.agent import Agent, Document, PageAgent
+from .page.channel import FrameWatcher, PageObject
 from .page.channels import open_channel
 from .page.received import Elicitation, Flood, parse_reply
 from .process.browser_process import SESSION_CONTEXTS
 from .reconnect import reconnect
+from .senders import sender_of, sends_cookie
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
 from .transfer.uploads import Uploads
@@ -87,7 +92,7 @@ class PageTransport(Transport):
             raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
         self._target, self._source = url, source
         self._browser: Browser | None = None
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
         self._page_stack = contextlib.AsyncExitStack()
         self._tab: Tab | None = None
@@ -232,26 +237,52 @@ class PageTransport(Transport):
     async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
         """Send a call to the document at ``reach``."""
         payload: Any = message.payload
+        if message.origins is not None:
+            payload = {**payload, "origins": sorted(message.origins)}
+        document = await reach.agent.document(timeout=timeout)  # the one that is called answers, and no other
         effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
         call = effects.begin_call(payload["options"]["callId"])
         try:
             async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._ask(message, "call", text, *elements, timeout=timeout, reach=reach)
+                reply = await self._ask(
+                    message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
+                )
+            reply.sender = self._sender(document)
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
         finally:
             effects.end_call(call)
 
+    def _sender(self, document: Document) -> Sender:
+        """Return who answers the calls of the page's document."""
+        return sender_of(
+            self._require_agent().page.url,
+            document.origin,
+            page=document,
+            server_address=self._address_of(document.origin),
+        )
+
+    def _address_of(self, origin: str) -> tuple[str, int] | None:
+        """Return the address at which the server of an origin was reached, if the app came from there."""
+        return self.server_address if origin_of(self.url) == origin else None
+
     async def _ask(
-        self, message: Message, method: str, *args: object, timeout: float, reach: Reach | None = None
+        self,
+        message: Message,
+        method: str,
+        *args: object,
+        timeout: float,
+        reach: Reach | None = None,
+        of: PageObject | None = None,
     ) -> Message:
         """Call a method of the page's agent, or of that at ``reach``, and return its answer as the reply; a very long
-        text is fetched as content is."""
+        text is fetched as content is. ``of`` is the agent of one document of those that come there."""
         self._require_agent()
         reach = reach or self._top
-        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str)
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
         text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
-        return parse_reply(message, text, holder=reach.holder)
+        parse = partial(parse_reply, message, text, holder=reach.holder)
+        return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""
@@ -260,7 +291,8 @@ class PageTransport(Transport):
         if message.type == "shutdown":
             await agent.invoke("shutdown", text, timeout=2.0)
         elif message.type == "elicitation/response":
-            await agent.invoke("answer", message.id, text, timeout=5.0)
+            origins = None if message.origins is None else sorted(message.origins)
+            await agent.invoke("answer", message.id, text, origins, timeout=5.0)
         else:
             raise ProtocolError(f"this transport has no message {message.type!r}")
 
@@ -328,11 +360,15 @@ class PageTransport(Transport):
             raise Disconnected("the page is gone")
         return self._tab
 
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return the cookies of the page's context for ``url``."""
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies of the page's context for ``url``, as far as ``sender`` has them there."""
         agent = self._require_agent()
         found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
-        return {cookie["name"]: cookie["value"] for cookie in found}
+        return {
+            cookie["name"]: cookie["value"]
+            for cookie in found
+            if sender is None or sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
+        }
 
     def _require_agent(self) -> PageAgent:
         if self._agent is None:

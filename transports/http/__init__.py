@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from .cache import ManifestCache
 from .discovery import Discovery, discover
-from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched
+from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
 from .downloads import RETRIES, download
 from .manifest import missing_capabilities
 from .public import fetch_public
@@ -30,6 +30,7 @@ __all__ = [
     "Downloads",
     "Fetched",
     "ManifestCache",
+    "cookies_of",
     "discover",
     "download",
     "fetch_public",

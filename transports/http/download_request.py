@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from ..artifacts.base import Staged
+from ..base import Transport
 from ..binary import Download
 from ..errors import DownloadFailed, TooLarge, UrlExpired
+from ..protocol.messages import Sender
 from .urls import Origin, Target
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ __all__ = [
     "Downloads",
     "Fetched",
     "RetryRequest",
+    "cookies_of",
     "download_too_large",
     "url_expired",
 ]
@@ -33,6 +37,14 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 """Returns the cookies for a URL, by name."""
+
+
+def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
+    """Return where the cookies for downloads from ``app`` in the name of ``sender`` come from, ``None`` if there are
+    none."""
+    if app is None or not app.features.cookies:
+        return None
+    return app.cookies if sender is None else partial(app.cookies, sender=sender)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class DownloadRequest:
     on_progress: Callable[[int, int | None], None] | None
     resolver: AbstractResolver | None
     propagate: bool = False
+    sender: Sender | None = None
 
     def seconds_past_expiry(self) -> float | None:
         """Return how many seconds ago the URL expired, or ``None`` if it has not."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import DownloadFailed
+from ..protocol.messages import Sender
 from ..tasks import backoff_delay
 from .addresses import own_addresses
 from .download_request import Cookies, DownloadRequest, Fetched, RetryRequest, download_too_large, url_expired
@@ -37,6 +38,7 @@ async def download(
     limit: int,
     size: int | None = None,
     base_url: str | None = None,
+    sender: Sender | None = None,
     server_address: tuple[str, int] | None = None,
     cookies: Cookies | None = None,
     allow_private: bool = False,
@@ -50,7 +52,9 @@ async def download(
 
     ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
     what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
-    relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. An address must
+    relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. If a document
+    asks, it is ``sender``: its address, origin and server stand in the place of ``base_url`` and ``server_address``,
+    and servers are told of it as by a browser's ``fetch`` (``Origin``, ``Sec-Fetch-Site``). An address must
     be public unless ``allow_private``, or unless it is that of the app's own origin: ``server_address``, the numeric
     address and the port at which the app was reached, or the host of ``base_url`` itself if that is numeric or
     ``localhost``. ``clock`` gives Unix seconds, for ``expires_at``. ``on_progress`` gets the bytes so far and the
@@ -70,14 +74,15 @@ async def download(
     from .transfer import Transfer  # late, as it imports aiohttp, which most sessions never need
 
     try:
-        start = parse(reference.url, base_url)
+        start = parse(reference.url, base_url if sender is None else sender.url)
         check_headers(reference.headers)
     except (BadUrl, BadHeader) as error:
         display_url = display_unparsed_url(reference.url)
         raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
     if size is not None and size > limit:
         raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
-    own_origin = origin_of(base_url)
+    own_origin = origin_of(base_url if sender is None else sender.origin)
+    server_address = server_address if sender is None else sender.server_address
     request = DownloadRequest(
         reference,
         start,
@@ -92,6 +97,7 @@ async def download(
         on_progress=on_progress,
         resolver=resolver,
         propagate=propagate,
+        sender=sender,
     )
     if (late := request.seconds_past_expiry()) is not None:
         raise url_expired(start.display_url, late)

@@ -20,6 +20,7 @@ from .download_request import (
     RetryRequest,
     download_too_large,
 )
+from .fetch_metadata import metadata_headers
 from .headers import Representation, content_coding, content_range
 from .request import failure_reason, get
 from .status_errors import status_error
@@ -62,11 +63,15 @@ class Transfer:
             await self._restart()
         target, trusted = self.request.start, True
         seen: set[tuple[URL, bool]] = set()
+        hops: list[Target] = []
         for _ in range(MAX_REDIRECTS + 1):
             if (target.url, trusted) in seen:
                 raise self._redirect_refused(target, "redirects lead in a circle")
             seen.add((target.url, trusted))
+            hops.append(target)
             url, headers = await self._request(target, trusted, conditions)
+            if self.request.sender is not None:
+                headers.update(metadata_headers(self.request.sender, hops))
             async with get(
                 url,
                 headers,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import ProtocolError
-from .strict_json import decode_json, inner_values
+from .strict_json import MAX_VALUES, decode_json, inner_values
 
 __all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
@@ -29,17 +29,18 @@ _PIECE, _PAUSE = 4 << 20, 0.0001
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 
 
-def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler) -> object:
+def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES) -> object:
     """Parse UTF-8 JSON, handing long runs of base64 to ``on_run`` as views of ``data``.
 
     A text is a run if it has 128 KiB or more, no escapes, a length that base64 can have, and if ``key`` matches the end
-    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read.
+    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read, and for
+    more than ``at_most`` values and names.
     """
     if len(data) <= _SHORTEST_RUN:
-        return decode_json(data)
+        return decode_json(data, at_most=at_most)
     marker = secrets.token_hex(16)  # not to be guessed, so no app can write one itself
     text, runs = _take_runs_out(data, key, marker)
-    tree = decode_json(text)
+    tree = decode_json(text, at_most=at_most)
     if runs:
         _put_runs_back(tree, marker, runs, on_run)
     return tree

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANY",
+    "MAX_CAPABILITIES",
     "Capabilities",
     "CapabilitiesChanged",
     "deprecation_warnings",
@@ -31,6 +32,8 @@ logger = logging.getLogger("transports")
 _MAX_LOGGED = 5
 #: Capabilities from which merging and comparing takes so long that it is for a thread (measured: 3 µs for each).
 MANY = 3000
+#: Capabilities of one app, over all messages and pages; the rest is left out, with a warning.
+MAX_CAPABILITIES = 150_000
 #: How many names are sorted for a list of some.
 _MAX_SORTED = 5000
 
@@ -83,10 +86,11 @@ class Capabilities(Mapping[str, "Capability"]):
         """Return these and those of a list, whose fields win where both have them.
 
         ``listed`` is an app's list as it came: names or objects, plain or wrapped in ``data`` and ``capabilities``
-        (docs/protocol.md). An entry without a name is left out, with a warning.
+        (docs/protocol.md). An entry without a name is left out, with a warning, and so are those beyond
+        :data:`MAX_CAPABILITIES`.
         """
         entries = dict(self._entries)
-        nameless = 0
+        nameless = beyond = 0
         for item in _unwrap(listed):
             entry = {"name": item} if isinstance(item, str) else item
             name = entry.get("name") if isinstance(entry, Mapping) else None
@@ -96,8 +100,17 @@ class Capabilities(Mapping[str, "Capability"]):
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
             before = entries.get(name)
+            if before is None and len(entries) >= MAX_CAPABILITIES:
+                beyond += 1
+                continue
             entries[name] = (
                 {**before, **{key: value for key, value in entry.items() if value is not None}} if before else entry
+            )
+        if beyond:
+            logger.warning(
+                "left out %s of the app's capabilities: %s are the most that it may have",
+                f"{beyond:,}",
+                f"{MAX_CAPABILITIES:,}",
             )
         return Capabilities(entries)
 

@@ -1,13 +1,34 @@
-"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``. No I/O."""
+"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``; the range of timeouts. No I/O."""
 
 from __future__ import annotations
 
+import math
 import re
 
-__all__ = ["format_duration", "parse_duration"]
+from ..errors import UsageError
+
+__all__ = ["MAX_TIMEOUT", "checked_timeout", "format_duration", "is_timeout", "parse_duration"]
+
+#: Seconds of the longest timeout, 11 days. A page counts milliseconds in 32 bits: much longer ones end at once there.
+MAX_TIMEOUT = 1_000_000
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def is_timeout(seconds: object) -> bool:
+    """Return whether a value is a number of seconds above 0 and at most :data:`MAX_TIMEOUT`."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return a timeout that a caller gives, in seconds; ``math.inf`` waits for ever. Raises
+    :class:`~transports.errors.UsageError` for anything else that :func:`is_timeout` refuses."""
+    if is_timeout(seconds) or seconds == math.inf:
+        return seconds
+    raise UsageError(
+        f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
+    )
 
 
 def parse_duration(text: str) -> int | None:

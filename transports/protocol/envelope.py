@@ -15,12 +15,15 @@ from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
-from .strict_json import encode_json, is_deeper
+from .strict_json import MAX_LISTED, MAX_VALUES, encode_json, is_deeper
 
 __all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
 #: What stands before content in JSON.
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
+#: A message that may hold an app's list of capabilities.
+_LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
+_ENDS = 256
 #: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
@@ -78,9 +81,10 @@ def decode_envelope(data: bytes) -> Message:
 
     A long run of base64 stands in the payload as :class:`~transports.BinaryData` that refers to ``data`` and keeps it
     in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
-    levels.
+    levels and for very many values (:func:`.decode_json`).
     """
-    envelope = decode_with_runs(data, _KEY, _content)
+    listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
+    envelope = decode_with_runs(data, _KEY, _content, at_most=MAX_LISTED if listing else MAX_VALUES)
     if len(data) > _COUNTED or data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
         _check_depth(envelope)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from ..binary import BinaryData
 from ..binary.detect import Found
+from ..errors import UsageError
 from .strict_json import JSONValue
+from .urls import redact_url
 
-__all__ = ["PROTOCOL_VERSION", "Effect", "Message"]
+__all__ = ["PROTOCOL_VERSION", "Effect", "Message", "Sender", "misdirected"]
 
 #: The version of ABP that this library speaks (docs/protocol.md 1.4).
 PROTOCOL_VERSION = "0.1"
@@ -34,6 +36,25 @@ class Effect:
         return {"kind": self.kind, "call": self.call, "detail": dict(self.detail)}
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The document that a message came from, as the browser knows it: in its name its downloads are made.
+
+    ``url`` is its address, against which relative ones are resolved. ``origin`` is as a browser writes it, ``"null"``
+    for a document without one (a sandbox). ``domain`` is the registered name that ends the host of its site
+    (``app.example`` for ``a.app.example``), empty where nobody knows: then it is the host. ``page`` is the site of the
+    page that it is in, with the scheme. ``third_party`` says that a document of another site is around it, so that its
+    cookies for its own site (``SameSite``) are not sent. ``server_address`` is as that of a transport.
+    """
+
+    url: str
+    origin: str
+    domain: str = ""
+    page: str = ""
+    third_party: bool = False
+    server_address: tuple[str, int] | None = None
+
+
 @dataclass(slots=True)
 class Message:
     """A request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
@@ -42,6 +63,12 @@ class Message:
     paths below ``params``; a :class:`~transports.BinaryData` stands at each. A reply may have ``outputs``, which are
     files beside its answer (a printed page), ``effects``, and ``warnings`` about values that could not be sent as they
     were.
+
+    ``origins`` are the only ones that the message may go to (``https://app.example``), ``None`` for any: it holds
+    secrets. A transport whose far side may be another at the moment of sending compares them there, and raises
+    :func:`misdirected`; that of :meth:`Transport.receiver <transports.base.Transport.receiver>` was among them just
+    before. ``sender`` is the document that a reply came from, where that is known; downloads of a reply without one are
+    the app's own.
     """
 
     type: str
@@ -52,3 +79,16 @@ class Message:
     outputs: Sequence[BinaryData] = ()
     effects: Sequence[Effect] = ()
     warnings: Sequence[str] = ()
+    origins: frozenset[str] | None = None
+    sender: Sender | None = None
+
+
+def misdirected(url: str | None, secret: str = "") -> UsageError:
+    """Return the error for a message that may not go to who is at ``url``, because of its ``secret``, if that has a
+    name here. Nothing was sent."""
+    what = f"the secret {secret}" if secret else "a secret in this message"
+    where = redact_url(url or "an app without an address")
+    return UsageError(
+        f"{what} may not be sent to {where}; the operator can name that origin in its `origins`",
+        code="PERMISSION_DENIED",
+    )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from .secrets import KNOWN_SECRETS
+from .secrets import KNOWN_SECRETS, KnownSecrets
 
 __all__ = ["REDACTED", "Redactor"]
 
@@ -69,11 +69,20 @@ _QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
-class Redactor:
-    """The rules, with additions. ``fields`` are further ends of names, ``patterns`` further regular expressions without
-    regard to case; of a match the group ``secret`` is replaced, or the whole. Redacting twice changes nothing."""
+#: What JSON values stand in.
+_CONTAINERS = (dict, list, tuple)
 
-    def __init__(self, fields: Sequence[str] = (), patterns: Sequence[str] = ()) -> None:
+
+class Redactor:
+    """The rules, with additions, and the values that are ``known``. ``fields`` are further ends of names, ``patterns``
+    further regular expressions without regard to case; of a match the group ``secret`` is replaced, or the whole.
+    Redacting twice changes nothing."""
+
+    def __init__(
+        self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
+    ) -> None:
+        #: The values that are replaced too.
+        self.known = known
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
         self._in_queries = (*_SECRET_IN_QUERIES, *more)
@@ -91,8 +100,11 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens, and
-        without the values that this process knows (:data:`~.secrets.KNOWN_SECRETS`)."""
-        text = KNOWN_SECRETS.text(text)
+        without the values that are known."""
+        return self.rules(self.known.text(text))
+
+    def rules(self, text: str) -> str:
+        """Return text by the rules alone: known values stay."""
         for pattern in self._more_patterns:  # first, so that they see the text as it was
             text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):
@@ -103,12 +115,25 @@ class Redactor:
         return text
 
     def tree(self, node: object) -> object:
-        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is."""
+        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is. Of what is
+        nested too deeply to be looked through, hundreds of levels, the fields of the first level are left, without the
+        objects and lists in them."""
+        try:
+            return self.ruled(self.known.tree(node))
+        except RecursionError:
+            if not isinstance(node, dict):
+                return REDACTED
+            flat = {key: REDACTED if isinstance(value, _CONTAINERS) else value for key, value in node.items()}
+            return self.ruled(self.known.tree(flat))
+
+    def ruled(self, node: object) -> object:
+        """Return JSON values by the rules alone: known values stay. Raises :class:`RecursionError` for what is nested
+        too deeply."""
         match node:
             case str():
-                return self.text(node)
+                return self.rules(node)
             case dict():
-                redacted = {key: self.field(key, value) for key, value in node.items()}
+                redacted = {key: self._field(key, value) for key, value in node.items()}
                 named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
                 if "value" in node and any(map(self.is_secret, named)):
                     redacted["value"] = _blank(node["value"])
@@ -116,30 +141,37 @@ class Redactor:
             case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
                 return [name, _blank(value)]
             case list() | tuple():
-                return [self.tree(item) for item in node]
+                return [self.ruled(item) for item in node]
             case _:
                 return node
 
     def field(self, name: object, value: object) -> object:
         """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
-        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays."""
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. Of what is
+        nested too deeply nothing stays."""
+        try:
+            return self._field(name, self.known.tree(value))
+        except RecursionError:
+            return REDACTED
+
+    def _field(self, name: object, value: object) -> object:
         if not isinstance(name, str):
-            return self.tree(value)
+            return self.ruled(value)
         if name in _NEVER_SECRET:
             return self._texts(value)
         if not self.is_secret(name):
-            return self.tree(value)
+            return self.ruled(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else _blank(item) for key, item in value.items()}
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
-            return self.tree(value)  # a pin on a map, say
+            return self.ruled(value)  # a pin on a map, say
         return _blank(value)
 
     def _texts(self, node: object) -> object:
         """Redact texts by their form alone, whatever the names of the fields."""
         match node:
             case str():
-                return self.text(node)
+                return self.rules(node)
             case dict():
                 return {key: self._texts(value) for key, value in node.items()}
             case list() | tuple():

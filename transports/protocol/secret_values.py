@@ -6,14 +6,14 @@ the text of a page or in base64 has no name. No I/O.
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import unquote_plus
 
+from .masking import masked_tree, replaced
 from .redaction import REDACTED, Redactor
-from .secrets import KNOWN_SECRETS, placeholders, spellings
+from .secrets import KNOWN_SECRETS, KnownSecrets, placeholders
+from .spellings import Finder
 
 __all__ = ["SecretValues"]
 
@@ -35,7 +35,6 @@ _ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
 #: Fields of a cookie that are replaced together with its value and are no secrets.
 _ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{8,}+={0,2}")
 #: Characters that the rules look at in one go: a search holds the interpreter's lock, 0.2 s for a megabyte.
 _PIECE = 1 << 16
 
@@ -43,28 +42,31 @@ _PIECE = 1 << 16
 class _Piecewise(Redactor):
     """The rules for long texts, cut where a line or a word ends."""
 
-    def text(self, text: str) -> str:
-        return super().text(text) if len(text) <= _PIECE else "".join(map(super().text, _pieces(text)))
+    def rules(self, text: str) -> str:
+        return super().rules(text) if len(text) <= _PIECE else "".join(map(super().rules, _pieces(text)))
 
 
 class SecretValues:
     """The secret values of one call, and texts without them.
 
     :meth:`learn` and its like take what holds secrets; :meth:`text` and :meth:`tree` redact by the rules and by the
-    values. For one thread at a time.
+    values, of which ``known`` are those of the caller who gets it. For one thread at a time.
     """
 
-    def __init__(self) -> None:
-        self._redactor = _Piecewise()
-        self._values: dict[str, tuple[str, ...]] = {}
-        self._cores: set[str] = set()
+    def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
+        self._known_to_finder: object = None
+        self._redactor = _Piecewise(known=known)
+        self._values: set[str] = set()
+        self._finder: Finder | None = None
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, node: object) -> None:
-        """Remember what the rules call secret in JSON values or in a text."""
-        node = KNOWN_SECRETS.tree(node)  # the rules do so too, and both texts are compared by their lengths
-        for original, clean in _differences(node, self._redactor.tree(node)):
+        """Remember what the rules call secret in JSON values or in a text. Raises :class:`RecursionError` as
+        :meth:`tree`."""
+        node = self._known.tree(node)  # the placeholders are no values
+        for original, clean in _differences(node, self._redactor.ruled(node)):
             for value in _removed(original, clean):
                 self.learn_value(value)
 
@@ -100,10 +102,8 @@ class SecretValues:
         known = value in self._values or value.lower() in _WORDS or value == REDACTED
         known = known or any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
         if _SHORTEST <= len(value) <= _LONGEST and not known and len(self._values) < _MAX_VALUES:
-            self._values[value] = tuple(sorted(spellings(value), key=len, reverse=True))
-            # one value may be the beginning of another
-            self._values = dict(sorted(self._values.items(), key=lambda one: -len(one[0])))
-            self._cores.update(_base64_cores(value))
+            self._values.add(value)
+            self._finder = None
 
     def is_secret_field(self, attributes: dict[str, str]) -> bool:
         """Return whether a field of a form with these attributes holds a secret."""
@@ -116,52 +116,40 @@ class SecretValues:
 
     def text(self, text: str) -> str:
         """Return a text without secrets: without the known values, and by the rules of forms."""
-        return self._redactor.text(self.by_value(text))
+        return self._redactor.rules(self.by_value(text))
 
     def line(self, text: str) -> str:
         """Return a line of a console or a body of a form without secrets: as :meth:`text`, and pairs of a secret name
         and its value, without a URL around them."""
-        return self._redactor.text(_PAIR.sub(self._pair, self.by_value(text)))
+        return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
+
+    def pieces(self, texts: Sequence[str]) -> list[str]:
+        """Return frames, or lines, without the known values: also without one that goes on in the next."""
+        return replaced(texts, self._found())
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;
-        with ``keep`` a key that is a known value, and no more, is taken for a name of the format."""
-        return self._redactor.tree(self._tree(node, keep))
+        with ``keep`` a key that is a known value, and no more, is taken for a name of the format.
+
+        Raises :class:`RecursionError` for what is nested too deeply to be looked through: it is not kept."""
+        names = () if keep is None else self._values
+        return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
 
     def by_value(self, text: str) -> str:
-        """Return a text without the known values, as they are, escaped, and in base64."""
-        text = KNOWN_SECRETS.text(text)
-        for forms in self._values.values():
-            for spelling in forms:
-                if spelling in text:
-                    text = text.replace(spelling, REDACTED)
-        cores = [core for core in (*self._cores, *_all_cores(KNOWN_SECRETS.values)) if core in text]
-        if not cores:
-            return text
-        return _RUN.sub(lambda run: REDACTED if any(core in run[0] for core in cores) else run[0], text)
+        """Return a text without the known values, however they are spelled."""
+        return replaced([text], self._found())[0]
 
     def holds_any(self, data: bytes) -> bool:
-        """Return whether bytes hold a known value, as it is or in base64."""
-        spelled = (spelling for forms in self._values.values() for spelling in forms)
-        cores = (*self._cores, *_all_cores(KNOWN_SECRETS.values))
-        return KNOWN_SECRETS.are_in(data) or any(text.encode(errors="replace") in data for text in (*spelled, *cores))
+        """Return whether bytes hold a known value."""
+        return bool(self._found().find(data))
 
-    def _tree(self, node: object, keep: Callable[[str], bool] | None) -> object:
-        match node:
-            case str():
-                return self.by_value(node)
-            case dict():
-                return {
-                    self._key(key, keep): value if keep is not None and keep(key) else self._tree(value, keep)
-                    for key, value in node.items()
-                }
-            case list() | tuple():
-                return [self._tree(item, keep) for item in node]
-            case _:
-                return node
-
-    def _key(self, key: str, keep: Callable[[str], bool] | None) -> str:
-        return key if keep is not None and (keep(key) or key in self._values) else self.by_value(key)
+    def _found(self) -> Finder:
+        """What finds the values that were learned and those that are known."""
+        known = self._known.values
+        if self._finder is None or self._known_to_finder is not known:
+            self._known_to_finder = known
+            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **known})
+        return self._finder
 
     def _pair(self, found: re.Match[str]) -> str:
         if not self._redactor.is_secret(found[1]):
@@ -179,26 +167,6 @@ def _pieces(text: str) -> Iterator[str]:
             end = cut + 1 if cut > at else end
         yield text[at:end]
         at = end
-
-
-def _base64_cores(value: str) -> Iterator[str]:
-    """What every base64 text with ``value`` somewhere in it has: one of three, for where in a group of three bytes it
-    begins; and the same with the other alphabet."""
-    data = value.encode(errors="replace")
-    for before in range(3):
-        encoded = base64.b64encode(b"\0" * before + data)
-        # characters that depend on the bytes before or after the value are not part of it
-        core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6].decode()
-        if len(core) >= _SHORTEST:
-            yield core
-            if (other := core.translate(str.maketrans("+/", "-_"))) != core:
-                yield other
-
-
-@lru_cache(maxsize=1)
-def _all_cores(values: frozenset[str]) -> frozenset[str]:
-    """The same of several values, made anew only when they change."""
-    return frozenset(core for value in values for core in _base64_cores(value))
 
 
 def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:

@@ -6,42 +6,46 @@ this process towards a person, a model, a file or a log has the placeholder in i
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
-from urllib.parse import quote, quote_plus
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from ..binary import BinaryData
 from ..errors import ABPError
+from .masking import masked_tree, replaced, starred
 from .messages import Effect, Message
+from .spellings import Finder, to_bytes, to_text
 
 __all__ = [
     "KNOWN_SECRETS",
     "MAX_MASKED_BYTES",
-    "MIN_SECRET_CHARS",
+    "NO_SECRETS",
     "KnownSecrets",
+    "give",
+    "is_guessable",
+    "known_to",
     "placeholder_paths",
     "placeholders",
-    "spellings",
     "with_values",
 ]
 
 E = TypeVar("E", bound=ABPError)
 
-#: Fewer characters would be found by chance in ids and addresses, which would then lead nowhere.
-MIN_SECRET_CHARS = 6
+#: Characters of a value: of any, of one without letters, and different ones. A user who may have a secret and does not
+#: see it could find a shorter one by guessing, as the right one is masked; and it would stand in ids by chance.
+_MIN_CHARS, _MIN_DIGITS, _MIN_DIFFERENT = 8, 10, 5
 #: Bytes of a file up to which secrets in its text are masked; a larger one stays as the app made it.
 MAX_MASKED_BYTES = 1 << 20
+#: Users whose values are remembered without a session of theirs.
+_MAX_USERS = 10_000
 #: Values that are known at a time; a secret that changes each hour is forgotten after a month and more.
 _MAX_KNOWN = 1000
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
 _HEAD = "${SECRET:"
-#: Fields beside `content` that say that it is a file (docs/protocol.md 9).
-_DESCRIBING = {"mimeType", "encoding", "size", "filename"}
+_NUMBER = re.compile(r"[0-9]{1,300}(?:\.[0-9]{1,300})?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
 
@@ -88,16 +92,17 @@ def with_values(node: object, values: Mapping[str, str]) -> object:
 class KnownSecrets:
     """Values that must not be shown, and the names that stand in their place.
 
-    A value is found as it is, and percent-encoded, as base64, and escaped for JSON or HTML. Parts of it, and other
-    encodings, are not found: an app that spells a password backwards shows it.
+    A value is found however it is spelled: :class:`~.spellings.Finder`. Parts of it are not found, nor what is no
+    spelling but an encryption or a compression: an app that writes a password backwards shows it.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        #: Each spelling of each value and its placeholder, the longest first.
-        self._spellings: list[tuple[str, str]] = []
-        #: The values, without their names.
-        self.values: frozenset[str] = frozenset()
+        self._finder = Finder({})
+        #: What stands for values that are numbers: an app may answer them as such.
+        self.numbers: Mapping[float, str] = {}
+        #: The values and their placeholders.
+        self.values: Mapping[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._names)
@@ -112,70 +117,59 @@ class KnownSecrets:
         self._names[value] = name
         while len(self._names) > _MAX_KNOWN:
             del self._names[next(iter(self._names))]
-        pairs = {form: f"{_HEAD}{named}}}" for one, named in self._names.items() for form in _with_base64(one)}
-        self._spellings = sorted(pairs.items(), key=lambda pair: -len(pair[0]))
-        self.values = frozenset(self._names)
+        self._learned()
 
     def forget(self) -> None:
         """Know nothing any more."""
         self._names.clear()
-        self._spellings.clear()
-        self.values = frozenset()
+        self._learned()
+        if self is KNOWN_SECRETS:
+            for known in (*_OF_USERS.values(),):
+                known.forget()
+            _GIVEN.clear()
+
+    def _learned(self) -> None:
+        self.values = {value: f"{_HEAD}{name}}}" for value, name in self._names.items()}
+        self._finder = Finder(self.values)
+        self.numbers = {float(one): label for one, label in self.values.items() if _NUMBER.fullmatch(one)}
 
     def text(self, text: str) -> str:
         """Return text with placeholders in the place of values."""
-        for spelling, placeholder in self._spellings:
-            if spelling in text:
-                text = text.replace(spelling, placeholder)
-        return text
+        return self.texts([text])[0]
+
+    def texts(self, texts: Sequence[str]) -> list[str]:
+        """Return texts of which each goes on where the one before it ended, with placeholders in the place of values;
+        a value that lies across several has one in each."""
+        return replaced(texts, self._finder)
 
     def tree(self, node: object) -> object:
-        """Return JSON values with placeholders in the place of values, in keys and names of files too. A file as base64
-        is masked (:meth:`mask`); content beside the JSON stays, as it is masked where it is read."""
-        match node:
-            case str():
-                return self._encoded(node) if self._spellings else node
-            case {"content": str(text), **rest} if _DESCRIBING & rest.keys() and _decoded(text) is None:
-                return {"content": self._same_length(text), **cast("dict[str, object]", self.tree(rest))}
-            case Mapping():
-                return {self.text(key) if isinstance(key, str) else key: self.tree(one) for key, one in node.items()}
-            case list() | tuple():
-                return [self.tree(one) for one in node]
-            case BinaryData():
-                return replace(node, filename=node.filename and self.text(node.filename))
-            case _:
-                return node
+        """Return JSON values with placeholders in the place of values, in keys and names of files too; what has none is
+        returned as it is. A file as base64 is masked (:meth:`mask`); content beside the JSON stays, as it is masked
+        where it is read."""
+        return masked_tree(node, self._finder, self.numbers, file=self._file)
 
     def are_in(self, content: bytes) -> bool:
         """Whether a value stands in these bytes."""
-        return any(spelling.encode("utf-8", "surrogatepass") in content for spelling, _ in self._spellings)
+        return bool(self._finder.find(content))
 
     def mask(self, content: bytes) -> bytes:
         """Return the bytes of a file with asterisks in the place of values, if it is a text of at most
         :data:`MAX_MASKED_BYTES`; else as they are. The length stays, so that a size that was declared still holds."""
-        if len(content) > MAX_MASKED_BYTES or b"\0" in content:
+        if not self._names or len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
-        for spelling, _ in self._spellings:
-            if (found := spelling.encode("utf-8", "surrogatepass")) in content:
-                content = content.replace(found, b"*" * len(found))
-        return content
+        return starred(content, self._finder.find(content))
 
-    def _same_length(self, text: str) -> str:
-        """Mask the text of a file that stands in an answer, whose size may be declared beside it."""
-        content = text.encode("utf-8", "surrogatepass")
-        for spelling, _ in self._spellings:
-            content = content.replace(found := spelling.encode("utf-8", "surrogatepass"), b"*" * len(found))
-        return content.decode("utf-8", "surrogatepass")
-
-    def _encoded(self, text: str) -> str:
-        """Mask a small file that stands in an answer as base64, with or without the head of a ``data:`` URL. In any
-        other text values are replaced."""
+    def _file(self, text: str, described: bool) -> str | None:
+        """Return the text of a file that stands in an answer, masked with its size as it was: one as base64, with or
+        without the head of a ``data:`` URL, or one that is ``described`` as a file. ``None`` for any other text."""
         head, _, encoded = text.rpartition(";base64,") if text.startswith("data:") else ("", "", text)
         content = _decoded(encoded)
-        if content is None or content.decode(errors="replace") in self._names:
-            return self.text(text)
+        if content is None:
+            return to_text(starred(whole := to_bytes(text), self._finder.find(whole))) if described else None
+        if content.decode(errors="replace") in self._names and not described and not head:
+            return None
         if (masked := self.mask(content)) == content:
-            return self.text(text)
+            return text if described or head else None
         return (f"{head};base64," if head else "") + b64encode(masked).decode()
 
     def message(self, message: Message) -> Message:
@@ -193,7 +187,7 @@ class KnownSecrets:
 
     def error(self, error: E) -> E:
         """Return an error, changed in place, without values."""
-        if self._spellings:
+        if self._names:
             error.message = self.text(error.message)
             error.args = (error.message,)
             error.details = {self.text(key): self.tree(one) for key, one in error.details.items()}
@@ -207,7 +201,7 @@ class KnownSecrets:
 
 def _decoded(text: str) -> bytes | None:
     """Return the bytes of a text that is base64 as a whole and may hold a value; else ``None``."""
-    if not MIN_SECRET_CHARS < len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
+    if not _MIN_CHARS <= len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
         return None
     try:
         return b64decode(text, validate=True)
@@ -215,32 +209,43 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-def spellings(value: str) -> set[str]:
-    """Return a value as it is, in JSON (once and twice), in a URL, in a form, in HTML."""
-    import html  # late: few programs have secrets, and its table of characters takes 1 ms to load
-
-    once = [json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
-    twice = [json.dumps(one, ensure_ascii=ascii_only)[1:-1] for one in once for ascii_only in (True, False)]
-    return {
-        value,
-        *once,
-        *twice,
-        # what is not UTF-8, such as a variable's byte, has no percent-encoding
-        quote(value, safe="", errors="replace"),
-        quote(value, errors="replace"),
-        quote_plus(value, errors="replace"),
-        html.escape(value),
-        html.escape(value, quote=False),
-    }
-
-
-def _with_base64(value: str) -> set[str]:
-    encoded = b64encode(value.encode("utf-8", "surrogatepass")).decode()
-    return {*spellings(value), encoded, encoded.rstrip("=")}
-
-
-#: What this process knows.
+#: What this process knows: for the operator, whose logs, files of evidence and recordings show none of it.
 KNOWN_SECRETS = KnownSecrets()
+#: No value.
+NO_SECRETS = KnownSecrets()
+#: What users were given; those that were given something are remembered when their last session is closed.
+_OF_USERS: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
+_GIVEN: dict[str, KnownSecrets] = {}
+
+
+def is_guessable(value: str) -> str | None:
+    """Return what makes a value too easy to guess for a secret, in words; ``None`` if nothing does."""
+    if len(value) < _MIN_CHARS:
+        return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
+    if len(value) < _MIN_DIGITS and not any(map(str.isalpha, value)):
+        return f"{len(value)} characters and no letter, as a PIN; it needs at least {_MIN_DIGITS}"
+    if (different := len(set(value))) < _MIN_DIFFERENT:
+        return f"{different} different characters; it needs at least {_MIN_DIFFERENT}"
+    return None
+
+
+def known_to(user: str | None) -> KnownSecrets:
+    """Return what is masked in what a user sees: the values that they were given. To mask another would tell them that
+    it is one. ``None`` is the operator, who sees no value that this process knows."""
+    if user is None:
+        return KNOWN_SECRETS
+    return _OF_USERS.setdefault(user, KnownSecrets())
+
+
+def give(user: str | None, name: str, value: str) -> None:
+    """Know a value that this user was given, from now on."""
+    KNOWN_SECRETS.add(name, value)
+    if user is not None:
+        known = _GIVEN.pop(user, None) or known_to(user)
+        known.add(name, value)
+        _GIVEN[user] = known
+        if len(_GIVEN) > _MAX_USERS:
+            del _GIVEN[next(iter(_GIVEN))]
 
 
 def _redact_logs(known: KnownSecrets) -> None:

@@ -13,15 +13,22 @@ import msgspec
 from ..errors import ProtocolError, UsageError
 
 __all__ = [
+    "MAX_LISTED",
+    "MAX_ON_LOOP",
+    "MAX_REQUESTED",
+    "MAX_VALUES",
     "PARSED_ON_LOOP",
     "JSONValue",
+    "ValueCounter",
     "decode_given",
     "decode_json",
     "encode_json",
+    "has_more_values",
     "inner_values",
     "is_deeper",
     "is_larger",
     "json_lines",
+    "require_few_values",
     "without_collection",
 ]
 
@@ -34,20 +41,36 @@ JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, J
 #: Bytes of a message up to which it is parsed on the event loop: a thread would be reached later. More is parsed in a
 #: thread: the worst 256 KB held the loop for 51 ms.
 PARSED_ON_LOOP = 128 * 1024
+#: Values and names in one JSON text that comes in. The parser keeps the interpreter's lock: as many took 0.04 to 0.17 s
+#: (all names different), and 40 MB of them took several seconds of every session of the process.
+MAX_VALUES = 1_000_000
+#: The same for an app's list of capabilities: 100,000 of those that the reference app lists (docs/faults.md 22).
+MAX_LISTED = 4_000_000
+#: The same for a text that is parsed on the event loop though it is long: 17 ms.
+MAX_ON_LOOP = 100_000
+#: The same in one request to a server of ours, which all its users share: it is parsed and checked in the event loop.
+MAX_REQUESTED = 50_000
+#: All bytes but the marks of which each value and each name has one, about, and bytes in which these are counted at a
+#: time.
+_NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
 #: Length of JSON above which the garbage collector pauses meanwhile.
 _PAUSE_ABOVE = 1 << 16
 
 
-def decode_json(text: str | bytes) -> object:
+def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES) -> object:
     """Parse strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting.
 
-    Raises :class:`~transports.errors.ProtocolError`. The garbage collector of the whole process pauses while more than
-    64 KiB is parsed: none of the new values is garbage, and looking for some takes three quarters of the time.
+    Raises :class:`~transports.errors.ProtocolError`, with the code ``TOO_LARGE`` for more than ``at_most`` values and
+    names, which are counted first. The garbage collector of the whole process pauses while more than 64 KiB is parsed:
+    none of the new values is garbage, and looking for some takes three quarters of the time.
     """
     try:
-        return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
+        if len(text) <= _PAUSE_ABOVE:
+            return _DECODE(text)
+        require_few_values(text, at_most)
+        return _decode_long(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
 
@@ -56,9 +79,75 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
     """Parse strict JSON that the user gave, as :func:`decode_json` does. Raises
     :class:`~transports.errors.UsageError`, which names ``where`` it stands, the reason and the ``fix``."""
     try:
-        return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
+        if len(text) <= _PAUSE_ABOVE:
+            return _DECODE(text)
+        if has_more_values(text, MAX_VALUES):
+            raise UsageError(f"{where} has {_too_many(MAX_VALUES)}; give less at once", code="TOO_LARGE")
+        return _decode_long(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
+
+
+def require_few_values(text: str | bytes, at_most: int = MAX_VALUES) -> None:
+    """Raise :class:`~transports.errors.ProtocolError` with the code ``TOO_LARGE`` for JSON with more than ``at_most``
+    values and names, before it is parsed."""
+    if has_more_values(text, at_most):
+        message = f"the app sent JSON with {_too_many(at_most)}; ask it for less, or for a file"
+        raise ProtocolError(message, code="TOO_LARGE", details={"limit": at_most})
+
+
+def _too_many(limit: int) -> str:
+    return f"more than {limit:,} values and names, which is the limit"
+
+
+def has_more_values(text: str | bytes, limit: int) -> bool:
+    """Return whether JSON has more than ``limit`` values and names: commas, colons and opening brackets outside texts.
+
+    It parses nothing and takes a few milliseconds for a megabyte, without the interpreter's lock for long; a text that
+    is shorter than ``limit`` costs nothing."""
+    if len(text) <= limit:
+        return False
+    most = 0
+    for piece in _pieces(text):
+        most += _marks(piece)
+        if most > limit:  # with those in texts
+            break
+    else:
+        return False
+    counter = ValueCounter()
+    return any(counter.add(piece) > limit for piece in _pieces(text))
+
+
+class ValueCounter:
+    """The number of values and names of JSON that comes in pieces, as :func:`has_more_values` counts them: ``count``
+    is that of the pieces so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._inside = False  # a text
+        self._held = b""  # the first half of an escape
+
+    def add(self, piece: bytes) -> int:
+        """Count those of one more piece, and return the number of all."""
+        piece, self._held = self._held + piece, b""
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece, self._held = piece[:-1], piece[-1:]
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        self.count += _marks(b"".join(parts[self._inside :: 2]))
+        self._inside ^= len(parts) % 2 == 0
+        return self.count
+
+
+def _marks(data: bytes) -> int:
+    return len(data.translate(None, _NO_MARKS))
+
+
+def _pieces(text: str | bytes) -> Iterator[bytes]:
+    for at in range(0, len(text), _COUNTED):
+        piece = text[at : at + _COUNTED]
+        yield piece.encode(errors="replace") if isinstance(piece, str) else piece
 
 
 def json_lines(

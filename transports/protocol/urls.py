@@ -5,9 +5,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
-__all__ = ["folder_of", "is_loopback", "is_page", "redact_url"]
+__all__ = ["folder_of", "is_address", "is_loopback", "is_page", "origin_of", "redact_url"]
 
+#: What targets begin with that are apps behind a network.
+_ADDRESSES = ("http://", "https://", "ws://", "wss://")
+
+_PORTS = {"http": 80, "https": 443}
 # possessive, so that the time is in proportion to the length: an app chooses both
 _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORECASE)
 
@@ -26,6 +31,28 @@ def redact_url(url: str) -> str:
     bare, _, _ = url.partition("#")
     bare, mark, _ = bare.partition("?")
     return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
+
+
+def is_address(target: str) -> bool:
+    """Whether a target is an ``http(s)://`` or ``ws(s)://`` URL. Other targets run programs, load extensions and read
+    files, which only the user may ask for."""
+    return target.lower().startswith(_ADDRESSES)
+
+
+def origin_of(url: str | None) -> str | None:
+    """Return the origin of an address (RFC 6454) as a browser writes it: in lower case, international names in ASCII,
+    with the port if that is not the scheme's own; ``None`` for an address without a host. A WebSocket, and an MCP
+    server, has the origin of the HTTP address."""
+    try:
+        parts = urlsplit((url or "").strip().removeprefix("mcp+"))
+        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+        host = parts.hostname
+        if scheme not in _PORTS or not host:
+            return None
+        host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
+        return f"{scheme}://{host}" if parts.port in (None, _PORTS[scheme]) else f"{scheme}://{host}:{parts.port}"
+    except ValueError:  # UnicodeError is one
+        return None
 
 
 def is_page(target: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 from urllib.parse import urljoin
 
 from ..artifacts import Staged
@@ -14,6 +14,7 @@ from ..artifacts.os_errors import map_os_errors
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
 from ..errors import ABPError, TooLarge, TransportError
+from ..protocol.messages import Sender
 from ..tasks import in_thread
 
 __all__ = ["Fetcher", "OnDownload"]
@@ -33,7 +34,7 @@ class Fetcher:
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
-    own origin carry ``traceparent``.
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to; without one it is the app.
     """
 
     transport: Transport | None = None
@@ -41,9 +42,17 @@ class Fetcher:
     limit: int = 1 << 30
     allow_private: bool = False
     propagate: bool = False
+    sender: Sender | None = None
+
+    def asked_by(self, sender: Sender | None) -> Self:
+        """Return this fetcher for content of the document ``sender``, in whose name it downloads."""
+        return self if sender is None else replace(self, sender=sender)
 
     async def into(
-        self, staged: Staged, binary: BinaryData, on_download: Callable[[int, int | None], None] | None = None
+        self,
+        staged: Staged,
+        binary: BinaryData,
+        on_download: Callable[[int, int | None], None] | None = None,
     ) -> BinaryData:
         """Write the content into ``staged`` and return what is known of it now: HTTP headers may add a type or a name.
         ``on_download`` gets the bytes so far and the expected total of what is downloaded.
@@ -88,17 +97,19 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> BinaryData:
-        from ..http import Downloads, download  # late: most answers have no download
+        from ..http import Downloads, cookies_of, download  # late: most answers have no download
 
+        app, sender = self.transport, self.sender
         fetch = partial(
             download,
             reference,
             timeout=self.timeout,
             size=binary.size,
             limit=self.limit,
-            base_url=self.transport.url if self.transport else None,
-            server_address=self.transport.server_address if self.transport else None,
-            cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
+            base_url=app.url if app else None,
+            server_address=app.server_address if app else None,
+            sender=sender,
+            cookies=cookies_of(app, sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
             on_progress=on_download,
@@ -117,7 +128,7 @@ class Fetcher:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
         if not isinstance(binary.content, Download):
             return None
-        base = self.transport.url if self.transport else None
+        base = self.sender.url if self.sender else self.transport.url if self.transport else None
         try:
             return urljoin(base or "", binary.content.url)
         except ValueError:  # http://[ and the like

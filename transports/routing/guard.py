@@ -36,25 +36,36 @@ def json_size(value: object) -> int:
 
 
 def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut.
+    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut. Of
+    what is nested too deeply to be cut, hundreds of levels, "…" is left.
 
     Raises :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
     """
     if max_bytes < MIN_BYTES:
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
-    return _fit(value, max_bytes, suffix)
+    try:
+        return _fit(value, max_bytes, suffix)
+    except RecursionError:
+        return _ELLIPSIS
 
 
 def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
     """Return ``value`` with each text of more than ``max_chars`` characters cut to them and ended by ``suffix``; the
-    same object if there is none."""
+    same object if there is none. Of a value that is nested too deeply to be cut, hundreds of levels, "…" is left."""
+    try:
+        return _cut_texts(value, max_chars, suffix)
+    except RecursionError:
+        return _ELLIPSIS
+
+
+def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
     if isinstance(value, str):
         return value if len(value) <= max_chars else _cut(value, max_chars, suffix)
     if isinstance(value, dict):
-        fields = {name: cut_texts(item, max_chars, suffix) for name, item in value.items()}
+        fields = {name: _cut_texts(item, max_chars, suffix) for name, item in value.items()}
         return fields if any(fields[name] is not item for name, item in value.items()) else value
     if isinstance(value, list):
-        items = [cut_texts(item, max_chars, suffix) for item in value]
+        items = [_cut_texts(item, max_chars, suffix) for item in value]
         return items if any(new is not item for new, item in zip(items, value, strict=True)) else value
     return value
 

@@ -35,7 +35,8 @@ _NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
 
 class Recognised(NamedTuple):
     """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
-    what the policy named, the steps taken, and the characters that every text of it is known to be shorter than."""
+    what the policy named, the steps taken, the characters that every text of it is known to be shorter than, and
+    whether it is so large that all of it is looked at in a thread only."""
 
     data: object
     found: list[Found]
@@ -43,6 +44,7 @@ class Recognised(NamedTuple):
     configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
     shorter_than: int | None = None
+    large: bool = False
 
 
 class Layers:
@@ -60,11 +62,11 @@ class Layers:
         transformer raises."""
         apart = is_larger(data, _MANY)
         if apart and (short := await self._apart(partial(self.plain, at_most=None), data)):
-            return short
+            return short._replace(large=True)
         if made := await self._transformed(data, context):
-            return made
+            return made._replace(large=is_larger(made.data, _MANY))
         ruled = partial(self._ruled, capability=context.capability)
-        return await self._apart(ruled, data) if apart else ruled(data)
+        return (await self._apart(ruled, data))._replace(large=True) if apart else ruled(data)
 
     async def _apart(self, search: Callable[[object], T], data: object) -> T:
         """Search a large answer in a thread. If the caller is cancelled meanwhile, its content is released."""

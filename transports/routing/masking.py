@@ -7,22 +7,23 @@ from typing import Unpack
 
 from ..artifacts import ArtifactRef, PutOptions, Staged
 from ..artifacts.os_errors import map_os_errors
-from ..protocol.secrets import KNOWN_SECRETS, MAX_MASKED_BYTES
+from ..protocol.secrets import MAX_MASKED_BYTES, KnownSecrets
 from ..tasks import in_thread
 
 __all__ = ["masked"]
 
 
-def masked(staged: Staged) -> Staged:
-    """Return a staged file that becomes ``staged`` with known secrets masked (:meth:`.KnownSecrets.mask`); as long as
-    none is known, that is ``staged`` itself."""
-    return _MaskedStaged(staged) if KNOWN_SECRETS else staged
+def masked(staged: Staged, known: KnownSecrets) -> Staged:
+    """Return a staged file that becomes ``staged`` with ``known`` values masked (:meth:`.KnownSecrets.mask`); as
+    long as none is known, that is ``staged`` itself."""
+    return _MaskedStaged(staged, known) if known else staged
 
 
 class _MaskedStaged(Staged):
     """Keeps what is written until it is more than a file that is masked, or is committed."""
 
-    def __init__(self, staged: Staged) -> None:
+    def __init__(self, staged: Staged, known: KnownSecrets) -> None:
+        self._known = known
         self._staged = staged
         self._kept: bytearray | None = bytearray()
 
@@ -54,19 +55,19 @@ class _MaskedStaged(Staged):
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         if self._kept:
             kept, self._kept = bytes(self._kept), None
-            await self._staged.write(KNOWN_SECRETS.mask(kept))
+            await self._staged.write(await in_thread(self._known.mask, kept))
         elif self._kept is not None:
             with map_os_errors("mask a file", self.path.parent):
-                await in_thread(_mask_file, self.path)
+                await in_thread(_mask_file, self.path, self._known)
         return await self._staged.commit(**options)
 
 
-def _mask_file(path: Path) -> None:
+def _mask_file(path: Path, known: KnownSecrets) -> None:
     """Mask a file that another program wrote, in its place."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
-    found = KNOWN_SECRETS.mask(content)
+    found = known.mask(content)
     if found != content:
         with path.open("r+b") as file:
             file.write(found)

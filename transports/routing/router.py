@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, Durability, HostFacade, HostStore, discover_store
 from ..binary import BinaryData
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
-from ..protocol.messages import Effect
+from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
+from ..tasks import in_thread
 from .events import OnRoutingEvent, TransformContext
 from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
@@ -28,6 +29,9 @@ from .storing import Storing, stored_as
 from .unkept import unkept
 
 __all__ = ["Router"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Bytes of JSON of a small answer where the policy has no limit.
 _SMALL = 64 * 1024
@@ -79,13 +83,15 @@ class Router:
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
         on_download: OnDownload | None = None,
+        sender: Sender | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
-        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded, in the name of
+        ``sender``, the document that ``data`` came from, if it is known.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
@@ -103,6 +109,7 @@ class Router:
                 recognised, capability, call, origin, warnings, effects, transport, started, schema
             )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
+        large = recognised.large
         captured: list[Found] = []
         if outputs:
             captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
@@ -120,7 +127,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._storing.file(item, capability, origin, on_download)
+                    ref = await self._storing.file(item, capability, origin, on_download, sender)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -144,15 +151,17 @@ class Router:
         for item in captured:  # these have no place in the answer
             references.pop(item.path, None)
             texts.pop(item.path, None)
-        routed = cast(JSONValue, replace(data, references))
+        routed = cast(JSONValue, await _look(large, replace, data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            encoded = _encoded(routed, capability)
-            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=False)
+            encoded = await _look(large, _encoded, routed, capability)
+            previews = await self._storing.json(
+                routed, encoded, capability, origin, stored, steps, alone=False, large=large
+            )
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-            routed = cast(JSONValue, replace(routed, with_text))
+            routed = cast(JSONValue, await _look(large, replace, routed, with_text))
             previews |= self._storing.text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
@@ -164,7 +173,9 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(notes),
             effects=tuple(effects),
-            metadata=metadata_of(data, found, recognised.refs) if stored.keys() - {""} or found or captured else {},
+            metadata=await _look(large, metadata_of, data, found, recognised.refs)
+            if stored.keys() - {""} or found or captured
+            else {},
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
@@ -174,7 +185,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(capability, failures, result)
+            raise self._failure(capability, failures, result, sender)
         return result
 
     async def _route_json(
@@ -191,7 +202,8 @@ class Router:
     ) -> Result:
         """Return an answer without files, as most are: the short way."""
         routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
-        encoded = _encoded(routed, capability)
+        large = recognised.large
+        encoded = await in_thread(_encoded, routed, capability) if large else _encoded(routed, capability)
         stored: dict[str, ArtifactRef] = {}
         previews: dict[Place, JSONValue] = {}
         small = routed is not None and len(encoded) <= self._small
@@ -206,6 +218,7 @@ class Router:
                 steps,
                 alone=True,
                 shorter_than=recognised.shorter_than,
+                large=large,
             )
         return Result(
             capability,
@@ -223,17 +236,28 @@ class Router:
             on_clamped=self._on_event,
         )
 
-    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(
+        self,
+        capability: str,
+        failures: Sequence[tuple[Found, ABPError]],
+        result: Result,
+        sender: Sender | None,
+    ) -> ABPError:
         item, error = failures[0]
         if isinstance(error, BinaryError):  # others are about the store, or the way to the app
             error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
-        if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
+        if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result
         return error
+
+
+async def _look(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work that looks at a whole answer, in a thread if it is large."""
+    return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
 def _encoded(routed: object, capability: str) -> bytes:

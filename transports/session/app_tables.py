@@ -13,32 +13,19 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
+from ..protocol.durations import MAX_TIMEOUT
 from ..protocol.secrets import placeholders
+from ..protocol.urls import origin_of
 from .evidence import checked_evidence
 from .settings import settings_error
 
-__all__ = ["AppEntry", "AppTables", "SecretEntry", "origin_of"]
+__all__ = ["AppEntry", "AppTables", "SecretEntry"]
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-_PORTS = {"http": 80, "https": 443}
 #: Settings in which `${SECRET:NAME}` is resolved; elsewhere it would be shown or mean nothing.
 _WITH_SECRETS = ("headers", "cdp_url")
 _PATHS = ("profile", "storage_state", "adapter")
-
-
-def origin_of(url: str | None) -> str | None:
-    """Return the origin of an address (RFC 6454) in lower case with its port if that is not the scheme's own; ``None``
-    for an address without a host. A WebSocket, and an MCP server, has the origin of the HTTP address."""
-    try:
-        parts = urlsplit((url or "").strip().removeprefix("mcp+"))
-        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-        if scheme not in _PORTS or not parts.hostname:
-            return None
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        return f"{scheme}://{host}" if parts.port in (None, _PORTS[scheme]) else f"{scheme}://{host}:{parts.port}"
-    except ValueError:
-        return None
 
 
 class _Entry(BaseModel):
@@ -71,7 +58,7 @@ class AppEntry(_Entry):
     adapter: Path | None = None
     headers: dict[str, str] | None = Field(default=None, repr=False)
     #: Seconds for connecting and for calls that say nothing else.
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT, strict=True)
     #: Sessions of this process with the app at a time, of all users together.
     max_sessions: int | None = Field(default=None, gt=0)
     #: What is kept of each call besides its answer: ``trace=on-failure,console`` (docs/evidence.md).

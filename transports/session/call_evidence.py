@@ -13,6 +13,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
 from ..base import Transport
 from ..browser.evidence.page_evidence import CallEvidence, PageEvidence, page_of
 from ..errors import ABPError, UsageError, first_line
+from ..protocol.secrets import known_to
 from ..routing import Result
 from ..tasks import finished, spawn
 from .event_log import EventLog
@@ -46,6 +47,8 @@ class EvidenceOfCalls:
         self._streams = streams
         self._results = results
         store = results.store
+        #: The operator sees no value; to mask one before a user who was not given it would tell them that it is one.
+        self._known = known_to(store.scope.holder)
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
@@ -71,7 +74,7 @@ class EvidenceOfCalls:
                 )
             return self
         try:
-            self._page = PageEvidence(source)
+            self._page = PageEvidence(source, self._known)
         except OSError as error:
             raise UsageError(f"evidence: nothing can be recorded: {first_line(error)}") from error
         trial = await self._page.begin(kinds, "trial", {})
@@ -115,7 +118,7 @@ class EvidenceOfCalls:
 
     async def _begin(self, capability: str, params: object) -> CallEvidence | EventLog:
         if self._page is None:
-            return EventLog(self._streams, params)
+            return EventLog(self._streams, params, self._known)
         if self._ending:
             await asyncio.wait(self._ending)
         return await self._page.begin(self._evidence.kinds(), capability, params)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
+from ..files import read_regular
 from ..routing import RoutingConfig
 from .settings import Settings
 from .trust import is_trusted, trust
@@ -18,6 +19,8 @@ logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
+#: Bytes of a file, which many commands read.
+_MAX_BYTES = 1 << 20
 #: The tables that a file may have.
 TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 
@@ -65,7 +68,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
     import tomllib  # late: most programs have no such file
 
     try:
-        content = file.read_bytes()
+        content = read_regular(file, _MAX_BYTES)
         document = tomllib.loads(content.decode())
     except (OSError, ValueError, RecursionError) as error:  # the last for arrays that are nested hundreds of times
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..artifacts import ArtifactStore, HostFacade, HostStore, Scope, discover_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError
 from ..errors.tracebacks import shortened
@@ -116,7 +116,7 @@ def connect(
     settings = Settings.load()
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
-    user = _user(store.scope) if isinstance(store, ArtifactStore) else None
+    user = store.scope.holder if isinstance(store, ArtifactStore) else None
     app = find_app(file, target, user)
     options: dict[str, Any] = {
         "transport": None if transport == "auto" else transport,
@@ -193,11 +193,6 @@ def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
     from .guarded import Guarded
 
     return transport.clean if isinstance(transport, Guarded) else None
-
-
-def _user(scope: Scope) -> str | None:
-    """Who has the session, as ``users`` of the settings file names them; ``None`` for the operator."""
-    return scope.user if scope.user or not scope.tenant else f"tenant:{scope.tenant}"
 
 
 def _transport(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..browser.evidence.kinds import EvidenceFile, EvidenceKind
 from ..browser.evidence.timed_lines import MAX_CHARS, TimedLines
 from ..protocol.secret_values import SecretValues
+from ..protocol.secrets import KnownSecrets
 from ..tasks import in_thread
 from .events import ConnectionChanged, Retrying
 
@@ -26,7 +27,8 @@ __all__ = ["EventLog"]
 class EventLog:
     """Collects the events of a session from now until :meth:`end`. ``params`` are those of the call."""
 
-    def __init__(self, streams: EventStreams, params: object) -> None:
+    def __init__(self, streams: EventStreams, params: object, known: KnownSecrets) -> None:
+        self._known = known
         self.notes: list[str] = []
         self._streams = streams
         self._params = params
@@ -55,7 +57,7 @@ class EventLog:
 
     def _write(self, path: Path) -> None:
         """Write the lines without secrets, in a thread: that of many lines takes seconds."""
-        secrets = SecretValues()
+        secrets = SecretValues(self._known)
         secrets.learn(self._params)
         path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
 

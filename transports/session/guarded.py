@@ -34,7 +34,7 @@ from ..errors import (
 )
 from ..protocol.elicitation import DECLINED
 from ..protocol.messages import Message
-from ..protocol.secrets import KNOWN_SECRETS, placeholders, with_values
+from ..protocol.secrets import KNOWN_SECRETS, KnownSecrets, placeholders, with_values
 from ..protocol.strict_json import is_larger
 from .secrets import Secrets
 
@@ -71,6 +71,11 @@ class Guard:
     max_sessions: int | None = None
     headers_to: str = ""
 
+    @property
+    def known(self) -> KnownSecrets:
+        """What is masked in this session: what its user was given, and no more."""
+        return self.secrets.known
+
     def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
         """Return an error, changed in place, without secrets, and with the name of the app. ``settings`` says that
         those of the app are being used: a mistake in them is the operator's."""
@@ -78,7 +83,7 @@ class Guard:
             known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(SIGN_IN, known)
         error.args = (error.message,)
-        error = KNOWN_SECRETS.error(error)
+        error = self.known.error(error)
         return self._for_user(error, settings) if self.name is not None and self.hidden else error
 
     def without_reason(self, message: Message) -> Message:
@@ -207,7 +212,7 @@ class Guarded(WrappedTransport):
         with self._cleaned():
             reply = await self.wrapped.request(await self._resolved(message), timeout=timeout)
         self._follow()
-        return await _cleaned_message(reply)
+        return await self._cleaned_message(reply)
 
     async def notify(self, message: Message) -> None:
         """Send a message with the values of its secrets; an answer whose secret cannot be used declines."""
@@ -222,7 +227,7 @@ class Guarded(WrappedTransport):
     async def events(self) -> AsyncIterator[Message]:
         """Yield the events of the wrapped transport without values."""
         async for message in super().events():
-            yield await _cleaned_message(self._guard.without_reason(message))
+            yield await self._cleaned_message(self._guard.without_reason(message))
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Fetch content with the wrapped transport."""
@@ -230,14 +235,21 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolved(self, message: Message) -> Message:
-        """Return a message with the values of its secrets. What the kit itself says holds none; the app is asked for
-        nothing before its origin was compared."""
+        """Return a message with the values of its secrets, for their origins only. What the kit itself says holds none.
+        It must be sent at once: its receiver was compared last."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             return message
         if not (names := await _run(placeholders, message.payload)):
             return message
-        values = await self._guard.secrets.values(names, self.url)
-        return replace(message, payload=with_values(message.payload, values))
+        secrets = self._guard.secrets
+        values = await secrets.values(names, self.receiver(message))
+        payload = with_values(message.payload, values)
+        # Once more: reading takes time, and a transport of others may know nothing of `origins`.
+        return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
+
+    async def _cleaned_message(self, message: Message) -> Message:
+        known = self._guard.known
+        return await _run(known.message, message, of=message.payload) if known else message
 
     @contextmanager
     def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
@@ -271,16 +283,16 @@ class _GuardedServer(Guarded):
 
     async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
         with self._cleaned():
-            return _cleaned_page(await self._tools.list_resources(cursor, timeout=timeout))
+            return self._cleaned_page(await self._tools.list_resources(cursor, timeout=timeout))
 
     async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
         with self._cleaned():
-            return _cleaned_page(await self._tools.list_templates(cursor, timeout=timeout))
+            return self._cleaned_page(await self._tools.list_templates(cursor, timeout=timeout))
 
     async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
         with self._cleaned():
             read = await self._tools.read_resource(uri, timeout=timeout)
-        return {key: await _run(KNOWN_SECRETS.tree, value) for key, value in read.items()}
+        return {key: await _run(self._guard.known.tree, value) for key, value in read.items()}
 
     async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
         with self._cleaned():
@@ -290,18 +302,13 @@ class _GuardedServer(Guarded):
         with self._cleaned():
             await self._tools.unsubscribe_resource(uri, timeout=timeout)
 
+    def _cleaned_page(self, page: ResourcePage) -> ResourcePage:
+        return replace(page, items=[self._guard.known.tree(item) for item in page.items])
+
     @property
     def _tools(self) -> ResourceTools:
         assert isinstance(self.wrapped, ResourceTools)
         return self.wrapped
-
-
-async def _cleaned_message(message: Message) -> Message:
-    return await _run(KNOWN_SECRETS.message, message, of=message.payload) if KNOWN_SECRETS else message
-
-
-def _cleaned_page(page: ResourcePage) -> ResourcePage:
-    return replace(page, items=[KNOWN_SECRETS.tree(item) for item in page.items])
 
 
 async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:

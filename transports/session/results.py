@@ -110,6 +110,7 @@ class Results:
             transport=self._transport.name,
             started=started,
             on_download=on_download,
+            sender=reply.sender,
         )
         return self._with_evictions_of(routing) if self.store.retention else routing
 

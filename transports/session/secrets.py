@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ABPError, UsageError
-from ..protocol.secrets import KNOWN_SECRETS, MIN_SECRET_CHARS
-from ..protocol.urls import redact_url
+from ..protocol.messages import misdirected
+from ..protocol.secrets import give, is_guessable, known_to
+from ..protocol.urls import origin_of
 
 if TYPE_CHECKING:
     from .app_tables import SecretEntry
@@ -31,6 +32,8 @@ class Secrets:
 
     def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
         self.user = user
+        #: What is masked in what this user sees.
+        self.known = known_to(user)
         self._entries = entries
 
     def __bool__(self) -> bool:
@@ -43,35 +46,35 @@ class Secrets:
         Raises :class:`~transports.errors.UsageError` for a name that is unknown or another user's, for an app at an
         origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.
         """
-        from .app_tables import origin_of
+        names = sorted(names)
+        self.origins(names, url)
+        return {name: await _read(name, self._entries[name], self.user) for name in names}
 
-        read: dict[str, str] = {}
+    def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
+        """Return the origins that all of these secrets may be sent to, that of ``url`` among them. Nothing is read.
+        Raises as :meth:`values` does."""
+        origin, allowed = origin_of(url), list[frozenset[str]]()
         for name in sorted(names):
             entry = self._entries.get(name)
             if entry is None or not entry.is_for(self.user):
                 raise UsageError(f"there is no secret {name!r} (for you); correct the name, or ask the operator")
-            if origin_of(url) not in entry.origins:
-                raise UsageError(
-                    f"the secret {name} may not be sent to {redact_url(url or 'an app without an address')}; the "
-                    "operator can name that origin in its `origins`",
-                    code="PERMISSION_DENIED",
-                )
-            read[name] = await _read(name, entry)
-        return read
+            if origin not in entry.origins:
+                raise misdirected(url, name)
+            allowed.append(frozenset(entry.origins))
+        return frozenset.intersection(*allowed) if allowed else frozenset()
 
     async def know(self, url: str | None) -> None:
-        """Read the values that are bound to the origin of ``url``, so that the app cannot show what an earlier session
-        told it, of whichever user. Commands are not run for that; what cannot be read is not known."""
-        from .app_tables import origin_of
-
+        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what
+        an earlier session told it. Those for others alone are not masked: a user who guesses one would learn that it is
+        right from any app that repeats it. Commands are not run for that; what cannot be read is not known."""
         origin = origin_of(url)
         for name, entry in self._entries.items():
-            if origin in entry.origins and entry.command is None:
+            if origin in entry.origins and entry.command is None and entry.is_for(self.user):
                 with contextlib.suppress(ABPError):
-                    await _read(name, entry)
+                    await _read(name, entry, self.user)
 
 
-async def _read(name: str, entry: SecretEntry) -> str:
+async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
     if entry.env is not None:
         value, where = os.environ.get(entry.env), f"the variable {entry.env}"
     elif entry.file is not None:
@@ -79,12 +82,14 @@ async def _read(name: str, entry: SecretEntry) -> str:
     else:
         value, where = await _printed(name, entry.command or ()), "what its command prints"
     value = (value or "").rstrip("\r\n")
-    if len(value) < MIN_SECRET_CHARS or len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+    if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
+    if (fault := is_guessable(value)) is not None:
         raise UsageError(
-            f"the secret {name} cannot be used: {where} has {len(value) or 'no'} characters; it needs at least "
-            f"{MIN_SECRET_CHARS}"
+            f"the secret {name} cannot be used: {where} has {fault}; what is masked can be found by guessing, so a "
+            "secret must be hard to guess"
         )
-    KNOWN_SECRETS.add(name, value)
+    give(user, name, value)
     return value
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
+from ..protocol.durations import MAX_TIMEOUT, is_timeout
 from ..protocol.urls import folder_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ def _milliseconds(text: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{text!r} is not a valid number of milliseconds above 0")
+    if not is_timeout(number / 1000):
+        shown, most = repr(text[:40]), MAX_TIMEOUT * 1000
+        raise ValueError(f"{shown} is not a valid number of milliseconds above 0, at most {most:,}")
     return number
 
 

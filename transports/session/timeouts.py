@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import UsageError
+from ..protocol.durations import checked_timeout
 
 __all__ = ["seconds_left", "timeout_seconds"]
 
@@ -12,14 +12,10 @@ __all__ = ["seconds_left", "timeout_seconds"]
 def timeout_seconds(timeout: float | None, default: float) -> float:
     """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
 
-    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, and what
-    is no number.
+    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, what is
+    no number, and more than a million seconds (:data:`~transports.protocol.durations.MAX_TIMEOUT`).
     """
-    if timeout is None:
-        return default / 1000
-    if isinstance(timeout, int | float) and timeout > 0:
-        return timeout
-    raise UsageError(f"timeout must be a positive number of seconds, or math.inf to wait for ever, not {timeout!r}")
+    return default / 1000 if timeout is None else checked_timeout(timeout)
 
 
 def seconds_left(deadline: float) -> float:

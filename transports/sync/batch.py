@@ -69,8 +69,20 @@ def run(
     extend: bool = False,
     options: RunOptions | None = None,
     on_settled: OnSettled = ignore,
+    allow_programs: bool = False,
+    files_from: str | os.PathLike[str] | None = None,
 ) -> dict[str, JSONValue]:
     """As :func:`transports.batch.run`, whose docstring replaces this one."""
     __tracebackhide__ = True
     driver = pool.wrapped if isinstance(pool, Blocking) else pool
-    return _run(jobs, out, pool=driver, target=target, extend=extend, options=options, on_settled=on_settled)
+    return _run(
+        jobs,
+        out,
+        pool=driver,
+        target=target,
+        extend=extend,
+        options=options,
+        on_settled=on_settled,
+        allow_programs=allow_programs,
+        files_from=files_from,
+    )

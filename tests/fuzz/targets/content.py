@@ -6,6 +6,7 @@ import base64 as standard
 import unicodedata
 from contextlib import suppress
 
+from tests.support.spelled import SPELLED
 from transports.binary import BinaryData, Encoded
 from transports.binary.data import padded
 from transports.binary.detect import Heuristics, find
@@ -20,9 +21,10 @@ from transports.errors import BadEncoding
 from transports.protocol.redaction import Redactor
 from transports.protocol.schema import check_output, check_params
 from transports.protocol.secret_values import SecretValues
+from transports.protocol.secrets import KnownSecrets, is_guessable
 from transports.protocol.strict_json import decode_json
 
-__all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing"]
+__all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]
 
 _EAGER = Heuristics(min_chars=16)
 _EAGEREST = Heuristics(min_chars=16, require_magic_bytes=False, max_decode_bytes=2000)
@@ -96,6 +98,25 @@ def redaction(data: bytes) -> None:
     assert _REDACTOR.tree(_REDACTOR.tree(tree)) == _REDACTOR.tree(tree)
 
 
+def spellings(data: bytes) -> None:
+    """A value, a zero byte, and what stands around it in a spelling that the first byte chooses. No decoder finds it in
+    what is shown, and what has none stays as it is."""
+    secret, _, around = _text(data[1:]).partition("\0")
+    secret = secret[:60]
+    if any(map("\\%&".__contains__, secret)):  # it may read as nearly nothing, which is not searched for
+        return
+    if is_guessable(secret) is not None or not data or any(0xD800 <= ord(one) < 0xE000 for one in secret):
+        return
+    known = KnownSecrets()
+    known.add("FUZZ", secret)
+    spelled = [*SPELLED.values()][data[0] % len(SPELLED)](secret)
+    for text in (f"{around[:200]} {spelled} {around[:200]}", around):
+        shown = known.text(text)
+        assert "${SECRET:FUZZ}" in shown or text is around, text
+        assert known.tree({"a": [text], text: 1}) == {"a": [shown], shown: 1}
+        assert len(known.mask(content := text.encode("utf-8", "surrogatepass"))) == len(content)
+
+
 def evidence(data: bytes) -> None:
     """A body of each type, an entry of a HAR, a line of a trace. What was found to be secret is nowhere in it."""
     text = _text(data)
@@ -108,5 +129,6 @@ def evidence(data: bytes) -> None:
         secrets = SecretValues()
         learn_event(event, secrets)
         clean_event(event, secrets)
-        learn_entry(event, secrets)
-        clean_entry(event, secrets)
+        with suppress(RecursionError):  # of what is nested too deeply the caller keeps nothing
+            learn_entry(event, secrets)
+            clean_entry(event, secrets)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from transports.adapters.recording.content import unpack, unpack_content
 from transports.adapters.recording.entries import Answer, Failed, restore_error
 from transports.adapters.recording.file import Reader, Recording, read_header
 from transports.adapters.recording.script import Script
-from transports.artifacts.metadata import Metadata
+from transports.artifacts.metadata import Metadata, OtherCase
+from transports.batch import Job
+from transports.batch.consent import Consent
 from transports.batch.job_format import job_document, parse_job
 from transports.batch.running.reading import read_jobs
 from transports.errors import ABPError
+from transports.protocol.strict_json import encode_json
 from transports.routing import RoutingConfig
 from transports.session.config_file import read_config
 from transports.session.retention import retention_settings
@@ -65,7 +70,7 @@ def metadata(data: bytes) -> None:
     """The file of an artifact's metadata. What can be read can be written and read again."""
     try:
         read = Metadata.decode(data, _ID)
-    except ValueError:  # the caller reports it as Corrupt
+    except (ValueError, OtherCase):  # the caller reports the first as Corrupt, and takes the other for a missing file
         return
     assert Metadata.decode(read.encode(), _ID) == read
     assert isinstance(read.age_key, tuple)
@@ -86,10 +91,49 @@ def settings(data: bytes) -> None:
     assert options.max_request_bytes > 0 and options.files
 
 
+@cache
+def _consent() -> Consent:
+    """What jobs of somebody else may do, with a folder from which links lead out."""
+    folder = Path(_folder().name, "files")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.png").write_bytes(b"png")
+    (folder / "out").symlink_to(_folder().name)
+    (folder / "loop").symlink_to("loop")
+    (folder / "zero").symlink_to("/dev/zero")
+    os.mkfifo(folder / "pipe")
+    return Consent(target="memory:", folder=folder.resolve())
+
+
 def jobs(data: bytes) -> None:
-    """Jobs of a batch, as lines and as a table: each is read again as what it is written as."""
-    for suffix in ("jsonl", "csv"):
+    """Jobs of a batch, as lines, as a table, and as the keys, files and target of a line: each is read again as what it
+    is written as. Of somebody else's none starts a program, and none sends a file from elsewhere."""
+    consent = _consent()
+    for name, content, given in (
+        ("jobs.jsonl", data, consent),
+        ("jobs.csv", data, None),
+        ("wild.jsonl", _wild_line(data), consent),
+        ("wild.jsonl", _wild_line(data), None),
+    ):
         with suppress(ABPError):
-            for batch in read_jobs(_file(f"jobs.{suffix}", data), "memory:"):
-                for job in batch:
-                    assert parse_job(job_document(job)).key == job.key
+            for job in chain.from_iterable(read_jobs(_file(name, content), "memory:", given)):
+                assert parse_job(job_document(job)).key == job.key
+                with suppress(ABPError):
+                    job.call_params()
+                if given is not None:
+                    _check_harmless(job)
+
+
+def _wild_line(data: bytes) -> bytes:
+    """A line whose keys, paths and target are pieces of the input."""
+    first, second, third, *rest = [*data.decode("utf-8", "replace").split("\n"), "", "", ""]
+    line = {"capability": "do", f"files.{first}": second, f"params.{second}": first, "timeout": "".join(rest)}
+    return encode_json({**line, first: second, **({"target": third} if third else {})})
+
+
+def _check_harmless(job: Job) -> None:
+    folder, target = _consent().folder, job.target or ""
+    assert folder is not None and all(path.resolve().is_relative_to(folder) for path in job.files.values())
+    assert all(path.is_file() for path in job.files.values())
+    assert target == "memory:" or "://" in target or target.replace("-", "").replace("_", "").isalnum()
+    assert not target.lower().startswith(("mcp+stdio", "extension", "replay", "file"))
+    assert not job.files or target == "memory:" or "://" not in target

@@ -6,9 +6,11 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult
+import httpx2
+from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from transports.adapters.mcp import http, tool_repair
 from transports.adapters.mcp.translation import to_answer, to_capability
 from transports.adapters.mcp.wire import LineReader, with_content
 from transports.adapters.websocket.incoming import answered_request
@@ -23,12 +25,12 @@ from transports.protocol.elicitation import default_answer
 from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message
 from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
-from transports.protocol.strict_json import decode_json, is_deeper
+from transports.protocol.strict_json import ValueCounter, decode_json, has_more_values, is_deeper
 from transports.routing.blocks import parse_text_blocks
 from transports.routing.guard import clamp, cut_texts, json_size
 from transports.routing.sizes import long_texts
 
-__all__ = ["answer", "capabilities", "envelope", "mcp", "reply"]
+__all__ = ["answer", "capabilities", "envelope", "mcp", "reply", "tools"]
 
 _T = TypeVar("_T")
 #: Looks at texts that fit into a case.
@@ -148,6 +150,32 @@ def _read_mcp(message: object) -> None:
     except ValidationError:
         return
     _read_capabilities([to_capability(tool) for tool in tools])
+
+
+def tools(data: bytes) -> None:
+    """A server's list of tools: repaired as the SDK must take it, put aside as a large one is, over HTTP as JSON and as
+    an event, and the number of its values however it is cut."""
+    counter = ValueCounter()
+    for piece in (data[: len(data) // 3], data[len(data) // 3 :]):
+        counter.add(piece)
+    assert counter.count == ValueCounter().add(data) and not has_more_values(data, counter.count)
+    listed = decode_json(data)
+    if not isinstance(listed, list):
+        listed = [listed]
+    usable, headed = tool_repair._usable_and_headed(listed)
+    small = [plain for plain, _ in tool_repair._usable(listed)]
+    assert len(ListToolsResult.model_validate({"tools": small}, by_name=False).tools) == len(small) >= len(usable)
+    ListToolsResult.model_validate({"tools": headed}, by_name=False)
+    _read_capabilities([to_capability(tool) for tool in usable])
+    message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"
+    aside = tool_repair.Aside()
+    short = jsonrpc_message_adapter.validate_json(http._in_place(message, aside), by_name=False)
+    if isinstance(short, JSONRPCResponse):
+        whole = aside.take(short.result)
+        assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
+        assert aside.take(whole) is None
+    event = b"event: message\nid: 3\ndata: " + message.replace(b"\n", b"\ndata: ").replace(b"\r", b" ") + b"\n\n"
+    http._Events(httpx2.ByteStream(b""), 1000, aside)._short(event)
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:

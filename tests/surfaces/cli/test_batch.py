@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import PATIENCE, CommandLine, Terminal
+from transports.batch import Job, open_ledger
 from webapp_fixture import Fixture
 
 
@@ -223,3 +225,43 @@ def until_leased(run: Path) -> None:
         while not db.execute("SELECT count(*) FROM abp_jobs WHERE state = 'leased'").fetchone()[0]:
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+def test_a_cell_starts_a_program_only_where_that_is_allowed(abp: CommandLine, tmp_path: Path) -> None:
+    marker, table = tmp_path / "ran", tmp_path / "jobs.csv"
+    table.write_text(f"capability,target\ndo,mcp+stdio:touch {marker}\n")
+    run = ("batch", "run", table, "--out", tmp_path / "run", "--retries", "0")
+    refused = abp(*run)
+    assert refused.status == 2 and "line 2: target: 'mcp+stdio:touch …'" in refused.err
+    assert "--allow-programs" in refused.err and not marker.exists()
+    ledger = asyncio.run(_planted(tmp_path / "theirs", f"mcp+stdio:touch {marker}"))
+    for args in (("batch", "worker", ledger), (*run[:3], "--out", ledger, "--extend", "--retry-failed")):
+        abp(*args, *(() if args[1] == "worker" else ("--target", "ws://127.0.0.1:9/")))
+        assert not marker.exists(), args
+    assert abp(*run, "--allow-programs").status == 3 and marker.exists()  # touch is no MCP server
+
+
+async def _planted(folder: Path, target: str) -> Path:
+    """A run whose ledger somebody else wrote."""
+    async with open_ledger(folder) as ledger:
+        await ledger.add(lambda: [[Job("do", target=target)]], "theirs")
+    return folder
+
+
+def test_files_of_lines_are_sent_from_the_folder_of_the_input(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "a.txt").write_text("mine")
+    (tmp_path / "secret").write_text("secret")
+    path = tmp_path / "input" / "jobs.jsonl"
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url)
+    path.write_text('{"capability": "file.digest", "files": {"file": "../secret"}}\n')
+    refused = abp(*run)
+    assert refused.status == 2 and "line 1: files.file:" in refused.err and "--files-from" in refused.err
+    path.write_text('{"capability": "file.digest", "files": {"file": "a.txt"}}\n')
+    assert abp(*run).status == 0
+    path.write_text(f'{{"capability": "file.digest", "target": "{workbench.ws_url}#", "files": {{"file": "a.txt"}}}}\n')
+    other = (*run[:3], "--out", tmp_path / "other")
+    assert abp(*other).status == 2
+    assert abp(*other, "--files-from", tmp_path / "input").status == 0

@@ -25,6 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, read_as_resource
+from tests.support.processor import longest_turn
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
@@ -310,3 +311,49 @@ def test_an_address_for_others_needs_a_public_one() -> None:
 def test_invalid_tokens(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):
         parse_tokens(tokens)
+
+
+def body_of(rows: bytes) -> bytes:
+    """A request that calls a tool with rows, in the older protocol."""
+    head = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"abp_call","arguments":{"params":{"rows":['
+    return head + rows + b"1]}}}}"
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
+async def test_a_request_of_very_many_values_keeps_no_other_user_waiting(
+    tmp_path: Path, era: str, declared: bool
+) -> None:
+    headers = {
+        "Authorization": f"Bearer {ANN}",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": era if era != "legacy" else "2025-06-18",
+    }
+
+    async def status(body: bytes) -> int:
+        async def chunks() -> AsyncIterator[bytes]:
+            for start in range(0, len(body), 1 << 16):
+                yield body[start : start + (1 << 16)]
+
+        length = {"Content-Length": str(len(body))} if declared else {}
+        async with http.post(url, data=chunks(), headers=headers | length) as response:
+            if response.status == 413:
+                error = (await response.json())["error"]
+                assert "more than 50,000 values and names" in error["message"]
+                assert error["data"] == {"code": "TOO_LARGE", "limit": 50_000}
+            return response.status
+
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http, client_of(url, BOB, era) as bob:
+        await called(bob, "abp_status")
+        fits, beyond, huge = (body_of(rows) for rows in (b"1," * 49_900, b"1," * 50_000, b"[]," * (20 << 20)))
+        assert await status(fits) != 413
+        with longest_turn() as turn:
+            assert await status(fits) != 413
+            assert await status(beyond) == 413
+            refusing = asyncio.ensure_future(status(huge))
+            while not refusing.done():
+                await called(bob, "abp_status")
+            assert await refusing == 413
+        assert turn.seconds < 0.050

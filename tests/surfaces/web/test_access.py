@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processor import longest_turn
 from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
@@ -348,3 +349,18 @@ def test_servers_are_found_while_they_run(monkeypatch: pytest.MonkeyPatch, tmp_p
         left.write_text(left.read_text().replace(str(os.getpid()), "999999999"))
         assert find_server("file:///b") is None and not left.exists()  # its process is gone
     assert find_server("file:///a") is None
+
+
+async def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(web: Web) -> None:
+    headers = {"Content-Type": "application/json"}
+
+    def body(count: int) -> bytes:
+        return b'{"x":[' + b"1," * count + b"1]}"
+
+    fits, beyond = body(49_997), body(49_998)  # an object, a name and a list besides
+    assert (await web.post("/tokens", data=io.BytesIO(fits), headers=headers)).status != 413
+    for data in (beyond, b'{"x":[' + b"[]," * (5 << 20) + b"1]}"):
+        with longest_turn() as turn:
+            answer = await web.post("/tokens", data=io.BytesIO(data), headers=headers)
+            assert answer.status == 413 and "more than 50,000 values and names" in answer.body.decode()
+        assert turn.seconds < 0.050

@@ -161,7 +161,13 @@ async def test_failed_calls_are_reported(web: Web) -> None:
         assert result["success"] is False and result["error"]["code"] == over["error"]["code"]
         call = (await web.post(f"/apps/{session}/calls", {"capability": "forever", "timeout": 0.1})).json["id"]
         assert (await events.until("call_finished", id=call))[2]["error"]["code"] == "TIMEOUT"
-    more: list[dict[str, object]] = [{"params": []}, {"timeout": "x"}, {"timeout": 0}, {"files": [{"param": "a"}]}]
+    more: list[dict[str, object]] = [
+        {"params": []},
+        {"timeout": "x"},
+        {"timeout": 0},
+        {"timeout": 1000001},
+        {"files": [{"param": "a"}]},
+    ]
     for body in ({}, {"capability": 5}, *({"capability": "steps", **one} for one in more)):
         assert (await web.post(f"/apps/{session}/calls", body)).status == 400, body
     assert (await web.post(f"/apps/{session}/calls", {"capability": "stepps"})).json["error"]["alternatives"] == [

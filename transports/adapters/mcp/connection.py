@@ -32,7 +32,7 @@ from .http import http_streams
 from .process import Stderr, stdio_streams
 from .questions import Questions
 from .servers import Server, StdioServer
-from .tool_repair import Streams, repair_tools
+from .tool_repair import Aside, Streams, repair_tools
 
 __all__ = ["Connection", "root_cause"]
 
@@ -63,6 +63,8 @@ class Connection:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.server = server
         self.max_bytes = max_bytes
+        #: Large results, which the SDK does not get.
+        self.aside = Aside()
         self._auth = auth
         self._questions = questions
         self._sampling = sampling
@@ -91,9 +93,9 @@ class Connection:
             assert stderr is not None
             streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
-            streams = http_streams(self.server, self._auth, max_bytes=self.max_bytes)
+            streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
         self.client = Client(
-            repair_tools(streams),
+            repair_tools(streams, self.aside),
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
             message_handler=self._on_message,

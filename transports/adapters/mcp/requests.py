@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from mcp.client.session import ClientRequestContext
@@ -23,9 +23,13 @@ from mcp_types import (
 from pydantic import RootModel, ValidationError
 
 from ...errors import ABPError, CapabilityError, Disconnected, ProtocolError, TooLarge
+from ...protocol.capabilities import MAX_CAPABILITIES
+from ...protocol.strict_json import MAX_VALUES, is_larger
+from ...tasks import in_thread
 from .connection import Connection
 from .http import is_size_error
-from .wire import OVER_LIMIT, UNREADABLE, with_content
+from .tool_repair import MANY
+from .wire import OVER_LIMIT, TOO_MANY, UNREADABLE, with_content
 
 __all__ = ["list_tools", "map_errors", "send_request"]
 
@@ -60,7 +64,10 @@ async def send_request(
     ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
     :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
     """
-    return with_content(await map_errors(connection, _exchange(connection, make, progress)))  # type: ignore[no-any-return]
+    result = await map_errors(connection, _exchange(connection, make, progress))
+    if is_larger(result, MANY):
+        return await in_thread(with_content, result)
+    return with_content(result)  # type: ignore[no-any-return]
 
 
 async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
@@ -76,9 +83,11 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
                 raise
             await connection.client.list_tools()  # the SDK makes headers of the tool's schema, which has changed
             raw = await session.send_request(request, _Raw, progress_callback=progress)
-        result = raw.root
+        result = connection.aside.take(raw.root) or raw.root
         if result.get("resultType") != "input_required":
             return result
+        if is_larger(result, MANY):
+            raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = InputRequiredResult.model_validate(result, by_name=False)
         responses, state = {}, required.request_state
         for key, question in (required.input_requests or {}).items():
@@ -91,17 +100,28 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
 
 
 async def list_tools(connection: Connection) -> dict[str, Tool]:
-    """Return the server's tools by name, from all pages of the list, 100 at most. Raises as :func:`map_errors`."""
+    """Return the server's tools by name, from all pages of the list, 100 at most, and 150,000 of them. Raises as
+    :func:`map_errors`."""
     tools: dict[str, Tool] = {}
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-        tools.update((tool.name, tool) for tool in page.tools)
+        whole = connection.aside.take({"_meta": page.meta})
+        if whole is None:
+            tools |= _by_name(page.tools)
+        else:
+            tools |= await in_thread(_by_name, whole["tools"][: MAX_CAPABILITIES - len(tools)])
         cursor = page.next_cursor
         if cursor is None:
             return tools
-    logger.warning("%s lists its tools on more than %d pages; the rest is left out", connection.server, _MAX_PAGES)
+        if len(tools) >= MAX_CAPABILITIES:
+            break
+    logger.warning("%s has more than %s tools; the rest is left out", connection.server, f"{len(tools):,}")
     return tools
+
+
+def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    return {tool.name: tool for tool in tools}
 
 
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
@@ -133,6 +153,8 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
         )
     if code == UNREADABLE:
         return ProtocolError(text)
+    if code == TOO_MANY:
+        return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
     text = connection.server.redact(text)[:_MAX_TEXT]
     if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")

@@ -35,15 +35,22 @@ from mcp_types import (
 
 from ...base import Features, ResourcePage, Transport
 from ...errors import CapabilityError, ProtocolError, TooLarge, UsageError, no_answer
+from ...protocol.durations import checked_timeout
 from ...protocol.messages import PROTOCOL_VERSION, Message
+from ...protocol.strict_json import is_larger
+from ...tasks import in_thread
 from .connection import Connection
 from .questions import Questions
 from .reconnect import Reconnector
 from .requests import list_tools, map_errors, send_request
 from .servers import HttpServer, Server, parse_server
+from .tool_repair import MANY
 from .translation import error_answer, to_answer, to_arguments, to_capability
 
 __all__ = ["MCPTransport"]
+
+#: Tools that take so long to describe that it is for a thread.
+MANY_TOOLS = 500
 
 logger = logging.getLogger("transports.mcp")
 
@@ -93,7 +100,7 @@ class MCPTransport(Transport):
                 max_bytes=max_bytes,
             ),
             self._events.put_nowait,
-            timeout=timeout,
+            timeout=checked_timeout(timeout),
             reconnect=reconnect,
         )
 
@@ -156,7 +163,10 @@ class MCPTransport(Transport):
             self._tools = await list_tools(connection)
         except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
             logger.warning("%s could not list its tools: %s", self._server, error.message)
-        return [to_capability(tool) for tool in self._tools.values()]
+        tools = self._tools.values()
+        if len(tools) > MANY_TOOLS:
+            return await in_thread(lambda: [to_capability(tool) for tool in tools])
+        return [to_capability(tool) for tool in tools]
 
     async def _call(self, message: Message, payload: Any) -> object:
         connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
@@ -179,7 +189,8 @@ class MCPTransport(Transport):
 
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
-            answer = to_answer(await sending)
+            result = await sending
+            answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:  # the SDK tells the server

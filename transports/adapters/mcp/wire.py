@@ -9,22 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 from mcp_types.jsonrpc import ErrorData
 
 from ...binary import BinaryData, Encoded
 from ...binary.detect import declares_base64
-from ...errors import ProtocolError
+from ...errors import ProtocolError, TooLarge
 from ...protocol.base64_runs import decode_run, decode_with_runs
 from ...protocol.strict_json import PARSED_ON_LOOP, inner_values
 
-__all__ = ["OVER_LIMIT", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text", "unsent_error"]
-__all__ += ["with_content"]
+__all__ = ["OVER_LIMIT", "TOO_MANY", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text"]
+__all__ += ["parse_message", "request_id", "unreadable", "unsent_error", "with_content"]
 
 logger = logging.getLogger("transports.mcp")
 
 #: Codes of our own errors for answers that arrived and could not be read; no server sends them.
-OVER_LIMIT, UNREADABLE = -48001, -48002
+OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
 _END_BYTES = 4096
 _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 #: Characters of the URL-safe alphabet and of data: URLs, which the general decoder handles.
@@ -73,7 +73,7 @@ class LineReader:
             if over:
                 problem = f"a message over the limit of {self._max_bytes:,} bytes"
                 if (error := _error_message(whole[:_END_BYTES], tail, OVER_LIMIT, problem)) is not None:
-                    yield error
+                    yield SessionMessage(error)
                 else:
                     logger.warning("left out %s; the request that it answers is unknown", problem)
             elif whole.strip():
@@ -101,30 +101,45 @@ class LineReader:
             return [line]
         try:
             if len(line) <= PARSED_ON_LOOP:
-                return [_message(line)]
-            return [await asyncio.to_thread(_message, line)]
+                return [SessionMessage(parse_message(line))]
+            return [SessionMessage(await asyncio.to_thread(parse_message, line))]
         except Exception as error:  # noqa: BLE001 - whatever a line causes is that line's error alone
             self._garbage += 1
             reason = error.message if isinstance(error, ProtocolError) else "it is no JSON-RPC message"
             if self._garbage == 1:
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
-            failed = _error_message(
-                line[:_END_BYTES], line[-_END_BYTES:], UNREADABLE, f"an answer that cannot be read: {reason[:200]}"
-            )
-            return [failed] if failed else []
+            failed = unreadable(line, error)
+            return [SessionMessage(failed)] if failed else []
 
 
-def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> SessionMessage | None:
-    found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
-    if found is None:
+def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
+    """Return the error of the request that a line answers which could not be read for this reason; ``None`` if it
+    cannot be told which that is."""
+    code, problem = UNREADABLE, "it is no JSON-RPC message"
+    if isinstance(reason, ProtocolError):
+        problem = reason.message[:200]
+        code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
+    return _error_message(line[:_END_BYTES], line[-_END_BYTES:], code, f"an answer that cannot be read: {problem}")
+
+
+def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPCError | None:
+    if (identity := request_id(head, tail)) is None:
         return None
     error = ErrorData(code=code, message=f"the server sent {problem}")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+    return JSONRPCError(jsonrpc="2.0", id=identity, error=error)
 
 
-def _message(line: bytes) -> SessionMessage:
+def request_id(head: bytes, tail: bytes) -> int | None:
+    """Return the id at the beginning or the end of a message that is not parsed; ``None`` if it stands elsewhere."""
+    found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
+    return None if found is None else int(found[1])
+
+
+def parse_message(line: bytes) -> JSONRPCMessage:
+    """Return a message, with :class:`Base64Run` in the place of long base64. Raises
+    :class:`~transports.errors.ProtocolError`, and what pydantic raises for JSON that is no message."""
     tree = decode_with_runs(line, _KEY, _keep_run)
-    return SessionMessage(jsonrpc_message_adapter.validate_python(tree, by_name=False))
+    return jsonrpc_message_adapter.validate_python(tree, by_name=False)
 
 
 def with_content(tree: object) -> Any:

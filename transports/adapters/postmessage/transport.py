@@ -12,18 +12,19 @@ from urllib.parse import urlsplit
 
 from ...base import Features
 from ...binary import BinaryData, Handle
-from ...browser.page.agent import PageAgent
+from ...browser.page.agent import Document, PageAgent
 from ...browser.page.listening import listener
 from ...browser.page.navigation import now_at
 from ...browser.page.problems import not_abp, read_problems
 from ...browser.page.sign_in import asks_to_sign_in
 from ...browser.process.launch import Browser
 from ...browser.process.lending import BrowserLender
+from ...browser.senders import sender_of
 from ...browser.server_address import ServerAddress
 from ...browser.source import PageSource, StorageState
 from ...browser.transport import PageTransport
 from ...errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, format_seconds
-from ...protocol.messages import Message
+from ...protocol.messages import Message, Sender
 from ...protocol.urls import redact_url
 from ...tasks import cancel_and_wait
 from .frame import AppFrame
@@ -92,7 +93,7 @@ class PostMessageTransport(PageTransport):
         self._sandbox = sandbox
         self._allow = allow
         self._harness = harness
-        self._harness_origin = ""
+        self._harness_origin = self._origin = ""
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
         self._navigation: NavigationWatcher | None = None
@@ -129,10 +130,22 @@ class PostMessageTransport(PageTransport):
         self._frame = frame
         await self._server_address.read(navigation.response)
         parts = urlsplit(frame.url)
-        await agent.invoke("setOrigin", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
+        self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
         removed = Disconnected("the embedded app's frame was removed")
         page.on("framedetached", listener(lambda gone: agent.mark_lost(removed) if gone is frame else None))
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
+
+    def _sender(self, document: Document) -> Sender:
+        """As :meth:`PageTransport._sender`: the harness's document is called, and the app in its frame answers."""
+        assert self._frame is not None
+        return sender_of(
+            self._frame.url,
+            self._origin,
+            page=document,
+            around=[document.origin],
+            server_address=self._address_of(self._origin),
+        )
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to the embedded app.

@@ -14,7 +14,7 @@ from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
 from ...protocol.redaction import Redactor
-from ...protocol.secrets import KNOWN_SECRETS, MAX_MASKED_BYTES
+from ...protocol.secrets import MAX_MASKED_BYTES, KnownSecrets
 from ...protocol.strict_json import is_larger
 from .entries import ContentEntry
 from .file import Reader
@@ -82,8 +82,8 @@ class ContentPacker:
         return await self.leaf(BinaryData(LocalFile(path)))
 
     async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
-        if KNOWN_SECRETS:
-            chunks = _masked(chunks)
+        if self.scrubber.known:
+            chunks = _masked(chunks, self.scrubber.known)
         if size is not None and size <= _THREAD_FROM:
             return self.store(chunks)
         return await asyncio.to_thread(self.store, chunks)
@@ -97,14 +97,14 @@ def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _masked(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterator[bytes | memoryview]:
     """Yield content with known secrets masked, if it is small enough for that."""
     kept, rest = bytearray(), iter(chunks)
     for chunk in rest:
         kept += chunk
         if len(kept) > MAX_MASKED_BYTES:
             break
-    yield KNOWN_SECRETS.mask(bytes(kept))
+    yield known.mask(bytes(kept))
     yield from rest
 
 
@@ -161,7 +161,8 @@ def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
     about = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
     if leaf.kind == "handle":
         return BinaryData(Handle(leaf.handle, leaf.length), *about)
-    data = reader.content(leaf, line).read_bytes()
+    with reader.content(leaf, line) as file:
+        data = file.read()
     match leaf.kind:
         case "bytes":
             return BinaryData(data, *about)

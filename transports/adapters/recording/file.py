@@ -20,10 +20,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from ...artifacts.os_errors import map_os_errors
-from ...errors import BadRecording, UsageError
+from ...artifacts.local.tree import SYMLINK, Tree
+from ...artifacts.os_errors import map_os_errors, write_all
+from ...artifacts.system import open_file, read_at
+from ...errors import BadRecording, StoreError, UsageError
+from ...files import open_regular, read_regular, regular_file
 from ...protocol.redaction import Redactor
-from ...protocol.strict_json import encode_json
+from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
+from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, encode_json, has_more_values
 from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
 
 __all__ = ["Reader", "Recording", "Writer", "read_header"]
@@ -31,7 +35,11 @@ __all__ = ["Reader", "Recording", "Writer", "read_header"]
 logger = logging.getLogger("transports.recording")
 
 _CHUNK = 1 << 20
+#: Bytes of a recording's lines, and of one content: a file of another size is not read.
+_MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: What the names of content begin with that is not whole yet.
+_STAGED = ".staged-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,10 @@ class Recording:
     fields: Sequence[str] = ()
     patterns: Sequence[str] = ()
 
-    def scrubber(self) -> Redactor:
+    def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
         """Return what removes the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
-            return Redactor(self.fields, self.patterns)
+            return Redactor(self.fields, self.patterns, known=known)
         except re.error as error:
             raise UsageError(f"patterns= of a recording: {error.pattern!r} is no regular expression: {error}") from None
 
@@ -57,30 +65,54 @@ class Recording:
 class Writer:
     """Writes one recording.
 
-    An existing file is replaced if it is a recording; else raises :class:`~transports.errors.UsageError`. Every method
-    raises :class:`~transports.errors.StoreError` if the disk refuses.
+    An existing file is replaced if it is a recording, and its content in the folder beside it goes. No symlink is
+    followed: in the place of the file or of the folder it raises :class:`~transports.errors.UsageError`, as do any
+    other file, and a folder of another user. Every method raises :class:`~transports.errors.StoreError` if the disk
+    refuses.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
-        self._folder = _folder(path)
+        self._content = Tree(_folder(path), own=True)
         with map_os_errors("write the recording", path.parent):
-            self._replace()
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), "a")
+            self._file = self._opened()
+            try:
+                self._replace()
+            except BaseException:
+                self._file.close()
+                raise
         self._began = time.monotonic()
         self._line(header)
 
+    def _opened(self) -> FileIO:
+        try:
+            fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            regular_file(os.dup(fd), str(self._path)).close()
+        except OSError as error:
+            if error.errno in SYMLINK:
+                raise UsageError(f"{self._path} is a symlink; name the file that is meant") from None
+            raise
+        return FileIO(fd, "a")
+
     def _replace(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            head = file.read(64)
+        """Empty the file, and remove the content of the recording that it was."""
+        head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
             raise UsageError(f"{self._path} is there already and is no recording; name another file")
-        for content in self._folder.glob("*"):
-            if _SHA256.fullmatch(content.name):
-                content.unlink()
+        try:
+            with self._content.folder() as folder:
+                for name in folder.names():
+                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):
+                        folder.unlink(name)
+        except FileNotFoundError:
+            pass
+        except StoreError:
+            raise UsageError(
+                f"{self._content.root} is a symlink, no folder, or another user's, and content would go there; remove "
+                "it, or record to another file"
+            ) from None
+        self._file.truncate(0)
 
     @property
     def now(self) -> float:
@@ -102,18 +134,22 @@ class Writer:
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Store content and return its SHA-256. Content that is stored already takes no more space."""
-        digest = hashlib.sha256()
-        with map_os_errors("write the recording", self._folder):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            staged = self._folder / f".staged-{secrets.token_hex(8)}"
+        digest, staged = hashlib.sha256(), f"{_STAGED}{secrets.token_hex(8)}"
+        with (
+            map_os_errors("write the recording", self._content.root),
+            self._content.folder(create=True) as folder,
+        ):
+            fd = folder.create(staged)
             try:
-                with staged.open("xb") as file:
+                try:
                     for chunk in chunks:
                         digest.update(chunk)
-                        file.write(chunk)
-                staged.replace(self._folder / digest.hexdigest())
+                        write_all(fd, memoryview(chunk))
+                finally:
+                    os.close(fd)
+                folder.move(staged, folder, digest.hexdigest())
             finally:
-                staged.unlink(missing_ok=True)
+                folder.unlink(staged)
         return digest.hexdigest()
 
     def close(self) -> None:
@@ -135,9 +171,9 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = _folder(path)
+        self._content = Tree(_folder(path), own=False)
         try:
-            data = path.read_bytes()
+            data = read_regular(path, _MAX_LINES)
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
@@ -157,6 +193,8 @@ class Reader:
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _header(self, data: bytes) -> Header:
+        if has_more_values(data, MAX_ON_LOOP):
+            raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
         try:
             version = json.loads(data)["abp_recording"]
             newer = isinstance(version, int) and version > FORMAT
@@ -174,6 +212,8 @@ class Reader:
             raise self._wrong(1, error) from None
 
     def _entry(self, at: int, data: bytes) -> Entry:
+        if has_more_values(data, MAX_LISTED):
+            raise self.error(at, f"it has more than {MAX_LISTED:,} values and names", "record again")
         try:
             return ENTRY.validate_json(data)
         except ValidationError as error:
@@ -186,27 +226,41 @@ class Reader:
             at, f"{where}: {first['msg']}" if where else first["msg"], "undo what was edited, or record again"
         )
 
-    def content(self, leaf: ContentEntry, line: int) -> Path:
-        """Return the file with the content of an entry. Raises unless its SHA-256 is the recorded one."""
-        path = self._folder / str(leaf.sha256)
-        digest = hashlib.sha256()
+    def content(self, leaf: ContentEntry, line: int) -> FileIO:
+        """Return the content of an entry as a file, open at its beginning. Raises unless its SHA-256 is the recorded
+        one."""
+        path, digest = self._content.root / str(leaf.sha256), hashlib.sha256()
         try:
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK):
+            file = self._open(path.name)
+            try:
+                if os.fstat(file.fileno()).st_size > _MAX_CONTENT:
+                    what = f"its content {path} is larger than {_MAX_CONTENT:,} bytes"
+                    raise self.error(line, what, "put the file back, or record again")
+                while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
                     digest.update(chunk)
-        except OSError as error:
-            what = f"its content {path} cannot be read ({error.strerror or error})"
+                file.seek(0)
+                if digest.hexdigest() != leaf.sha256:
+                    what = f"its content {path} was changed"
+                    raise self.error(line, what, "put the file back as it was, or record again")
+            except BaseException:
+                file.close()
+                raise
+        except (OSError, StoreError) as error:
+            reason = error.message if isinstance(error, StoreError) else error.strerror or error
+            what = f"its content {path} cannot be read ({reason})"
             raise self.error(line, what, "put the file back, or record again") from None
-        if digest.hexdigest() != leaf.sha256:
-            raise self.error(line, f"its content {path} was changed", "put the file back as it was, or record again")
-        return path
+        return file
+
+    def _open(self, name: str) -> FileIO:
+        with self._content.folder() as folder:
+            return regular_file(folder.open(name), name)
 
 
 def read_header(path: Path) -> Header | None:
     """Return the header of a recording, or ``None`` if it cannot be read: opening it will say why."""
     try:
-        with path.open("rb") as file:
-            return Header.model_validate_json(file.readline(_CHUNK))
+        with open_regular(path) as file:
+            return Header.model_validate_json(file.read(_CHUNK).partition(b"\n")[0])
     except (OSError, ValueError):
         return None
 

@@ -14,6 +14,7 @@ import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import fields
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...binary import BinaryData, Download, Handle
 from ...errors import Disconnected, no_answer
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
+from ...protocol.secrets import NO_SECRETS
 from ...tasks import cancel_and_wait, spawn
 from .content import ContentPacker, hash_content, unpack, unpack_content
 from .discovery import unpack_discovery
@@ -85,7 +87,7 @@ class ReplayTransport(Transport):
         """Read the recording. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         self._packer = ContentPacker(
-            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber()
+            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
         )
         self._script = Script(reader)
         self._progress = ReplayProgress(self._script)
@@ -161,15 +163,16 @@ class ReplayTransport(Transport):
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Copy the recorded content to ``path``."""
-        source = await self._content(*await self._play(Operation(n=0, kind="save", payload={"handle": handle.id})))
-        await asyncio.to_thread(shutil.copyfile, source, path)
+        with await self._content(
+            *await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
+        ) as source:
+            await asyncio.to_thread(_copy, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`); ``fetch`` is not used."""
         ask = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(ask)
-        source = await self._content(action, answer)
-        with source.open("rb") as file:
+        with await self._content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
         found = {
@@ -185,7 +188,7 @@ class ReplayTransport(Transport):
             raise self._reader.error(line or 1, "its payload is no object", "undo what was edited, or record again")
         return payload
 
-    async def _content(self, action: Action, answer: Answer) -> Path:
+    async def _content(self, action: Action, answer: Answer) -> FileIO:
         line = action.end or action.start
         if not answer.leaves:
             raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
@@ -279,3 +282,8 @@ class ReplayTransport(Transport):
 
     def _effect(self, effect: RecordedEffect) -> Effect:
         return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))
+
+
+def _copy(source: FileIO, path: Path) -> None:
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file, _CHUNK)

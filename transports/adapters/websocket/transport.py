@@ -23,10 +23,11 @@ from websockets.typing import Origin, Subprotocol
 
 from ...base import Features, Transport
 from ...errors import ABPError, ConnectFailed, Disconnected
+from ...protocol.durations import checked_timeout
 from ...protocol.envelope import decode_envelope, encode_envelope
-from ...protocol.messages import Message
+from ...protocol.messages import Message, misdirected
 from ...protocol.strict_json import PARSED_ON_LOOP
-from ...protocol.urls import redact_url
+from ...protocol.urls import origin_of, redact_url
 from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from .connection import Connection
 from .connection_errors import close_error, lost_error, open_error
@@ -83,7 +84,7 @@ class WebSocketTransport(Transport):
         self._target = url
         self._max_bytes = max_bytes
         self._reconnect = reconnect
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._close_timeout = close_timeout
         self._silence = ping_interval + ping_timeout
         self._headers = dict(headers or {})
@@ -114,6 +115,10 @@ class WebSocketTransport(Transport):
         """The app's HTTP address, against which relative download URLs are resolved."""
         parts = urlsplit(self._target)
         return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the HTTP address that the connection leads to now, which a redirect may have changed."""
+        return self.url if self._connection is None else _http_address(self._connection)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
@@ -263,6 +268,8 @@ class WebSocketTransport(Transport):
         if connection is None:
             then = "" if self._state == "reconnecting" else "; connect again"
             raise Disconnected(f"the connection is {self._state}{then}", details={"sent": False})
+        if message.origins is not None and origin_of(to := _http_address(connection)) not in message.origins:
+            raise misdirected(to)
         if message.content or self._send_lock.locked() or connection.slow:
             return self._send_later(connection, message)
         text = encode_envelope(message)
@@ -296,3 +303,9 @@ class WebSocketTransport(Transport):
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
+
+
+def _http_address(connection: Connection) -> str:
+    uri = connection.protocol.uri
+    host = f"[{uri.host}]" if ":" in uri.host else uri.host
+    return f"{'https' if uri.secure else 'http'}://{host}:{uri.port}{uri.path}"

@@ -12,6 +12,7 @@ from ...binary.filenames import safe_filename
 from ...binary.media import OCTET_STREAM, extension_for, normalise_mime
 from ...errors import ABPError, Corrupt, StoreError, first_line
 from ...protocol.redaction import Redactor
+from ...protocol.secrets import NO_SECRETS
 from ...tasks import in_thread
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..content import Description, Meter, PutOptions, describe, encode_text
@@ -38,7 +39,7 @@ __all__ = ["HostedStore"]
 T = TypeVar("T")
 #: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
 _REMEMBERED = 10_000
-_REDACTOR = Redactor()
+_REDACTOR = Redactor(known=NO_SECRETS)
 
 
 class HostedStore(ArtifactStore):

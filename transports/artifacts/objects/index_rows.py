@@ -9,7 +9,7 @@ import msgspec
 
 from ...database import Value, without_nul
 from ..local.rows import where
-from ..metadata import ID, Metadata
+from ..metadata import ID, Metadata, OtherCase
 from ..query import Query
 from ..ref import Scope
 
@@ -88,7 +88,7 @@ def metadata_of(text: Value, key: Value) -> Metadata | None:
         if not ID.fullmatch(str(key)):
             raise ValueError("not an id")
         return Metadata.decode(str(text).encode(), str(key))
-    except ValueError as error:
+    except (ValueError, OtherCase) as error:
         logger.warning("a row of the index is skipped (%s); `abp artifacts reindex` repairs it", error)
         return None
 

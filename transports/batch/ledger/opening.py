@@ -17,15 +17,16 @@ from .view import LedgerView
 __all__ = ["open_ledger", "open_view"]
 
 
-def open_ledger(where: str | os.PathLike[str], *, existing: bool = False) -> Ledger:
+def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
     """Return the ledger of a run, which ``async with`` opens.
 
     ``where`` is the run's folder, whose ``ledger.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
     for workers on many machines; without ``run=`` the run is called ``default``. With ``existing``,
-    opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. Raises
+    opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. One that is
+    ``read_only`` can be looked at alone. Raises
     :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
     """
-    return Ledger(*_database_at(os.fspath(where)), existing=existing)
+    return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
 
 
 def open_view(where: str | os.PathLike[str]) -> LedgerView:

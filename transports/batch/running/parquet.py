@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 from ...artifacts.replacing import replacing
 from ...errors import LedgerError
 from ...protocol.strict_json import decode_json, encode_json
+from ..job_format import MAX_FIELDS
 
 __all__ = ["write_parquet"]
+
+logger = logging.getLogger("transports")
 
 _ROWS = 5000
 #: Types of our own columns, in Parquet's words; the others are found in the manifest.
@@ -35,7 +39,8 @@ _MERGED = {
 async def write_parquet(manifest: Path, path: Path) -> bool:
     """Write the lines of a manifest to ``path`` as Parquet, and return whether pyarrow is there to do it.
 
-    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Raises
+    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Of more
+    than 1,000 of them the first are written, with a warning; the manifest has all. Raises
     :class:`~transports.errors.LedgerError`."""
     try:
         import pyarrow
@@ -63,11 +68,18 @@ def _write(manifest: Path, path: Path) -> None:
 
 def _types(manifest: Path) -> dict[str, str]:
     found: dict[str, set[str]] = {}
+    beyond = False
     with manifest.open("rb") as file:
         for line in file:
             for name, value in _document(line).items():
-                if name not in _TYPES and value is not None:
+                if name in _TYPES or value is None:
+                    continue
+                if name in found or len(found) < MAX_FIELDS:
                     found.setdefault(name, set()).add(_kind(value))
+                else:
+                    beyond = True
+    if beyond:
+        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
     return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
 
 

@@ -15,6 +15,7 @@ from typing import IO, TypeAlias
 
 from ...errors import ABPError, LedgerError, UsageError
 from ...protocol.strict_json import encode_json, json_lines
+from ..consent import Consent
 from ..job_format import job_document, parse_job
 from ..jobs import Job
 from .refusals import EXAMPLE, Refused, require_columns
@@ -74,10 +75,10 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
         raise LedgerError(f"{path} cannot be written ({error.strerror}); name another folder with --out") from error
 
 
-def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
+def read_jobs(path: Path, target: str | None = None, consent: Consent | None = None) -> Iterator[list[Job]]:
     """Yield the jobs of a file in batches. ``.csv`` and ``.tsv`` have one job a row below a line of names, ``.parquet``
     one a row; any other file is JSON Lines. Jobs without a target get ``target``. The files that jobs name are read,
-    for their keys.
+    for their keys. A job that goes beyond ``consent`` is none; relative paths are those in its folder.
 
     Raises :class:`~transports.errors.UsageError` at the end for what is no job, with the first 20 lines of that and
     the reasons, and for an input without any job.
@@ -88,9 +89,11 @@ def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
     empty = True
     for where, size, document in _documents(path, refused):
         try:
-            job = parse_job(document, target=target)
+            job = parse_job(document, target=target, folder=consent.folder if consent else None)
             if job.target is None:
                 raise UsageError("target is missing; name it in the line, or give --target for all")
+            if consent is not None:
+                job = consent.checked(job)
             _ = job.key
             batch.append(job)
         except ABPError as error:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UsageError
+from ..job_format import require_few_fields
 
 __all__ = ["EXAMPLE", "Refused", "require_columns"]
 
@@ -52,7 +53,12 @@ _AGAIN = "correct it, and give the same command again"
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
     """Raise :class:`~transports.errors.UsageError`, which says what there is instead, for a table without a column
-    ``capability``. ``delimiter`` is what its columns are separated by."""
+    ``capability``, or with more columns than a job may have fields. ``delimiter`` is what its columns are separated
+    by."""
+    try:
+        require_few_fields(names)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}") from None
     if "capability" in names or not names:
         return
     shown = ", ".join(f'"{name[:_COLUMN_CHARS]}"' for name in names[:_COLUMNS])

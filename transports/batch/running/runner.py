@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
+from ...errors import ABPError
 from ...tasks import finished
 from ..jobs import Job, State
 from ..ledger import Leased, Ledger, Settlement
@@ -205,7 +206,12 @@ class Runner:
     async def _run_job(self, leased: Leased) -> None:
         started = time.perf_counter()
         try:
-            outcome = await self._driver.run(leased.job)
+            try:
+                job = await self._checked(leased.job)
+            except ABPError as error:
+                outcome = Outcome.of_error(leased.job, error, sent=False)
+            else:
+                outcome = await self._driver.run(job)
         except asyncio.CancelledError as cancelled:
             if NOT_SENT in cancelled.args:
                 self._end(_not_begun(leased))
@@ -222,6 +228,16 @@ class Runner:
         if delay is not None and outcome.retry_after is not None:
             self._pauses.pause(host_of(leased.job), outcome.retry_after)
         self._end(Settlement(leased.key, outcome, delay))
+
+    async def _checked(self, job: Job) -> Job:
+        """Return the job as it may be run: a ledger holds what others wrote, and a file may be another one by now."""
+        consent = self._options.consent
+        if consent is None:
+            return job
+        try:
+            return await asyncio.to_thread(consent.checked, job) if job.files else consent.checked(job)
+        except asyncio.CancelledError:
+            raise asyncio.CancelledError(NOT_SENT) from None
 
     def _end(self, settlement: Settlement) -> None:
         loop, again = asyncio.get_running_loop(), settlement.again_after is not None

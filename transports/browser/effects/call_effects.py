@@ -20,6 +20,8 @@ __all__ = ["BEGIN_TIMEOUT", "CallEffects", "Detail", "EffectTracker", "ExpectedE
 
 #: Effects of one call that are recorded one by one; the rest is only counted.
 _MAX_RECORDED = 100
+#: Announced effects that one call waits for at a time; more are not waited for (docs/security.md).
+_MAX_EXPECTED = 100
 #: Outputs that may wait for the next call; the oldest is discarded when there are more.
 _MAX_DEFERRED = 8
 #: Seconds for an announced effect (a click on a download link, a window) to begin.
@@ -74,13 +76,14 @@ class ExpectedEffect:
     """An effect that was announced and is about to begin.
 
     ``place`` is what will begin: a download link (``""``), a window (``"window"``), or the navigation of a frame (the
-    frame's id). ``begun`` is done once it has begun, or nobody waits for it any more.
+    frame's id). ``begun`` is done once it has begun, or nobody waits for it any more, at the latest with ``timer``.
     """
 
     call: CallEffects
     place: str
     detail: Detail
     begun: asyncio.Future[None]
+    timer: asyncio.TimerHandle | None = None
 
 
 class EffectTracker:
@@ -100,7 +103,7 @@ class EffectTracker:
         self._emit = emit
         self._release = release
         self._calls: dict[str, CallEffects] = {}
-        self._expected: deque[ExpectedEffect] = deque(maxlen=_MAX_RECORDED)
+        self._expected: deque[ExpectedEffect] = deque()
         self._discarded = 0
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -269,13 +272,15 @@ class EffectTracker:
     # --- effects that are announced before they begin -----------------------------------------------------------------
 
     def expect(self, call: CallEffects, place: str, detail: Detail) -> None:
-        """Let the call's reply wait for this effect to begin, for two seconds at most."""
-        begun = asyncio.get_running_loop().create_future()
-        expected = ExpectedEffect(call, place, detail, begun)
+        """Let the call's reply wait for this effect to begin, for two seconds at most, unless it waits for a hundred
+        others."""
+        if len(call.expected) >= _MAX_EXPECTED:
+            return
+        loop = asyncio.get_running_loop()
+        expected = ExpectedEffect(call, place, detail, loop.create_future())
+        expected.timer = loop.call_later(2 * BEGIN_TIMEOUT, self.mark_begun, expected)
         self._expected.append(expected)
-        call.expected.add(begun)
-        begun.add_done_callback(call.expected.discard)
-        asyncio.get_running_loop().call_later(2 * BEGIN_TIMEOUT, self.mark_begun, expected)
+        call.expected.add(expected.begun)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
         """Return the first effect expected at the first of these places that has one, and remove it from the list."""
@@ -292,6 +297,9 @@ class EffectTracker:
         """Stop waiting for an expected effect, since it has begun or never will."""
         if expected in self._expected:
             self._expected.remove(expected)
+        expected.call.expected.discard(expected.begun)
+        if expected.timer is not None:
+            expected.timer.cancel()
         if not expected.begun.done():
             expected.begun.set_result(None)
 

@@ -48,7 +48,7 @@ class ConsoleLog:
     def _on_console(self, message: ConsoleMessage) -> None:
         place = message.location
         where = f" ({place['url']}:{place['lineNumber'] + 1})" if place.get("url") else ""
-        self._lines.add(f"console.{message.type}: {message.text}{where}")
+        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=where)
 
     def _on_error(self, error: Error) -> None:
         self._lines.add(f"page error: {error.stack or error.message}")

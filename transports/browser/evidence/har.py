@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
 from .bodies import TEXT_FRAME, clean_body, decoded, is_textual, learn_body, learn_json, text_in, text_of
 
-__all__ = ["clean_entry", "clean_har", "learn_entry", "learn_har", "sides"]
+__all__ = ["clean_entry", "clean_frames", "clean_har", "learn_entry", "learn_har", "sides"]
 
 _REDACTOR = Redactor()
 #: Keys whose values are no texts of the app.
@@ -47,7 +47,8 @@ def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what one request and its response hold."""
+    """Let ``secrets`` learn what one request and its response hold. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
     for side in sides(entry):
         secrets.learn({key: value for key, value in side.items() if key != "cookies"})
         for cookie in side.get("cookies") or ():
@@ -59,12 +60,13 @@ def learn_entry(entry: object, secrets: SecretValues) -> None:
 
 
 def clean_entry(entry: object, secrets: SecretValues) -> object:
-    """Return one request and its response without secrets."""
+    """Return one request and its response without secrets. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
     if isinstance(entry, dict):
         entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
                  for key, value in entry.items()}  # fmt: skip
         if frames := _frames(entry):
-            entry[_FRAMES] = [_cleaned_frame(frame, secrets) for frame in frames]
+            entry[_FRAMES] = clean_frames(frames, secrets)
     return secrets.tree(entry, _STRUCTURE.__contains__)
 
 
@@ -119,6 +121,19 @@ def _frames(entry: object) -> list[object]:
     """What a WebSocket sent and received, which the browser's driver adds to its entry."""
     frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
     return frames if isinstance(frames, list) else []
+
+
+def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
+    """Return the frames of a WebSocket without secrets, also without one that goes on in the next of its direction."""
+    cleaned = list(frames)
+    ways: dict[object, list[int]] = {}
+    for index, frame in enumerate(frames):
+        if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
+            ways.setdefault(str(frame.get("type")), []).append(index)
+    for way in ways.values():
+        for index, data in zip(way, secrets.pieces([cleaned[at]["data"] for at in way]), strict=True):  # type: ignore[index]
+            cleaned[index] = {**cleaned[index], "data": data}  # type: ignore[dict-item]
+    return [_cleaned_frame(frame, secrets) for frame in cleaned]
 
 
 def _cleaned_frame(frame: object, secrets: SecretValues) -> object:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...base import Transport
+from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
 from ..process.runfolder import RunFolder
 from .kinds import EvidenceFile, EvidenceKind
 from .recording import EXCLUSIVE, CallRecording
@@ -39,9 +40,11 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Records calls in the page of ``source``, in temporary files. Close it at the end of the session."""
+    """Records calls in the page of ``source``, in temporary files, without secrets: ``known`` are the values that
+    the user of the session was given. Close it at the end of the session."""
 
-    def __init__(self, source: HasPage) -> None:
+    def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
         self._source = source
         self._stack = contextlib.ExitStack()
         self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
@@ -62,7 +65,9 @@ class PageEvidence:
             return evidence
         self.busy |= EXCLUSIVE & wanted
         folder = self._folder / str(next(self._numbers))
-        evidence.recording = recording = CallRecording(page, wanted, folder, title=title, params=params)
+        evidence.recording = recording = CallRecording(
+            page, wanted, folder, title=title, params=params, known=self._known
+        )
         try:
             await recording.start()
         except OSError as error:  # the call counts more than its evidence

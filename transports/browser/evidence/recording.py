@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import first_line
 from ...protocol.secret_values import SecretValues
+from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
 from ...tasks import in_thread
 from .console import ConsoleLog
 from .ffmpeg import no_ffmpeg
@@ -49,14 +50,21 @@ class CallRecording:
     """
 
     def __init__(
-        self, page: Page, kinds: Collection[EvidenceKind], folder: Path, *, title: str, params: object
+        self,
+        page: Page,
+        kinds: Collection[EvidenceKind],
+        folder: Path,
+        *,
+        title: str,
+        params: object,
+        known: KnownSecrets = KNOWN_SECRETS,
     ) -> None:
         self.notes: list[str] = []
         self._page = page
         self.folder = folder
         self.running: set[EvidenceKind] = set()
         self._wanted = frozenset(kinds)
-        self._secrets = SecretValues()
+        self._secrets = SecretValues(known)
         self._title = title
         self._params = params
         self._console = ConsoleLog(page, self._secrets)

@@ -19,12 +19,12 @@ class TimedLines:
 
     def __init__(self, silence: str) -> None:
         self._silence = silence
-        self._lines: list[str] = []
+        self._lines: list[tuple[str, str, str]] = []
         self._left_out = 0
 
-    def add(self, text: str | Callable[[], str]) -> None:
+    def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
         """Keep a line, or count it where there are enough. A function makes the line only if it is kept; an empty text
-        is no line."""
+        is no line. What is said stands between its ``head`` and its ``tail``, and may go on in the next line."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
             return
@@ -33,10 +33,12 @@ class TimedLines:
         if not text:
             return
         cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
-        self._lines.append(f"{iso_utc(time.time())} {cut}")
+        self._lines.append((f"{iso_utc(time.time())} {head}", cut, tail))
 
     def text(self, secrets: SecretValues) -> str:
         """Return the lines without secrets. That of many takes seconds."""
         left_out = [f"… and {self._left_out} more lines, which were not kept"] * bool(self._left_out)
-        lines = [secrets.line(line) for line in [*self._lines, *left_out]] or [self._silence]
+        said = secrets.pieces([text for _, text, _ in self._lines])
+        whole = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, said, strict=True)]
+        lines = [secrets.line(line) for line in [*whole, *left_out]] or [self._silence]
         return "\n".join(lines) + "\n"

@@ -6,9 +6,10 @@ both logs refer by name: bodies of requests and responses, and pictures of the p
 
 from __future__ import annotations
 
+import re
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 from ...protocol.redaction import REDACTED
 from ...protocol.secret_values import SecretValues
 from .bodies import clean_body, is_textual, learn_body, learn_json, text_in, walk
-from .har import clean_entry, learn_entry, sides
+from .har import clean_entry, clean_frames, learn_entry, sides
 
 __all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lines"]
 
@@ -49,6 +50,13 @@ _STRUCTURE = frozenset(
         "_monotonicTime",
     ]
 )
+#: Actions that type, in lower case, and their parameters with what is typed.
+_TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
+                     "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
+_TYPED = ("value", "text", "key")
+_TYPED_LOG = re.compile(
+    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
+)
 _LOGS = (".trace", ".network", ".stacks")
 #: What the trace's snapshots call the value that a field has, in the place of the one that it began with.
 _VALUES = ("value", "__playwright_value_")
@@ -73,8 +81,11 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
         types = _mime_types(archive)
         for name, data in _files(archive):
             if name.endswith(_LOGS):
-                cleaned = (clean_event(event, secrets) for event in read_lines(data))
-                data = b"".join(msgspec.json.encode(event) + b"\n" for event in cleaned)
+                events = list(read_lines(data))
+                _clean_console(events, secrets)
+                data = _lines(clean_event(event, secrets) for event in events)
+            elif name.endswith(".jsonl"):
+                data = _lines(clean_frames(list(read_lines(data)), secrets))
             else:
                 data = _cleaned_file(data, types.get(Path(name).name, ""), secrets)
             out.writestr(name, data)
@@ -86,6 +97,24 @@ def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
     if text is not None:
         return clean_body(text, mime_type, secrets).encode()
     return b"" if is_textual(mime_type) or secrets.holds_any(data) else data
+
+
+def _lines(values: Iterable[object]) -> bytes:
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in values)
+
+
+def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
+    """Remove values that go on in the next line of the console, in place."""
+    said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
+    first = [_first_of(one.get("args")) for one in said]
+    for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
+        holding = [one for one in holder if isinstance(one, dict) and isinstance(one.get(key), str)]
+        for one, text in zip(holding, secrets.pieces([one[key] for one in holding]), strict=True):
+            one[key] = text
+
+
+def _first_of(items: object) -> object:
+    return items[0] if isinstance(items, list) and items else None
 
 
 def _check(archive: zipfile.ZipFile) -> None:
@@ -154,9 +183,21 @@ def clean_event(event: object, secrets: SecretValues) -> object:
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
         for attributes in _secret_fields(event, secrets):
             attributes.update({name: REDACTED for name in _VALUES if attributes.get(name)})
-        return secrets.tree(event, _STRUCTURE.__contains__)
+        return secrets.tree(_without_typed(event), _STRUCTURE.__contains__)
     except RecursionError:
         return {}
+
+
+def _without_typed(event: Any) -> object:
+    """Return an event without what was typed: keys one by one say nothing of their field, which may be for a
+    password."""
+    match event:
+        case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
+            typed = {key: REDACTED for key in _TYPED if isinstance(params.get(key), str)}
+            return {**event, "params": params | typed, **({"title": method} if "title" in event else {})}
+        case {"type": "log", "message": str(message)} if (said := _TYPED_LOG.match(message)) is not None:
+            return {**event, "message": said[1] + REDACTED}
+    return event
 
 
 def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol.urls import redact_url
+from ...protocol.urls import origin_of, redact_url
 from .scripts import load_script
 
-__all__ = ["Adapter", "not_installed", "origin_of", "read_adapter"]
+__all__ = ["Adapter", "not_installed", "read_adapter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
-    return Adapter(path.name, script, origin_of(target))
+    return Adapter(path.name, script, origin_of(target) or "")
 
 
 def not_installed(adapter: Adapter, target: str, url: str) -> str:
@@ -53,13 +53,3 @@ def not_installed(adapter: Adapter, target: str, url: str) -> str:
         f"{redact_url(target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
         f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
     )
-
-
-def origin_of(url: str) -> str:
-    """Return the origin as a browser writes it: without user, default port and upper case."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    host = f"[{host}]" if ":" in host else host.encode("idna").decode() if not host.isascii() else host
-    default = {"http": 80, "https": 443}.get(parts.scheme)
-    port = "" if parts.port in (None, default) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}"

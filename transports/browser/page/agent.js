@@ -35,6 +35,8 @@
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
   const { parse, stringify } = JSON, { min } = Math;
+  // A sandbox takes a document its origin; its address no script can change.
+  const givenOrigin = globalThis.origin;
   const clock = performance.now.bind(performance);
 
   // --- what is told without being asked: no more than so much in a second, so that no document holds up the others -----
@@ -159,8 +161,9 @@
   const currentCall = () => startingCall ?? [...calls].at(-1) ?? null;
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
+  const place = `${Math.random()}`.slice(2); // another document holds nothing under the same id
   const hold = (value) => {
-    const id = String(nextId++);
+    const id = `${place}-${nextId++}`;
     heldContent.set(id, value);
     return id;
   };
@@ -230,9 +233,19 @@
     return toReply(list);
   };
 
-  const toError = (error) => stringify({
+  // --- messages that may go to some origins only: compared here, before anything in them reaches a function of the app --
+  class Misdirected { constructor(origin) { this.origin = origin; } }
+  const admit = (origins, origin) => {
+    if (origins === undefined || origins === null) return;
+    for (let index = 0; index < origins.length; index += 1) if (origins[index] === origin) return;
+    throw new Misdirected(origin);
+  };
+  const ownOrigin = () => (location.origin === givenOrigin ? givenOrigin : "null");
+  const receiver = () => harness?.receiver?.() ?? ownOrigin();
+
+  const toError = (error) => (error instanceof Misdirected ? stringify({ denied: error.origin }) : stringify({
     threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
-  });
+  }));
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
@@ -290,13 +303,15 @@
         return result;
       });
     },
+    origin: () => ownOrigin(),
     async list() {
       try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },
-    // request: {capability, params, options, base64: [[path, text]], files: [path]}; inputs: one <input> per file.
+    // request: {capability, params, options, base64: [[path, text]], files: [path], origins?}; inputs: one <input> per file.
     call(text, ...inputs) {
       return replyOf(async () => {
-        const { capability, params, options, base64 = [], files = [] } = parse(text);
+        const { capability, params, options, base64 = [], files = [], origins } = parse(text);
+        admit(origins, receiver());
         const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
         for (const [index, path] of files.entries()) {
           contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
@@ -322,8 +337,13 @@
       return stringify({ answer: { callId, cancelled: false }, rest: {} });
     },
     shutdown: (text) => replyOf(() => waitAtMost(1000, theApp()?.shutdown?.(parse(text)))),
-    answer(id, text) {
-      elicitations.get(id)?.(parse(text));
+    answer(id, text, origins) {
+      let answer = DECLINED;
+      try {
+        admit(origins, receiver());
+        answer = parse(text);
+      } catch { /* not for this document */ }
+      elicitations.get(id)?.(answer);
       elicitations.delete(id);
     },
     // --- content that stayed in the page, in the forms that the rungs of the ladder need ---

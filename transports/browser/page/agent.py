@@ -13,6 +13,7 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,7 +43,7 @@ from .scripts import load_script
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ["INLINE_BYTES", "Agent", "FrameAgent", "PageAgent"]
+__all__ = ["INLINE_BYTES", "Agent", "Document", "FrameAgent", "PageAgent"]
 
 logger = logging.getLogger("transports.browser")
 
@@ -66,11 +67,22 @@ _LOOK = "inspecting the page"
 _MAX_EVENTS = 5000
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: its ``agent``, which is of no other, its ``origin`` (``"null"`` for none of its own), and the
+    registered ``domain`` in its host, empty if it is not known."""
+
+    agent: PageObject
+    origin: str
+    domain: str
+
+
 class Agent(ABC):
     """The agent of a document of ``page``: what can be asked of it, over its ``channel``."""
 
     page: Page
     channel: Channel
+    _document: Document | None = None
 
     @property
     def cdp(self) -> DevTools:
@@ -99,16 +111,46 @@ class Agent(ABC):
         )
         return reply
 
-    async def invoke(self, method: str, *args: object, timeout: float, returns: type[T] = object) -> T:  # type: ignore[assignment]
-        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds.
+    async def document(self, *, timeout: float) -> Document:
+        """Return the document that is there now; ``timeout`` in seconds. It is asked once in each."""
+        agent = await self._find_agent(timeout)
+        if self._document is None or self._document.agent is not agent:
+            origin, domain = await asyncio.gather(
+                self.invoke("origin", timeout=timeout, returns=str, of=agent), self._domain(timeout)
+            )
+            self._document = Document(agent, origin, domain)
+        return self._document
+
+    async def _domain(self, timeout: float) -> str:
+        """Return the registered name in the document's host, by the browser's list of public suffixes; empty for an
+        address in numbers, and where the browser does not tell."""
+        if self.channel.cdp is None:
+            return ""
+        tree = await self.send("Page.getFrameTree", timeout=timeout)
+        return str(tree["frameTree"]["frame"].get("domainAndRegistry", ""))
+
+    async def _find_agent(self, timeout: float) -> PageObject:
+        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        if not isinstance(agent, PageObject):
+            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        return agent
+
+    async def invoke(
+        self,
+        method: str,
+        *args: object,
+        timeout: float,
+        returns: type[T] = object,  # type: ignore[assignment]
+        of: PageObject | None = None,
+    ) -> T:
+        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds. ``of`` is the agent
+        of one document; without it, it is that of the document that is there now.
 
         A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
         result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
         another.
         """
-        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
-        if agent is None:
-            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        agent = of or await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")

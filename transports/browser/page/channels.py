@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from playwright.async_api import CDPSession
 from playwright.async_api import Error as PlaywrightError
 
 from ...errors import ProtocolError, UnsupportedBinary, first_line
-from .adapters import origin_of
+from ...protocol.urls import origin_of
 from .channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, OnEmit, PageObject
 from .frame_sessions import FrameContexts
 from .listening import listen, listener
@@ -352,7 +351,7 @@ class _Frames:
 
 
 def _origin_of(url: str) -> str:
-    return origin_of(url) if urlsplit(url).scheme in ("http", "https") else OPAQUE
+    return origin_of(url) or OPAQUE
 
 
 def _page_error(method: str, description: str) -> ProtocolError:

@@ -291,6 +291,11 @@ class FrameTools:
             await asyncio.sleep(0.02)
         return self._names.get(name)
 
+    def owner(self, name: str) -> ToolFrame | None:
+        """Return the frame that has a tool of this name now."""
+        found = self._names.get(name)
+        return found[0] if found else None
+
     def begin(self, frame: ToolFrame, call_id: str) -> None:
         """Note that a call is sent to a frame."""
         frame.calls[call_id] = self._sent[call_id] = frame

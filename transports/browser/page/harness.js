@@ -93,6 +93,8 @@
   });
 
   return {
+    // The origin that messages go to: the browser drops one that meets a document of another.
+    receiver: () => origin,
     // Resolves once the frame has loaded a document, which may be an error page of the browser.
     embed(url, sandbox, allow) {
       frame = document.createElement("iframe");

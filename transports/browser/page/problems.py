@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import NotAbpApp, first_line
 from ...protocol.redaction import Redactor
+from ...protocol.secrets import NO_SECRETS
 from ...protocol.urls import redact_url
 from .listening import listen
 from .sign_in import SIGN_IN
@@ -36,7 +37,8 @@ _MAX_CHARS = 300
 #: Marks a refusal of the page's policy, which may be of its own script, among other remarks on security.
 _POLICY = "Content Security Policy"
 _NETWORK_PREFIX = "Failed to load resource: "
-_REDACTOR = Redactor()
+#: By the rules alone: who sees it has the known values masked that they were given.
+_REDACTOR = Redactor(known=NO_SECRETS)
 
 
 @dataclass(slots=True)

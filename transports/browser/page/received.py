@@ -15,8 +15,8 @@ import pybase64
 from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
-from ...protocol.messages import Message
-from ...protocol.strict_json import decode_json
+from ...protocol.messages import Message, misdirected
+from ...protocol.strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 
 __all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "Flood", "FoundApp", "Held", "Print", "Tools"]
 __all__ += ["checked", "decode_base64", "parse_event", "parse_json", "parse_reply"]
@@ -61,8 +61,9 @@ def checked(value: object, kind: type[T], what: str) -> T:
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """Return a JSON text of the page as a ``kind``. Raises :class:`~transports.errors.ProtocolError`."""
-    return checked(decode_json(text), kind, what)
+    """Return a JSON text of the page as a ``kind``. It is parsed in the event loop, so that 100,000 values are its
+    limit. Raises :class:`~transports.errors.ProtocolError`."""
+    return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
 
 
 def decode_base64(text: str) -> bytes:
@@ -96,6 +97,7 @@ class _Reply(msgspec.Struct):
     refused: str | None = None
     threw: str | None = None
     name: str = ""
+    denied: str | None = None
 
 
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
@@ -103,12 +105,16 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     content that its document holds begin with ``holder``.
 
     An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
-    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic or too deep,
-    and if it is not what the agent gives.
+    :class:`~transports.errors.UsageError` if the document that was reached is of none of the request's origins,
+    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
+    of very many values, and if it is not what the agent gives. A long text is for a thread.
     """
-    reply = checked(decode_json(text), _Reply, f"the reply to {request.type}")
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
+    if reply.denied is not None and request.origins is not None:
+        raise misdirected(reply.denied)
     if reply.threw is not None:
         # not by repr(): a secret in it must stay as it is spelled, or it is not known as one
         thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"

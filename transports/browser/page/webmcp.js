@@ -101,6 +101,7 @@
   };
 
   return {
+    __proto__: null,
     app,
     // How many tools the page has, once no more have come for a moment, and whether the browser has WebMCP at all.
     async seeTools() {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from ...errors import BrowserCrashed, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
+from ...protocol.durations import checked_timeout
 from ...telemetry import BROWSER_RESTARTS, record, span
 from .ahead import next_process
 from .browser_process import BrowserProcess
@@ -79,7 +80,7 @@ class Browser:
             raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
         self._headless, self._slow_mo = headless, slow_mo
         self._executable = executable
-        self._timeout = timeout
+        self._timeout = checked_timeout(timeout)
         self._name = name
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol.urls import redact_url
+from ...protocol.urls import origin_of, redact_url
 from ..timeouts import playwright_timeout
 
 if TYPE_CHECKING:
@@ -53,10 +55,31 @@ class Remote:
             kind = getattr(playwright, engine)
             server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
             return server
+        url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
         # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
-        return await playwright.chromium.connect_over_cdp(
-            self.url, headers=dict(self.headers), no_defaults=True, timeout=limit
-        )
+        return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
+
+    async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
+        """Return the WebSocket of a Chromium, and the headers for it: those are for the origin of the address alone.
+        Playwright asks for it, too, but sends the headers wherever a redirect or the answer leads."""
+        headers = dict(self.headers)
+        if self.url.lower().startswith(("ws:", "wss:")):
+            return self.url, headers
+        parts = urlsplit(self.url)
+        asked = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
+        asking = await playwright.request.new_context(extra_http_headers=headers)
+        try:
+            answer = await asking.get(asked, max_redirects=0, timeout=limit)
+            text = await answer.text()
+        finally:
+            await asking.dispose()
+        try:
+            url = json.loads(text)["webSocketDebuggerUrl"] if answer.ok else None
+        except (ValueError, TypeError, KeyError):
+            url = None
+        if not isinstance(url, str):
+            raise self.error(f"(it answered HTTP {answer.status} to /json/version and names no WebSocket)")
+        return url, headers if origin_of(url) == origin_of(self.url) else {}
 
     def error(self, reason: str) -> ConnectFailed:
         """Return the error for a browser that could not be reached."""

@@ -91,13 +91,14 @@ def run_(
 
         await in_thread(require_input, source)  # before the folder is made
         anywhere = working.for_any_process(out / "files")
+        consent = working.consent(target, Path() if jobs == "-" else source.parent)
         if engine is EngineName.RAY:
             shared = ledger is not None and "://" in ledger and working.store is not None
-            make_engine = on_ray(ledger or str(out.absolute()), anywhere, address=ray_address, shared=shared)
+            make_engine = on_ray(ledger or str(out.absolute()), anywhere, consent, address=ray_address, shared=shared)
         else:
-            make_engine = in_this_process(anywhere)
+            make_engine = in_this_process(anywhere, consent)
         async with open_ledger(ledger or out) as opened:
-            added = await add_input(opened, source, out, target=target, extend=extend)
+            added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
             for said in () if added.known else await in_thread(input_notes, added, source):
                 print_note(said)
             if retry_failed:
@@ -137,7 +138,7 @@ async def worker(
     ledger = open_run(run)
     if working.store is None and "://" in run:
         raise UsageError("name the run's store with --store URL, the same for all workers")
-    make_engine = in_this_process(working.for_any_process(Path(run) / "files"))
+    make_engine = in_this_process(working.for_any_process(Path(run) / "files"), working.consent())
     async with ledger as opened:
         status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
     return status
@@ -149,7 +150,7 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show how many jobs of a run are in which state."""
     from ...batch.running import open_run
 
-    async with open_run(run) as ledger:
+    async with open_run(run, read_only=True) as ledger:
         counts = await ledger.counts()
     if as_json:
         print_json({"success": True, **counts.as_dict()})
@@ -202,7 +203,7 @@ async def export(
         missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
         raise UsageError(f"name {missing}")
     folder = Path(run) if out is None else out
-    async with open_run(run) as ledger:
+    async with open_run(run, read_only=True) as ledger:
         print_report(await export_run(ledger, folder), folder, as_json=as_json)
         if files is not None:
             async with open_store(store or Path(run) / "files") as opened:

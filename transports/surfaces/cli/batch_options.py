@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AdapterFile, EvidenceText, Headed, Headers, Timeout, Token, headers_of
+from .options import AdapterFile, EvidenceText, Headed, Headers, Timeout, Token, headers_of, local_folder
 
 if TYPE_CHECKING:
     from ...batch import Pool, RunOptions
+    from ...batch.consent import Consent
 
 __all__ = ["WorkerOptions"]
 
@@ -32,6 +33,21 @@ Deadline = Annotated[
     float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
 ]
 Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
+AllowPrograms = Annotated[
+    bool,
+    typer.Option(
+        "--allow-programs", help="Let jobs name targets that start a program, load an extension or read a file."
+    ),
+]
+FilesFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--files-from",
+        metavar="DIR",
+        parser=local_folder,
+        help="Where jobs' files are (default: with the input); they may go to any target.",
+    ),
+]
 Metrics = Annotated[
     str | None,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
@@ -50,6 +66,8 @@ class WorkerOptions:
     deadline: Deadline = None
     browsers: Browsers = None
     metrics: Metrics = None
+    allow_programs: AllowPrograms = False
+    files_from: FilesFrom = None
     timeout: Timeout = None
     headed: Headed = False
     adapter: AdapterFile = None
@@ -57,11 +75,18 @@ class WorkerOptions:
     header: Headers = None
     evidence: EvidenceText = ""
 
-    def run_options(self) -> RunOptions:
-        """Return the limits of the worker."""
+    def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
+        """Return what jobs may do: those of a run with this ``target``, whose input is in the folder ``inputs``."""
+        from ...batch.consent import Consent
+
+        folder = self.files_from or inputs
+        return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
+
+    def run_options(self, consent: Consent) -> RunOptions:
+        """Return the limits of the worker, and what its jobs may do."""
         from ...batch import RunOptions
 
-        return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline)
+        return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
 
     def for_any_process(self, files: Path) -> WorkerOptions:
         """Return the options with absolute paths, for another folder than this one. ``files`` is the store where

@@ -16,6 +16,7 @@ from .signals import draining
 
 if TYPE_CHECKING:
     from ...batch import Ledger
+    from ...batch.consent import Consent
     from ...batch.engines import Engine
     from ...batch.ledger import Counts
     from ...protocol.strict_json import JSONValue
@@ -29,16 +30,16 @@ __all__ = ["exit_status", "in_this_process", "on_ray", "print_report", "work_off
 _SOME_FAILED = 3
 
 
-def in_this_process(working: WorkerOptions) -> MakeEngine:
+def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
     """Return what makes the engine that is this process."""
     from ...batch.engines import LocalEngine
 
-    options = working.run_options()
+    options = working.run_options(consent)
     pool = working.pool(options.concurrency, browsers=working.browsers)
     return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
 
 
-def on_ray(place: str, working: WorkerOptions, *, address: str | None, shared: bool) -> MakeEngine:
+def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
     """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
     from ...batch.engines import RayEngine, require_ray
 
@@ -47,7 +48,7 @@ def on_ray(place: str, working: WorkerOptions, *, address: str | None, shared: b
         ledger,
         place,
         partial(working.pool, browsers=1),
-        working.run_options(),
+        working.run_options(consent),
         address=address,
         browsers=working.browsers,
         shared=shared,

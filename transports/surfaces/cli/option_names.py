@@ -23,6 +23,9 @@ _OPTIONS = {
     "cdp_url=": "--cdp-url",
     "browser_server=": "--browser-server",
     "adapter=": "--adapter",
+    "allow_programs=": "--allow-programs",
+    "files_from=": "--files-from",
+    "with target=": "with --target",
 }
 #: Not in an option, or in the query of an address.
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")

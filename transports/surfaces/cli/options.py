@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConnectFailed, UsageError
+from ...protocol.durations import MAX_TIMEOUT
 from ...protocol.urls import folder_of, is_page
 from .attach import Attach, attached_to
 from .params import refuse_file_name
@@ -108,7 +109,8 @@ EvidenceText = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
+    float | None,
+    typer.Option("--timeout", metavar="S", min=0.001, max=MAX_TIMEOUT, help="Seconds to wait for an answer."),
 ]
 
 

@@ -10,13 +10,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...artifacts.beneath import folder_beneath
 from ...artifacts.local.folder import Folder
 from ...artifacts.local.names import NO_LINKS, place
 from ...artifacts.local.tree import temporary_name
 from ...artifacts.os_errors import write_all
 from ...errors import StoreError, UsageError
 from ...tasks import in_thread
-from .beneath import folder_beneath
 
 __all__ = ["export_artifact"]
 

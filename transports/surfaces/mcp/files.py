@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...artifacts import ArtifactStore
+from ...artifacts.beneath import open_beneath
 from ...binary.params import set_path
 from ...errors import ABPError, TooLarge, UsageError
 from ...routing import GivenFile, OpenFile, accept_files
-from .beneath import open_beneath
 from .options import Options
 
 __all__ = ["with_files"]

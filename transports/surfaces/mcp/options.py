@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
+from ...protocol.urls import is_address
 from ...routing import FileLimits
 from ...routing.guard import MAX_BYTES
 from ...session.config_file import read_config
@@ -52,18 +53,11 @@ _NARROWING = frozenset(
     }
 )
 _FOLDERS = {"roots", "export_roots"}
-_SCHEMES = ("http://", "https://", "ws://", "wss://")
 Texts = Annotated[tuple[str, ...], NoDecode]
 #: Characters of a scope (RFC 6749 3.3); it stands in a header between quotation marks.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 Scopes = TypeVar("Scopes", tuple[str, ...], dict[str, tuple[str, ...]])
 Folders = Annotated[tuple[Path, ...], NoDecode]
-
-
-def is_address(target: str) -> bool:
-    """Whether a target is an http(s) or ws(s) URL. Other targets run programs and load extensions, which only the
-    operator may ask for."""
-    return target.lower().startswith(_SCHEMES)
 
 
 class Options(BaseSettings):

@@ -1,20 +1,22 @@
-"""Limits of one request over HTTP, as ASGI middleware: its size and its time. A client reads a typed error, where it
-would see a reset connection."""
+"""Limits of one request over HTTP, as ASGI middleware: its size, its values and its time. A client reads a typed error,
+where it would see a reset connection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge
+from ...protocol.strict_json import MAX_REQUESTED, ValueCounter
 from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.connections import Connections
 
-__all__ = ["ServedConnection", "SlowReply", "TooLargeReply", "error_body"]
+__all__ = ["TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply", "error_body"]
 
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
@@ -22,7 +24,8 @@ _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
 
 class TooLargeReply:
     """ASGI middleware that replaces a reply of status 413 by a JSON-RPC error whose ``data`` has the code ``TOO_LARGE``
-    and the ``limit``.
+    and the ``limit``, and gives it for a request of more than 50,000 values and names, too. These are counted as they
+    come: to the application such a client is gone.
 
     The rest of the request is read first, and dropped: a client reads no reply before it has sent its request."""
 
@@ -37,29 +40,37 @@ class TooLargeReply:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        complete = refused = False
+        complete = refused = over = False
+        counter = ValueCounter()
 
         async def tracked_receive() -> Message:
-            nonlocal complete
+            nonlocal complete, over
             message = await receive()
             complete = complete or not message.get("more_body", False)
-            return message
+            over = over or counter.add(message.get("body", b"")) > MAX_REQUESTED
+            return {"type": "http.disconnect"} if over else message
 
         async def tracked_send(message: Message) -> None:
             nonlocal refused
-            refused = refused or (message["type"] == "http.response.start" and message["status"] == 413)
+            refused = refused or over or (message["type"] == "http.response.start" and message["status"] == 413)
             if not refused:
                 await send(message)
 
-        await self._app(scope, tracked_receive, tracked_send)
-        if not refused:
+        try:
+            await self._app(scope, tracked_receive, tracked_send)
+        except Exception:
+            if not over:
+                raise
+        if not (refused or over):
             return
         left = _MAX_DRAIN * self._max_bytes
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_TIMEOUT):
                 while not complete and left > 0:
-                    left -= len((await tracked_receive()).get("body", b""))
-        await JSONResponse(self._error, 413)(scope, receive, send)
+                    message = await receive()
+                    complete = not message.get("more_body", False)
+                    left -= len(message.get("body", b""))
+        await JSONResponse(TOO_MANY if over else self._error, 413)(scope, receive, send)
 
 
 class SlowReply:
@@ -128,3 +139,11 @@ def error_body(message: str, **data: object) -> dict[str, object]:
         "id": None,
         "error": {"code": INVALID_REQUEST, "message": message, "data": data},
     }
+
+
+#: The error of a message with more than :data:`~transports.protocol.strict_json.MAX_REQUESTED`, as JSON-RPC has it.
+TOO_MANY: Mapping[str, object] = error_body(
+    f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
+    code=TooLarge.code,
+    limit=MAX_REQUESTED,
+)

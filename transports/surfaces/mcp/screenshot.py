@@ -11,7 +11,7 @@ from ...base import ScreenshotOptions
 from ...protocol.urls import redact_url
 from ...routing import Result, Router
 from ...session.settings import Settings
-from .hosts import check_host, check_public_host
+from .hosts import PictureHosts
 from .options import Options
 
 __all__ = ["screenshot_url"]
@@ -23,37 +23,43 @@ async def screenshot_url(
     *,
     options: Options,
     store: ArtifactStore,
-    known_urls: Iterable[str],
+    apps: Iterable[tuple[str, tuple[str, int] | None]],
     timeout: float | None,
 ) -> Result:
     """Store a picture of what is at ``url`` as the artifact ``image``. A browser is started for it, and ended whatever
     happens; ``timeout`` in seconds is for the page.
 
-    Raises :class:`~transports.errors.UsageError` for an address that is not of http(s), whose host the operator does
-    not allow, or that is not public, unless ``allowed_hosts`` names it or an app of ``known_urls`` is there. The page's
-    address is judged again where it leads elsewhere."""
-    settings, known = Settings.load(), tuple(known_urls)
+    ``apps`` are the connected apps: their addresses, and where each was reached. Raises
+    :class:`~transports.errors.UsageError` for an address that is not of http(s), whose host the operator does not
+    allow, or that is not public, unless ``allowed_hosts`` names it or one of ``apps`` is there. All that the page
+    connects is judged likewise; what it may not connect is missing in the picture, with a warning."""
+    settings = Settings.load()
     started = time.perf_counter()
-
-    async def check(address: str) -> None:
-        check_host(address, options.allowed_hosts, options.blocked_hosts)
-        if not settings.allow_private_addresses:
-            await check_public_host(address, options.private_hosts, known)
-
-    await check(url)
+    hosts = PictureHosts(
+        options.allowed_hosts,
+        options.blocked_hosts,
+        private=options.private_hosts,
+        apps=apps,
+        any_address=settings.allow_private_addresses,
+    )
+    await hosts.check(url)
     # Not before a picture is wanted: the import takes longer than the rest of the bridge.
     from ...browser.process.launch import Browser
     from ...browser.tools import screenshot_of_url
 
     headless = settings.headless if options.headless is None else options.headless
     async with Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
-        picture = await screenshot_of_url(
+        picture, refused = await screenshot_of_url(
             browser,
             url,
             cast(ScreenshotOptions, given),
-            check,
+            hosts.addresses,
             timeout=settings.call_timeout / 1000 if timeout is None else timeout,
         )
     return await Router(store).route(
-        {"image": picture, "url": redact_url(url)}, capability="screenshot", transport="playwright", started=started
+        {"image": picture, "url": redact_url(url)},
+        capability="screenshot",
+        transport="playwright",
+        started=started,
+        warnings=[f"not in the picture: {reason}" for reason in refused],
     )

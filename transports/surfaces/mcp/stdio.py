@@ -6,13 +6,18 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
 
 import anyio
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError
 
+from ...adapters.mcp.wire import request_id
+from ...protocol.strict_json import MAX_REQUESTED, has_more_values
 from .bridge import Bridge
+from .request_limit import TOO_MANY
 
 __all__ = ["serve_stdio"]
 
@@ -31,6 +36,7 @@ async def serve_stdio(bridge: Bridge) -> None:
     bridge.begin()
     try:
         async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
+            lines.refuse.set_result(writing.send)
             await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
     except* BrokenPipeError:
         pass  # the client is gone, which is how this ends
@@ -63,7 +69,8 @@ class _Lines:
     """The lines of stdin, until it or the parent process ends.
 
     A daemon thread reads, since only such a thread can be left behind while another process holds the pipe open. Stdin
-    itself is empty from now on, for this process and its children.
+    itself is empty from now on, for this process and its children. A request of more than 50,000 values and names is
+    answered with an error here, and not passed on.
     """
 
     def __init__(self) -> None:
@@ -72,6 +79,8 @@ class _Lines:
         os.dup2(empty, 0)
         os.close(empty)
         self._loop = asyncio.get_running_loop()
+        #: Sends the error of a line that is not passed on, once there is a way to.
+        self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._parent_lives = _parent_lives()
         for work in (self._read, self._watch):
@@ -82,8 +91,13 @@ class _Lines:
         while (chunk := await self._queue.get()) is not None:
             *lines, rest = chunk.split(b"\n")
             for line in lines:
-                yield b"".join((*parts, line)).decode("utf-8", "replace")
-                parts = []
+                whole, parts = b"".join((*parts, line)), []
+                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
+                    yield whole.decode("utf-8", "replace")
+                elif (identity := request_id(whole, whole)) is not None:
+                    error = ErrorData.model_validate(TOO_MANY["error"])
+                    refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+                    await (await self.refuse)(SessionMessage(refused))
             parts.append(rest)
         _exit_within(_GRACE)
 

@@ -151,7 +151,7 @@ class Tools:
                 options,
                 options=self._options,
                 store=self._user.store,
-                known_urls=[app.target for app in self._user.apps.values()],
+                apps=[(app.target, app.session.transport.server_address) for app in self._user.apps.values()],
                 timeout=timeout,
             )
 

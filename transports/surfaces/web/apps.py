@@ -10,6 +10,7 @@ from aiohttp import web
 from ...artifacts import Scope
 from ...protocol.capabilities import find_capability
 from ...protocol.plain_text import plain_line
+from ...protocol.urls import is_address
 from ...session.named_apps import is_app_name
 from ..shared.activity import Activity, ConnectedApp
 from ..shared.apps import Apps
@@ -22,8 +23,6 @@ __all__ = ["AppRoutes"]
 _MAX_LISTED = 1000
 #: Characters of a description in a list.
 _MAX_DESCRIPTION = 500
-#: Other targets run programs and load extensions, which is not for a page to ask for.
-_SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
 class AppRoutes:
@@ -48,9 +47,9 @@ class AppRoutes:
         url, transport = body.get("url"), body.get("transport", "auto")
         if body.get("reuse") is not True:
             visitor.require_operator()
-        known = isinstance(url, str) and (url.lower().startswith(_SCHEMES) or is_app_name(url))
+        known = isinstance(url, str) and (is_address(url) or is_app_name(url))
         if not known or not isinstance(url, str) or not isinstance(transport, str):
-            message = f"url must begin with {', '.join(_SCHEMES)}, or be the name of an app; transport is a name"
+            message = "url must be an http(s):// or ws(s):// address, or the name of an app; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
         if body.get("reuse") is True:

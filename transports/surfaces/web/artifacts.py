@@ -168,12 +168,12 @@ class ArtifactRoutes:
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
-def seconds_in(body: dict[str, object], key: str, default: float) -> float:
+def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
     """Return the duration at ``key``, in seconds. Raises :class:`~.responses.RequestRefused` (400) for anything but a
-    number above 0 and at most 30 days."""
+    number above 0 and at most ``most``, by default 30 days."""
     value = body.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MAX_SECONDS:
-        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {MAX_SECONDS:.0f}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
+        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
     return float(value)
 
 

@@ -13,6 +13,7 @@ from ...artifacts import Scope
 from ...binary.params import set_path
 from ...errors import UsageError
 from ...protocol.capabilities import find_capability
+from ...protocol.durations import MAX_TIMEOUT
 from ...protocol.elicitation import default_answer
 from ...protocol.ids import new_id
 from ...protocol.payloads import ElicitationRequest
@@ -148,7 +149,7 @@ class CallRoutes:
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
         find_capability(app.session.info.name, capability, app.session.capabilities)
-        timeout = seconds_in(body, "timeout", 0.0) if body.get("timeout") is not None else None
+        timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT) if body.get("timeout") is not None else None
         if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
             raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)

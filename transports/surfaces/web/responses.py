@@ -21,7 +21,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol.strict_json import decode_json, encode_json
+from ...protocol.strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 
 __all__ = ["RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
 
@@ -89,21 +89,24 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 async def read_json(request: web.Request) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
-    Raises :class:`RequestRefused` for another media type, above 16 MiB, after 60 seconds, and for anything but a JSON
-    object."""
+    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60
+    seconds, and for anything but a JSON object."""
     if not request.can_read_body:
         return {}
     if (
         normalise_mime(request.headers.get("Content-Type")) != "application/json"
     ):  # a form on another page cannot send this type
         raise RequestRefused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
-    data = bytearray()
+    data, counter = bytearray(), ValueCounter()
     try:
         async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.content.iter_any():
                 data += chunk
                 if len(data) > _MAX_BODY:
                     message = f"the request is over {_MAX_BODY:,} bytes; upload files with POST /artifacts"
+                    raise RequestRefused(413, "TOO_LARGE", message)
+                if counter.add(chunk) > MAX_REQUESTED:
+                    message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"
                     raise RequestRefused(413, "TOO_LARGE", message)
     except TimeoutError:
         raise RequestRefused(408, "TIMEOUT", f"the body did not arrive within {_BODY_TIMEOUT:g} seconds") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from aiohttp import web
 from ...batch import State
 from ...batch.ledger import FINAL, JobQuery, Overview, Row
 from ...errors import ABPError
+from ...files import read_regular
 from ...protocol.plain_text import plain_line, plain_text
 from ...protocol.redaction import Redactor
 from ...protocol.strict_json import decode_json, encode_json
@@ -160,9 +160,8 @@ def _file(ref: Mapping[str, object]) -> dict[str, object]:
 def _read_report(folder: Path) -> dict[str, object] | None:
     """What ``report.json`` says beyond the ledger; ``None`` without one that can be read."""
     try:
-        with (folder / "report.json").open("rb") as file:
-            changed, data = os.fstat(file.fileno()).st_mtime, file.read(_MAX_REPORT + 1)
-        document = decode_json(data) if len(data) <= _MAX_REPORT else None
+        report = folder / "report.json"
+        changed, document = report.stat().st_mtime, decode_json(read_regular(report, _MAX_REPORT))
     except (OSError, ABPError):
         return None
     if not isinstance(document, dict):

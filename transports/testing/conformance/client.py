@@ -133,6 +133,7 @@ class Client:
             reply = await transport.request(message, timeout=timeout)
             exchange.answer, exchange.outputs = reply.payload, len(reply.outputs)
             exchange.effects += reply.effects
+            exchange.sender = reply.sender
         except ABPError as error:
             exchange.error = error
             if isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError):

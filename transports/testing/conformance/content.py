@@ -14,7 +14,8 @@ from ...base import Transport
 from ...binary import BinaryData, Download, Handle, verify_size
 from ...binary.detect import Found, find
 from ...errors import ABPError, UnsupportedBinary
-from ...http import download
+from ...http import cookies_of, download
+from ...protocol.messages import Sender
 from .evidence import ContentItem
 
 __all__ = ["measured_content"]
@@ -26,15 +27,16 @@ _MAX_BYTES = 1 << 30
 
 
 async def measured_content(
-    data: object, transport: Transport | None, *, timeout: float, allow_private: bool
+    data: object, transport: Transport | None, sender: Sender | None, *, timeout: float, allow_private: bool
 ) -> list[ContentItem]:
-    """Return every binary in ``data``, measured. ``transport`` is the one the answer came over, ``None`` if it broke;
-    ``timeout`` in seconds is for each binary; ``allow_private`` lets downloads go to private addresses.
+    """Return every binary in ``data``, measured. ``transport`` is the one the answer came over, ``None`` if it broke,
+    and ``sender`` the document that it came from, if that is known; ``timeout`` in seconds is for each binary;
+    ``allow_private`` lets downloads go to private addresses.
 
     Content that cannot be taken is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data
     that is nested deeper than docs/protocol.md 1.3 allows.
     """
-    measure = _Measure(transport, timeout, allow_private)
+    measure = _Measure(transport, sender, timeout, allow_private)
     return [await measure.item(found, _descriptor(data, found)) for found in find(data)]
 
 
@@ -48,6 +50,7 @@ def _descriptor(data: object, found: Found) -> Mapping[str, object]:
 @dataclass(frozen=True, slots=True)
 class _Measure:
     transport: Transport | None
+    sender: Sender | None
     timeout: float
     allow_private: bool
 
@@ -88,7 +91,7 @@ class _Measure:
                 item.head = file.read(_HEAD)
 
     async def _download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
-        app = self.transport
+        app, sender = self.transport, self.sender
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
         async with NoneStore().stage() as staged:
@@ -100,7 +103,8 @@ class _Measure:
                 limit=_MAX_BYTES,
                 base_url=app.url if app is not None else None,
                 server_address=app.server_address if app is not None else None,
-                cookies=app.cookies if app is not None and app.features.cookies else None,
+                sender=sender,
+                cookies=cookies_of(app, sender),
                 allow_private=self.allow_private,
             )
             item.size, item.attempts = staged.size, fetched.attempts

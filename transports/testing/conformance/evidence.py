@@ -10,7 +10,7 @@ from ...binary import BinaryData
 from ...errors import ABPError
 from ...http import Discovery
 from ...protocol.declarations import Capability
-from ...protocol.messages import Effect
+from ...protocol.messages import Effect, Sender
 
 __all__ = ["Cancellation", "ContentItem", "Evidence", "Exchange", "Kind", "ProbeStep", "Trial"]
 
@@ -24,7 +24,8 @@ class Exchange:
     in the way. One that was never made has neither.
 
     ``seconds`` is how long it took, ``effects`` what the app did beside answering, ``progress`` the payloads that came
-    meanwhile, as they came, and ``outputs`` the number of files captured beside the answer, such as a printed page.
+    meanwhile, as they came, ``outputs`` the number of files captured beside the answer, such as a printed page, and
+    ``sender`` the document that answered, if it is known.
     """
 
     answer: object = None
@@ -33,6 +34,7 @@ class Exchange:
     effects: list[Effect] = field(default_factory=list)
     progress: list[object] = field(default_factory=list)
     outputs: int = 0
+    sender: Sender | None = None
 
     @property
     def fields(self) -> Mapping[str, object]:

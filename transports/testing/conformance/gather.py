@@ -220,7 +220,11 @@ async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: 
     transport = client.transport if trial.call.error is None else None
     try:
         trial.contents = await measured_content(
-            trial.call.fields.get("data"), transport, timeout=_DOWNLOAD, allow_private=plan.allow_private
+            trial.call.fields.get("data"),
+            transport,
+            trial.call.sender,
+            timeout=_DOWNLOAD,
+            allow_private=plan.allow_private,
         )
     except ProtocolError as error:
         trial.call.error = error

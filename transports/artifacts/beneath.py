@@ -1,17 +1,16 @@
-"""Folders that an operator allows, opened so that no symlink leads out of them, also not one that is made meanwhile."""
+"""Folders that somebody allows, opened so that no symlink leads out of them, also not one that is made meanwhile."""
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from ...artifacts.local.folder import Folder
-from ...artifacts.local.tree import Tree
-from ...errors import StoreError, UsageError
+from ..errors import StoreError, UsageError
+from ..files import regular_file
+from .local.folder import Folder
+from .local.tree import Tree
 
 __all__ = ["folder_beneath", "open_beneath"]
 
@@ -39,10 +38,6 @@ def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileI
     try:
         real = Path(path).resolve(strict=True)
         with folder_beneath(real.parent, roots, refused) as (_, folder):
-            fd = folder.open(real.name)
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                os.close(fd)
-                raise refused
-            return FileIO(str(real), opener=lambda *_: fd)
+            return regular_file(folder.open(real.name), str(real))
     except (OSError, RuntimeError, ValueError, StoreError):
         raise refused from None

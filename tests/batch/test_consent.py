@@ -1,0 +1,233 @@
+"""An input that somebody else wrote: which targets its lines may name, and which files they may send."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports.batch import Job, Outcome, RunOptions, State, open_ledger, run
+from transports.batch.consent import Consent
+from transports.batch.running import Runner
+from transports.errors import UsageError
+
+URL = "http://127.0.0.1:9/"
+#: Targets that start a program, load an extension, or read a file; and ones that nothing is known of.
+PROGRAMS = [
+    "mcp+stdio:touch ran",
+    "MCP+STDIO:touch ran",
+    "extension:folder",
+    "./folder",
+    "folder",
+    "replay:recording.jsonl",
+    "mcp:servers.json#one",
+    "file:///etc/passwd",
+    "plugged://anything",
+    " http://127.0.0.1/",
+    "mcp+ws://127.0.0.1/",
+]
+ADDRESSES = [URL, "HTTPS://app.example/", "ws://app.example/abp", "wss://app.example/", "mcp+https://app.example/mcp"]
+
+
+class Driver:
+    """Answers each job, and keeps it."""
+
+    def __init__(self) -> None:
+        self.ran: list[Job] = []
+
+    async def run(self, job: Job, /) -> Outcome:
+        self.ran.append(job)
+        return Outcome(job, State.SUCCEEDED)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with an extension in it; an input's folder is another."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "manifest.json").write_text("{}")
+    (tmp_path / "input").mkdir()
+    return tmp_path
+
+
+def written(*lines: Mapping[str, object], to: str = "input/jobs.jsonl") -> Path:
+    path = Path(to)
+    path.write_text("".join(json.dumps({"capability": "do", **line}) + "\n" for line in lines))
+    return path
+
+
+async def ran(path: Path, **options: Any) -> list[Job]:
+    driver = Driver()
+    await run(path, "run", pool=driver, **options)
+    return driver.ran
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+async def test_a_line_starts_no_program_unless_it_is_allowed(target: str) -> None:
+    path = written({"target": URL}, {"target": target})
+    with pytest.raises(UsageError, match=r"line 2: target: .* is neither an address .*allow_programs="):
+        await ran(path)
+    assert not Path("run/ledger.sqlite").exists() or not [row async for row in rows()]
+    assert {job.target for job in await ran(path, allow_programs=True)} == {URL, target}
+
+
+async def rows() -> Any:
+    async with open_ledger("run") as ledger:
+        async for row in ledger.rows():
+            yield row
+
+
+@pytest.mark.parametrize("target", [*ADDRESSES, "docs"])
+async def test_a_line_names_addresses_and_apps(target: str) -> None:
+    assert [job.target for job in await ran(written({"target": target}))] == [target]
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+async def test_the_target_of_the_run_is_the_word_of_its_user(target: str) -> None:
+    path = written({}, {"target": target, "params": {"n": 1}})
+    assert [job.target for job in await ran(path, target=target)] == [target, target]
+
+
+async def test_jobs_of_a_program_are_its_own(here: Path) -> None:
+    (here / "secret").write_text("x")
+    jobs = [Job("do", target=PROGRAMS[0], files={"a": here / "secret"})]
+    driver = Driver()
+    await run(jobs, "run", pool=driver)
+    assert [job.target for job in driver.ran] == [PROGRAMS[0]]
+
+
+async def test_a_worker_runs_no_program_of_a_ledger_that_others_wrote(here: Path) -> None:
+    (here / "secret").write_text("x")
+    jobs = [
+        Job("do", target=PROGRAMS[0]),
+        Job("do", target=URL),
+        Job("do", target=URL, files={"a": here / "secret"}),
+    ]
+    async with open_ledger(here / "run") as ledger:
+        await ledger.add(lambda: [jobs], "theirs")
+        driver = Driver()
+        await Runner(ledger, driver, RunOptions(consent=Consent())).run()
+        assert driver.ran == [jobs[1]]
+        found = [row async for row in ledger.rows()]
+        assert [row.state for row in found] == [State.FAILED, State.SUCCEEDED, State.FAILED]
+        assert [row.error_code for row in found] == ["PERMISSION_DENIED", None, "PERMISSION_DENIED"]
+        await ledger.retry_failed()
+        allowed = Consent(programs=True, folder=here, any_target=True)
+        await Runner(ledger, driver, RunOptions(consent=allowed)).run()
+        assert sorted(map(repr, driver.ran)) == sorted(map(repr, jobs))
+
+
+async def test_what_is_queued_again_asks_again(here: Path) -> None:
+    """A run goes on with what its folder holds: whoever wrote that, programs are started if this command says so."""
+    async with open_ledger(here / "run") as ledger:
+        await ledger.add(lambda: [[Job("do", target=PROGRAMS[0])]], "theirs")
+    path = written({"target": URL})
+    assert [job.target for job in await ran(path, extend=True)] == [URL]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+async def test_files_come_from_the_folder_of_the_input(here: Path) -> None:
+    (here / "input" / "sub").mkdir()
+    (here / "input" / "sub" / "a.png").write_bytes(b"png")
+    (here / "input" / "link").symlink_to("sub/a.png")
+    real = here / "input" / "sub" / "a.png"
+    lines = [{"id": str(n), "files": {"a": path}} for n, path in enumerate(("sub/a.png", "link", str(real)))]
+    found = await ran(written(*lines), target=URL)
+    assert [job.files for job in found] == [{"a": real}]  # the same content: one job
+    assert [row.job.files["a"] async for row in rows()] == [real] * 3
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "sub/../../secret", "link", "out/secret", "jobs.jsonl/x"])
+async def test_no_line_sends_a_file_from_elsewhere(here: Path, path: str) -> None:
+    (here / "secret").write_text("x")
+    (here / "input" / "link").symlink_to(here / "secret")
+    (here / "input" / "out").symlink_to(here)
+    with pytest.raises(UsageError, match=r"line 1: files\.a: .* is no regular file in .*input.*files_from="):
+        await ran(written({"files": {"a": path}}), target=URL)
+
+
+async def test_a_folder_that_the_user_names_takes_the_place_of_the_inputs(here: Path) -> None:
+    (here / "files").mkdir()
+    (here / "files" / "a").write_bytes(b"x")
+    (here / "input" / "b").write_bytes(b"x")
+    found = await ran(written({"files": {"a": "a"}}), target=URL, files_from="files")
+    assert [job.files for job in found] == [{"a": here / "files" / "a"}]
+    with pytest.raises(UsageError, match="line 1: files"):
+        await ran(written({"files": {"a": "b"}}), target=URL, files_from="files", extend=True)
+
+
+async def test_files_go_to_the_target_of_the_run_and_to_apps_with_names(here: Path) -> None:
+    (here / "input" / "a").write_bytes(b"x")
+    named = [{"target": target, "files": {"a": "a"}} for target in ("docs", URL)]
+    assert len(await ran(written(*named), target=URL)) == 2
+    other = written({"target": "http://other.example/", "files": {"a": "a"}}, to="input/other.jsonl")
+    with pytest.raises(UsageError, match=r"line 1: files\.a: .*the line names .* itself.*files_from="):
+        await ran(other, target=URL, extend=True)
+    assert len(await ran(other, target=URL, extend=True, files_from="input")) == 1
+
+
+async def test_a_file_that_is_swapped_for_a_symlink_is_not_sent(here: Path) -> None:
+    (here / "secret").write_text("x")
+    (here / "input" / "a").write_bytes(b"x")
+    path = written({"files": {"a": "a"}})
+    async with open_ledger("run") as ledger:
+        from transports.batch.running import add_input
+
+        consent = Consent(target=URL, folder=here / "input")
+        await add_input(ledger, path, here / "run", target=URL, consent=consent)
+        (here / "input" / "a").unlink()
+        (here / "input" / "a").symlink_to(here / "secret")
+        driver = Driver()
+        await Runner(ledger, driver, RunOptions(consent=consent)).run()
+        assert not driver.ran
+        assert [row.error_code async for row in ledger.rows()] == ["PERMISSION_DENIED"]
+
+
+@pytest.mark.parametrize("cell", ["@/etc/passwd", "file:///etc/passwd", "/etc/passwd"])
+async def test_a_parameter_that_looks_like_a_file_is_a_text(cell: str) -> None:
+    found = await ran(written({"params": {"a": cell, "b": {"content": cell, "mimeType": "text/plain"}}}), target=URL)
+    assert found[0].params["a"] == cell and found[0].call_params() == found[0].params
+
+
+# --- names that no file has -------------------------------------------------------------------------------------------
+
+
+def odd(folder: Path) -> dict[str, str]:
+    (folder / "loop").symlink_to("loop")
+    (folder / "zero").symlink_to("/dev/zero")
+    os.mkfifo(folder / "pipe")
+    return {
+        "a long name": "x" * 256,
+        "a long path": "/".join(["x" * 200] * 40),
+        "NUL": "a\0b",
+        "half a pair": "a\ud800",
+        "below a file": "jobs.jsonl/x",
+        "a loop": "loop",
+        "a folder": ".",
+        "a pipe": "pipe",
+        "a device": "zero",
+    }
+
+
+@pytest.mark.parametrize("kind", range(9))
+async def test_a_name_that_is_no_files_makes_a_line_no_job(here: Path, kind: int) -> None:
+    name = [*odd(here / "input").values()][kind]
+    path = written({}, {"files": {"a": name}})
+    with pytest.raises(UsageError, match=r"jobs\.jsonl, line 2"):
+        await ran(path, target=URL)
+
+
+@pytest.mark.parametrize("kind", range(9))
+def test_a_job_with_such_a_name_raises_our_own_error(here: Path, kind: int) -> None:
+    name = [*odd(here / "input").values()][kind]
+    with pytest.raises(UsageError, match=r"files\.a: "):
+        _ = Job("do", files={"a": here / "input" / name}).key

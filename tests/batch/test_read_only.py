@@ -1,0 +1,134 @@
+"""A run in a folder that cannot be written: it is looked at all the same, and nothing in it changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from transports.batch import Job, Outcome, State, open_ledger
+from transports.batch.ledger import Settlement, open_view
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs folders that only others may write")
+
+#: Runs commands as a user who may write nothing. What they import is imported before: it may be root's.
+_COMMANDS = """
+import asyncio, json, os, sys
+from transports.batch.ledger import open_view
+from transports.surfaces.cli import main
+
+async def look(run):
+    view = open_view(run)
+    try:
+        return {state.value: count for state, count in (await view.overview()).states.items()}
+    finally:
+        await view.aclose()
+
+def work(run, out):
+    for args in (["status", run, "--json"], ["export", run, "--out", out, "--json"]):
+        print(main(["batch", *args]), flush=True)
+    print(json.dumps(asyncio.run(look(run))), flush=True)
+
+warm, warm_out, run, out = sys.argv[1:]
+work(warm, warm_out)
+print("---", flush=True)
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+work(run, out)
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ro", dir="/tmp") as folder:  # below `tmp_path` others see nothing
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+        for path in Path(folder).iterdir():
+            path.chmod(0o755)
+
+
+async def plant(folder: Path) -> None:
+    jobs = [Job("do", {"n": n}, "http://127.0.0.1:9/") for n in range(3)]
+    async with open_ledger(folder) as ledger:
+        await ledger.add(lambda: [jobs], "one")
+        (one,) = await ledger.lease(1, 60)
+        await ledger.settle([Settlement(one.key, Outcome(one.job, State.SUCCEEDED))])
+
+
+async def left_over(folder: Path, *, shared_memory: bool) -> None:
+    """A run whose last transactions are in the write-ahead log alone, as a process leaves it that is killed."""
+    source = folder.with_name("source")
+    await plant(source)
+    with closing(sqlite3.connect(source / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        db.execute("UPDATE abp_jobs SET state = 'failed' WHERE state = 'succeeded'")
+        folder.mkdir()
+        for end in ("", "-wal", *(("-shm",) if shared_memory else ())):
+            shutil.copy(source / f"ledger.sqlite{end}", folder / f"ledger.sqlite{end}")
+    assert (folder / "ledger.sqlite-wal").stat().st_size
+
+
+def close(folder: Path) -> dict[str, bytes]:
+    for path in folder.iterdir():
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    folder.chmod(0o555)
+    return content(folder)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["whole", "left over", "left over without its index"])
+async def test_a_run_in_a_folder_that_cannot_be_written_is_looked_at(place: Path, kind: str) -> None:
+    run, out = place / "run", place / "out"
+    if kind == "whole":
+        await plant(run)
+    else:
+        await left_over(run, shared_memory=kind == "left over")
+    await plant(place / "warm")
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    before = close(run)
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS, place / "warm", place / "warm-out", run, out],
+        env={**os.environ, "TMPDIR": str(out)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    status, status_code, report, report_code, view = done.stdout.partition("---\n")[2].splitlines()
+    state = "succeeded" if kind == "whole" else "failed"
+    assert (status_code, report_code) == ("0", "3"), done.stderr
+    for text in (status, view):
+        counts = json.loads(text)
+        assert (counts[state], counts["queued"]) == (1, 2)
+    assert json.loads(report)["states"][state] == 1
+    assert content(run) == before
+    assert {path.name for path in out.iterdir()} >= {"manifest.jsonl", "report.json"}
+    assert not list(out.glob("abp-*"))
+
+
+async def test_looking_at_a_run_writes_nothing_and_sees_what_is_written_meanwhile(tmp_path: Path) -> None:
+    await plant(tmp_path / "run")
+    view = open_view(tmp_path / "run")
+    try:
+        assert (await view.overview()).states[State.SUCCEEDED] == 1
+        async with open_ledger(tmp_path / "run") as ledger:
+            (one,) = await ledger.lease(1, 60)
+            await ledger.settle([Settlement(one.key, Outcome(one.job, State.SUCCEEDED))])
+            row = await view.job(one.key)
+            assert row is not None and row.state is State.SUCCEEDED
+    finally:
+        await view.aclose()

@@ -1,0 +1,202 @@
+"""Who asks for a download: the document that answered, in real browsers, with its cookies and in its name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from transports import Browser, PlaywrightTransport, PostMessageTransport, WebMcpTransport, connect
+from transports.binary import Handle
+from transports.errors import ABPError
+from transports.protocol.messages import Message
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+BODY = b"saved content"
+#: A page whose one capability answers references to the URLs that it is given, and which frames another on wish.
+APP = """<!doctype html><title>App</title>BODY<script>
+const query = new URLSearchParams(location.search);
+const give = async ({ urls, size }) => (size
+  ? { content: new Uint8Array(size), mimeType: "application/x-of-" + location.hostname, size }
+  : { files: urls.map((downloadUrl) => ({ downloadUrl, mimeType: "text/plain" })) });
+const capabilities = [{ name: "give", available: true }];
+const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "A", version: "1" }, capabilities,
+  features: {} };
+if (query.get("speaks") === "tools") document.modelContext.registerTool({ name: query.get("name"), description: "gives",
+  inputSchema: { type: "object" }, execute: give });
+if (query.get("speaks") === "abp") globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
+  listCapabilities: async () => capabilities,
+  call: async (_, params) => ({ success: true, data: await give(params) }) };
+if (query.get("speaks") === "messages") addEventListener("message", async ({ data, source, origin }) => {
+  const say = (type, payload) => source.postMessage({ type, id: data.id, timestamp: Date.now(), payload }, origin);
+  if (data.type === "initialize") say("initialize-result", reply);
+  if (data.type === "capabilities/call") {
+    say("capabilities/call-result", { success: true, data: await give(data.payload.params) });
+  }
+});
+</script>"""
+
+
+@dataclass
+class Site:
+    """One server at two sites, ``127.0.0.1`` and ``localhost``, and the headers of what was asked of it."""
+
+    own: str = ""
+    other: str = ""
+    asked: list[dict[str, str]] = field(default_factory=list)
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    def sent(self, name: str) -> list[str | None]:
+        return [headers.get(name) for headers in self.asked]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
+    made = Site()
+
+    async def page(request: web.Request) -> web.Response:
+        frame = request.query.get("frame")
+        body = f'<iframe name=side allow=tools src="{frame}"></iframe>' if frame else ""
+        response = web.Response(text=APP.replace("BODY", body), content_type="text/html")
+        for same_site in ("Strict", "Lax"):
+            response.set_cookie(same_site.lower(), "1", samesite=same_site)
+        return response
+
+    async def file(request: web.Request) -> web.Response:
+        if request.path == "/favicon.ico":
+            return web.Response()
+        made.asked.append({"url": str(request.url), **request.headers})
+        if made.meanwhile is not None:
+            await made.meanwhile()
+        return web.Response(body=BODY)
+
+    app = web.Application()
+    app.add_routes([web.get("/", page), web.get("/deep/page", page), web.get("/{path:.*}", file)])
+    async with TestServer(app) as server:
+        made.own = f"http://127.0.0.1:{server.port}"
+        made.other = f"http://localhost:{server.port}"
+        yield made
+
+
+async def test_a_pages_own_downloads_are_same_origin_and_others_are_cross_site_without_its_cookies(
+    site: Site, browser: Browser
+) -> None:
+    url = f"{site.own}/?speaks=abp"
+    async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as app:
+        result = await app.call("give", {"urls": ["file", f"{site.other}/file"]})
+    assert [ref.size_bytes for ref in result.artifacts.values()] == [len(BODY)] * 2
+    assert site.sent("url") == [f"{site.own}/file", f"{site.other}/file"]
+    assert site.sent("Cookie") == ["strict=1; lax=1", None]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site"]
+    assert site.sent("Origin") == [None, site.own]
+    assert site.sent("Sec-Fetch-Mode") == ["cors"] * 2 and site.sent("Sec-Fetch-Dest") == ["empty"] * 2
+
+
+async def test_a_page_that_leaves_does_not_ask_in_the_name_of_the_next(site: Site, browser: Browser) -> None:
+    url = f"{site.own}/?speaks=tools&name=give"
+    transport = WebMcpTransport(url, browser=browser)
+
+    async def leave() -> None:
+        site.meanwhile = None
+        assert transport.page is not None
+        await transport.page.goto(f"{site.other}/?speaks=tools&name=give")
+
+    async with connect(url, transport=transport, store="memory:") as app:
+        site.meanwhile = leave
+        await app.call("give", {"urls": ["file", f"{site.other}/file", "again"]})
+        assert site.sent("url") == [f"{site.own}/file", f"{site.other}/file", f"{site.own}/again"]
+        assert site.sent("Cookie") == ["strict=1; lax=1", None, "strict=1; lax=1"]
+        assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site", "same-origin"]
+
+
+async def test_a_frames_tool_asks_in_its_own_name_and_without_the_pages_cookies(site: Site, browser: Browser) -> None:
+    frame = f"{site.other}/deep/page?speaks=tools%26name=far"
+    url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
+    transport = WebMcpTransport(url, browser=browser)
+    async with connect(url, transport=transport, store="memory:") as app:
+        async with app.events() as events:
+            while not (found := [name for name in app.capabilities if name.startswith("far")]):
+                await anext(events)
+        await app.call(found[0], {"urls": [f"{site.own}/file", "file"]})
+        assert site.sent("url") == [f"{site.own}/file", f"{site.other}/deep/file"]
+        # its own cookies are for pages of its own site: here it is a stranger's frame
+        assert site.sent("Cookie") == [None, None]
+        assert site.sent("Origin") == [site.other, None]
+        assert site.sent("Sec-Fetch-Site") == ["cross-site", "same-origin"]
+        await app.call("near", {"urls": ["file"]})
+        assert site.sent("Cookie")[-1] == "strict=1; lax=1"
+
+
+async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has(site: Site, browser: Browser) -> None:
+    frame = f"{site.own}/deep/page?speaks=tools%26name=side"
+    url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
+    async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
+        async with app.events() as events:
+            while not (found := [name for name in app.capabilities if name.startswith("side")]):
+                await anext(events)
+        await app.call(found[0], {"urls": ["file"]})
+    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == ["strict=1; lax=1"]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin"]
+
+
+async def test_a_frame_of_the_pages_own_origin_inside_a_strangers_has_no_cookies_of_their_site(
+    site: Site, browser: Browser
+) -> None:
+    inner = f"{site.own}/deep/page?speaks=tools&name=inner"
+    between = f"{site.other}/?frame={quote(inner, safe='')}"
+    url = f"{site.own}/?speaks=tools&name=near&frame={quote(between, safe='')}"
+    async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
+        async with app.events() as events:
+            while not (found := [name for name in app.capabilities if name.startswith("inner")]):
+                await anext(events)
+        await app.call(found[0], {"urls": ["file"]})
+    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == [None]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin"]
+
+
+@pytest.mark.parametrize(("harness", "cookies"), [("same", "strict=1; lax=1"), ("other", None)])
+async def test_an_embedded_app_asks_with_the_cookies_that_its_frame_has(
+    harness: Literal["same", "other"], cookies: str | None, site: Site, whole_browser: Browser
+) -> None:
+    url = f"{site.own}/deep/page?speaks=messages"
+    transport = PostMessageTransport(url, browser=whole_browser, harness=harness)
+    async with connect(url, transport=transport, store="memory:") as app:
+        page: Any = transport.page
+        await (await page.context.new_page()).goto(url)  # a visit of its own, for the cookies
+        await app.call("give", {"urls": ["file", f"{site.other}/file"]})
+    assert site.sent("url") == [f"{site.own}/deep/file", f"{site.other}/file"]
+    assert site.sent("Cookie") == [cookies, None]
+    assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site"]
+    assert site.sent("Origin") == [None, site.own]
+
+
+async def test_content_that_a_document_held_is_not_what_the_next_one_holds(
+    site: Site, browser: Browser, tmp_path: Path
+) -> None:
+    """A long answer and large content stay in the page until they are fetched; the page may be another by then."""
+    url = f"{site.own}/?speaks=tools&name=give"
+    transport, params = WebMcpTransport(url, browser=browser), {"size": 400_000}
+    async with transport:
+        await transport.request(Message("initialize", {}, id="i"), timeout=20)
+        handles: list[Handle] = []
+        for place in ("127.0.0.1", "localhost"):
+            payload = {"capability": "give", "params": params, "options": {"callId": place}}
+            reply: Any = await transport.request(Message("capabilities/call", payload, id=place), timeout=20)
+            handles.append(reply.payload["data"]["content"].content)
+            if place == "127.0.0.1":
+                assert transport.page is not None
+                await transport.page.goto(f"{site.other}/?speaks=tools&name=give")
+        assert handles[0].id != handles[1].id
+        with pytest.raises(ABPError):
+            await transport.save(handles[0], tmp_path / "gone", timeout=10)
+        await transport.save(handles[1], tmp_path / "there", timeout=10)
+    assert (tmp_path / "there").stat().st_size == 400_000

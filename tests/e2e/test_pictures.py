@@ -1,0 +1,200 @@
+"""Pictures of addresses that a model gives: what a page loads, and where it goes, is judged like its own address."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from mcp import Client
+from mcp_types import CallToolResult, ImageContent
+from PIL import Image
+
+from tests.support.mcp_clients import words
+from transports.artifacts import open_store
+from transports.surfaces.mcp import Bridge, Options
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+GREEN, RED = (0, 128, 0), (255, 0, 0)
+
+#: Each way in which a page can reach another host. OTHER is that host, as ``127.0.0.1:8000``.
+WAYS = """<!doctype html><title>Ways</title><body style="margin:0;background:green">
+<link rel="prefetch" href="http://OTHER/prefetch"><link rel="stylesheet" href="http://OTHER/style">
+<script src="http://OTHER/script"></script>
+<img src="http://OTHER/image"><img src="/to?http://OTHER/redirected">
+<iframe src="http://OTHER/frame"></iframe><iframe src="/to?http://OTHER/redirected-frame"></iframe>
+<iframe srcdoc="<iframe src='http://OTHER/nested'></iframe>"></iframe>
+<object data="http://OTHER/object"></object><video src="http://OTHER/video"></video>
+<form action="http://OTHER/form" method="post" target="into"></form><iframe name="into"></iframe>
+<a href="http://OTHER/download" target="kept"></a><iframe name="kept"></iframe>
+<script>
+const there = "http://OTHER/", socket = "ws://OTHER/";
+document.forms[0].submit();
+document.querySelector("a").click();
+fetch(there + "fetch", { mode: "no-cors" }).catch(() => {});
+navigator.sendBeacon(there + "beacon");
+new EventSource(there + "events");
+new WebSocket(socket + "socket");
+open(there + "window");
+const inside = `fetch("${there}worker", { mode: "no-cors" }).catch(() => {}); new WebSocket("${socket}worker-socket")`;
+new Worker(URL.createObjectURL(new Blob([inside])));
+navigator.serviceWorker?.register("/service").catch(() => {});
+</script>"""
+#: What ``WAYS`` asks for, where nothing is in its way. Beacons and prefetches may come later than the picture.
+ASKED = {
+    *("style", "script", "image", "redirected", "frame", "redirected-frame", "nested", "object", "video", "form"),
+    *("fetch", "events", "socket", "window", "download", "worker", "worker-socket"),
+}
+#: Goes to OTHER as soon as the picture is being taken: Playwright hides the caret of the field first, and then waits
+#: for fonts. The font is there once OTHER was asked.
+LEAVING = """<!doctype html><title>Leaving</title><body style="margin:0;background:green">
+<input style="border:0;opacity:0"><script>
+new MutationObserver((_, observer) => {
+  observer.disconnect();
+  fetch("/begun", { method: "POST" });
+  const frame = Object.assign(document.createElement("iframe"), { src: "http://OTHER/frame" });
+  frame.style.cssText = "position:fixed;inset:0;width:100%;height:100%;border:0";
+  document.body.append(frame);
+  const font = new FontFace("late", "url(/font)");
+  document.fonts.add(font);
+  font.load().catch(() => {});
+}).observe(document.querySelector("input"), { attributes: true });
+</script>"""
+
+
+#: Goes to OTHER for good, once it has loaded.
+GOING = """<!doctype html><title>Going</title><body style="background:green"><script>
+addEventListener("load", () => setTimeout(() => { location.href = "http://OTHER/frame"; }, 50));
+</script>"""
+
+
+@dataclass
+class Sites:
+    """Two servers: ``here`` with the pages, and ``other``, which notes what it was asked for."""
+
+    here: str = ""
+    other: str = ""
+    heard: set[str] = field(default_factory=set)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def sites() -> AsyncIterator[Sites]:
+    served = Sites()
+
+    async def page(request: web.Request) -> web.Response:
+        text = {"ways": WAYS, "leaving": LEAVING, "going": GOING}[request.match_info["page"]]
+        return web.Response(text=text.replace("OTHER", served.other), content_type="text/html")
+
+    async def to(request: web.Request) -> web.Response:
+        raise web.HTTPFound(request.query_string)
+
+    async def service(request: web.Request) -> web.Response:
+        script = f"fetch('http://{served.other}/service', {{ mode: 'no-cors' }}).catch(() => {{}})"
+        return web.Response(text=script, content_type="text/javascript")
+
+    async def begin(request: web.Request) -> web.Response:
+        served.begun.set()
+        return web.Response()
+
+    async def font(request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(2):  # where it is kept from asking, nothing is to come
+                await served.reached.wait()
+        except TimeoutError:
+            pass
+        raise web.HTTPNotFound
+
+    async def other(request: web.Request) -> web.StreamResponse:
+        served.heard.add(request.path.strip("/"))
+        if "Upgrade" in request.headers:
+            socket = web.WebSocketResponse()
+            await socket.prepare(request)
+            await socket.close()
+            return socket
+        served.reached.set()
+        headers = {"Content-Disposition": "attachment"} if request.path == "/download" else {}
+        return web.Response(headers=headers, text="<body style='margin:0;background:red'>", content_type="text/html")
+
+    first, second = web.Application(), web.Application()
+    first.add_routes(
+        [
+            web.get("/to", to),
+            web.get("/service", service),
+            web.post("/begun", begin),
+            web.get("/font", font),
+            web.get("/{page:ways|leaving|going}", page),
+        ]
+    )
+    second.router.add_route("*", "/{any:.*}", other)
+    async with TestServer(first) as here, TestServer(second) as there:
+        served.here, served.other = f"127.0.0.1:{here.port}", f"127.0.0.1:{there.port}"
+        yield served
+
+
+async def picture(store: Path, url: str, *allowed: str, **options: Any) -> CallToolResult:
+    bridge = Bridge(Options(allowed_hosts=allowed), open_store(store))
+    async with Client(bridge.server, mode="2026-07-28") as client:
+        answer = await client.call_tool("abp_screenshot", {"url": url, **options})
+        assert isinstance(answer, CallToolResult)
+        return answer
+
+
+def colours(answer: CallToolResult) -> set[object]:
+    assert not answer.is_error, answer
+    (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
+    image = Image.open(io.BytesIO(base64.b64decode(block.data))).convert("RGB")
+    return {colour for _, colour in image.getcolors(1 << 24) or []}
+
+
+async def test_a_page_in_a_picture_reaches_no_host_that_may_not_be_connected(tmp_path: Path) -> None:
+    async with sites() as served:
+        answer = await picture(tmp_path, f"http://{served.here}/ways", served.here)
+        assert colours(answer) >= {GREEN} and RED not in colours(answer)
+        assert served.heard == set()
+        assert f"127.0.0.1 (port {served.other.partition(':')[2]})" in words(answer)  # it says what is missing
+
+
+async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_path: Path) -> None:
+    async with sites() as served:
+        answer = await picture(tmp_path, f"http://{served.here}/ways", served.here, served.other)
+        assert colours(answer) >= {GREEN, RED}
+        assert served.heard >= ASKED
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_host(
+    tmp_path: Path, allowed: bool
+) -> None:
+    async with sites() as served:
+        hosts = [served.here, served.other] if allowed else [served.here]
+        answer = await picture(tmp_path, f"http://{served.here}/leaving", *hosts)
+        assert served.begun.is_set()
+        assert (RED in colours(answer), served.heard) == ((True, {"frame"}) if allowed else (False, set()))
+
+
+async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_path: Path) -> None:
+    async with sites() as served:
+        answer = await picture(tmp_path, f"http://{served.here}/going", served.here)
+        said = f"127.0.0.1 (port {served.other.partition(':')[2]}) may not be connected"
+        assert answer.is_error and said in words(answer) and served.heard == set()
+
+
+async def test_a_picture_of_an_address_where_nothing_listens_says_so(tmp_path: Path) -> None:
+    async with sites() as served:
+        gone = served.other
+    answer = await picture(tmp_path, f"http://{gone}/", "127.0.0.1")
+    assert answer.is_error and "nothing listens" in words(answer)

@@ -1,0 +1,273 @@
+"""Secrets reach documents of their own origins alone, in real browsers: compared where they arrive, not before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from transports import Browser, PlaywrightTransport, PostMessageTransport, Transport, WebMcpTransport, connect
+from transports.errors import ABPError, CapabilityError, UsageError
+from transports.protocol.messages import Message
+from transports.protocol.secrets import KNOWN_SECRETS
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+CANARY = "canary-7f3a-value"
+#: A page that tells its server what it was told, by whichever way: as tools, as ``window.abp``, over postMessage.
+APP = """<!doctype html><title>App</title><script>
+{ // What the agent could ask before it compares: all of it says that the other origin is right.
+  const other = location.origin.replace("127.0.0.1", "localhost"), define = Object.defineProperty;
+  for (const name of ["receiver", "origin"]) define(Object.prototype, name, { get: () => () => other, set(value) {
+    define(this, name, { value, writable: true, enumerable: true, configurable: true });
+  } });
+  define(globalThis, "origin", { value: other });
+  for (const name of ["includes", "some", "indexOf"]) Array.prototype[name] = () => true;
+}
+const tell = (what) => fetch("/heard", { method: "POST", body: JSON.stringify(what) });
+const take = async (params) => { await tell(params); return { taken: true }; };
+const asked = [];
+const ask = async () => { asked.push(globalThis.__abp_elicitation({ message: "who?" }).then(tell)); return {}; };
+const capabilities = [{ name: "take", available: true }, { name: "ask", available: true }];
+const reply = { sessionId: "s", protocolVersion: "0.1", app: { id: "a", name: "App", version: "1" }, capabilities,
+  features: {} };
+const serve = { take, ask };
+if (location.search.includes("tools")) {
+  for (const name of ["take", "ask"]) document.modelContext.registerTool({
+    name: name + (new URLSearchParams(location.search).get("name") ?? ""), description: name,
+    inputSchema: { type: "object" }, execute: serve[name] });
+} else if (location.search.includes("embedded")) {
+  addEventListener("message", async ({ data: { type, id, payload }, source, origin }) => {
+    const say = (type, payload) => source.postMessage({ type, id, timestamp: Date.now(), payload }, origin);
+    if (type === "initialize") say("initialize-result", reply);
+    if (type !== "capabilities/call") return;
+    say("capabilities/call-result", { success: true, data: await take(payload.params) });
+  });
+} else {
+  globalThis.abp = { initialize: async () => reply, shutdown: async () => {},
+    listCapabilities: async () => capabilities,
+    call: async (name, params) => ({ success: true, data: await serve[name](params) }) };
+}
+</script>"""
+
+
+@dataclass
+class Site:
+    """Two origins of one server, with what the pages at each were told."""
+
+    own: str = ""
+    other: str = ""
+    heard: dict[str, list[Any]] = field(default_factory=dict)
+    #: What happens while a secret is read.
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    @property
+    def told_elsewhere(self) -> list[Any]:
+        return self.heard.get(self.other, [])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+
+    async def page(request: web.Request) -> web.Response:
+        frame = request.query.get("frame")
+        more = f'<iframe name=side allow=tools src="{frame}"></iframe>' if frame else ""
+        return web.Response(text=APP + more, content_type="text/html")
+
+    async def heard(request: web.Request) -> web.Response:
+        made.heard.setdefault(f"http://{request.host}", []).append(await request.json())
+        return web.Response()
+
+    async def meanwhile(_: web.Request) -> web.Response:
+        if made.meanwhile is not None:
+            await made.meanwhile()
+        return web.Response()
+
+    app = web.Application()
+    app.add_routes([web.get("/", page), web.post("/heard", heard), web.get("/meanwhile", meanwhile)])
+    async with TestServer(app) as server:
+        made.own = f"http://127.0.0.1:{server.port}"
+        made.other = f"http://localhost:{server.port}"
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    yield
+    KNOWN_SECRETS.forget()
+
+
+def settings(site: Site, *origins: str) -> str:
+    """A settings file with a secret that takes its time: its command asks the server, which does what it likes."""
+    asking = f"import urllib.request as r; r.urlopen('{site.own}/meanwhile').read(); print('{CANARY}')"
+    Path("team.toml").write_text(
+        f"[secrets.CRM]\ncommand = [{sys.executable!r}, '-c', \"{asking}\"]\norigins = {[*origins]!r}\n"
+        f'[secrets.OTHER]\nenv = "CANARY"\norigins = ["{site.other}"]\n'
+    )
+    return "team.toml"
+
+
+async def test_a_page_that_navigates_while_a_secret_is_read_does_not_get_it(site: Site, browser: Browser) -> None:
+    url = f"{site.own}/?tools"
+    transport = WebMcpTransport(url, browser=browser)
+
+    async def leave() -> None:
+        assert transport.page is not None
+        await transport.page.goto(f"{site.other}/?tools")
+
+    async with connect(url, transport=transport, config=settings(site, site.own), store="memory:") as app:
+        await app.call("take", {"password": "${SECRET:CRM}"})
+        assert site.heard == {site.own: [{"password": CANARY}]}
+        site.meanwhile = leave
+        with pytest.raises(UsageError, match="may not be sent to http://localhost") as refused:
+            await app.call("take", {"password": "${SECRET:CRM}"})
+        assert refused.value.code == "PERMISSION_DENIED"
+        await app.call("take", {"password": "none"})  # it is the page that is there
+    assert site.told_elsewhere == [{"password": "none"}] and CANARY not in str(refused.value.as_dict())
+
+
+async def test_a_tool_of_a_frame_of_another_origin_does_not_get_a_secret_of_the_page(
+    site: Site, browser: Browser
+) -> None:
+    url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
+    transport = WebMcpTransport(url, browser=browser)
+    for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.own, site.other], None), ([site.other], None)):
+        site.heard.clear()
+        async with connect(url, transport=transport, config=settings(site, *origins), store="memory:") as app:
+            far = await _tool_of_the_frame(app)
+            if code is None:
+                await app.call(far, {"password": "${SECRET:CRM}"})
+                assert site.told_elsewhere == [{"password": CANARY}]
+            else:
+                with pytest.raises(UsageError, match="may not be sent to http://localhost") as refused:
+                    await app.call(far, {"password": "${SECRET:CRM}"})
+                assert refused.value.code == code and site.told_elsewhere == []
+                await app.call("take", {"password": "${SECRET:CRM}"})
+                assert site.heard == {site.own: [{"password": CANARY}]}
+        transport = WebMcpTransport(url, browser=browser)
+
+
+async def test_the_document_in_a_frame_compares_its_own_origin_not_the_pages(site: Site, browser: Browser) -> None:
+    url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
+    transport = WebMcpTransport(url, browser=browser)
+    async with connect(url, transport=transport, store="memory:") as app:
+        far = await _tool_of_the_frame(app)
+        for name, origin, arrives in ((far, site.own, False), ("take", site.other, False), (far, site.other, True)):
+            payload = {"capability": name, "params": {"password": CANARY}, "options": {"callId": name + origin}}
+            call = Message("capabilities/call", payload, id=name + origin, origins=frozenset({origin}))
+            if arrives:
+                reply = await transport.request(call, timeout=20)
+                assert reply.sender is not None and reply.sender.origin == site.other
+                assert (transport.receiver(call) or "").startswith(site.other)
+            else:
+                with pytest.raises(UsageError, match="may not be sent to"):
+                    await transport.request(call, timeout=20)
+                assert site.heard == {}
+
+
+async def _tool_of_the_frame(app: Any) -> str:
+    async with app.events() as events:
+        while not (found := [name for name in app.capabilities if name.startswith("take_far")]):
+            await anext(events)
+    return str(found[0])
+
+
+async def test_secrets_of_different_origins_in_one_call_all_have_to_allow_it(site: Site, browser: Browser) -> None:
+    url = f"{site.own}/?tools"
+    asked: list[bool] = []
+
+    async def note() -> None:
+        asked.append(True)
+
+    site.meanwhile = note
+    transport = WebMcpTransport(url, browser=browser)
+    async with connect(url, transport=transport, config=settings(site, site.own), store="memory:") as app:
+        with pytest.raises(UsageError, match="OTHER may not be sent to http://127") as refused:
+            await app.call("take", {"password": "${SECRET:CRM}", "more": ["${SECRET:OTHER}"]})
+    assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+    assert asked == []  # nothing is read for a page that does not get it
+
+
+def _transport(kind: str, site: Site, browser: Browser) -> tuple[str, Transport]:
+    if kind == "postmessage":
+        url = f"{site.own}/?embedded"
+        return url, PostMessageTransport(url, browser=browser)
+    url = f"{site.own}/?tools" if kind == "webmcp" else f"{site.own}/?abp"
+    return url, (WebMcpTransport if kind == "webmcp" else PlaywrightTransport)(url, browser=browser)
+
+
+@pytest.mark.parametrize("kind", ["playwright", "webmcp", "postmessage"])
+async def test_the_document_that_receives_a_message_compares_its_own_origin(
+    kind: str, site: Site, whole_browser: Browser
+) -> None:
+    _, transport = _transport(kind, site, whole_browser)
+    async with transport:
+        await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
+        for origins, arrives in (({site.other}, False), ({site.own, site.other}, True)):
+            payload = {"capability": "take", "params": {"password": CANARY}, "options": {"callId": "c"}}
+            call = Message("capabilities/call", payload, id="c", origins=frozenset(origins))
+            if arrives:
+                await transport.request(call, timeout=20)
+            else:
+                with pytest.raises(UsageError, match="may not be sent to http://127") as refused:
+                    await transport.request(call, timeout=20)
+                assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+    assert site.heard == {site.own: [{"password": CANARY}]}
+
+
+async def test_a_page_without_an_origin_of_its_own_gets_no_secret_of_its_address(site: Site, browser: Browser) -> None:
+    """A policy of the server takes a page its origin (``sandbox``), and with it what that origin may have."""
+    url = f"{site.own}/?abp"
+    async with AsyncExitStack() as stack:
+        page = await (await browser.playwright.new_context()).new_page()
+        stack.push_async_callback(page.context.close)
+
+        async def sandboxed(route: Any) -> None:
+            headers = {"Content-Security-Policy": "sandbox allow-scripts"}
+            await route.fulfill(body=APP, content_type="text/html", headers=headers)
+
+        await page.route(url, sandboxed)
+        transport = PlaywrightTransport(url, page=page)
+        async with connect(url, transport=transport, config=settings(site, site.own), store="memory:") as app:
+            with pytest.raises(UsageError, match="may not be sent to") as refused:
+                await app.call("take", {"password": "${SECRET:CRM}"})
+    assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
+
+
+async def test_an_answer_with_a_secret_is_declined_where_its_question_does_not_come_from_its_origin(
+    site: Site, browser: Browser
+) -> None:
+    _, transport = _transport("playwright", site, browser)
+    async with transport:
+        await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
+        for origins in ({site.other}, {site.own}):
+            payload = {"capability": "ask", "params": {}, "options": {"callId": "c"}}
+            await transport.request(Message("capabilities/call", payload, id="c"), timeout=20)
+            question = await anext(transport.events())
+            answer = {"success": True, "data": CANARY}
+            await transport.notify(Message("elicitation/response", answer, id=question.id, origins=frozenset(origins)))
+        await transport.request(Message("capabilities/call", {**payload, "capability": "take"}, id="d"), timeout=20)
+    assert site.heard[site.own][:2] == [{"success": False, "cancelled": True}, answer]
+
+
+async def test_errors_of_the_page_are_what_they_were(site: Site, browser: Browser) -> None:
+    """A page that says that it is denied is an app that refuses, and not the kit."""
+    url, transport = _transport("playwright", site, browser)
+    async with connect(url, transport=transport, store="memory:") as app:
+        page: Any = app.transport
+        await page.page.evaluate("""abp.call = async () => ({ success: false,
+            error: { code: "PERMISSION_DENIED", message: "no" } })""")
+        with pytest.raises(CapabilityError) as failed:
+            await app.call("take", {})
+    assert isinstance(failed.value, ABPError) and failed.value.code == "PERMISSION_DENIED"

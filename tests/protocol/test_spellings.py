@@ -1,0 +1,167 @@
+"""A value that is known is found however it is spelled, by whichever encoder, and whatever stands beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.processor import seconds
+from tests.support.spelled import SPELLED, readings
+from transports.binary import BinaryData
+from transports.protocol.secrets import KnownSecrets
+from transports.protocol.spellings import SPELLINGS, Finder
+
+VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'
+NAME = "${SECRET:CRM}"
+CHARACTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
+
+
+def known_of(value: str) -> KnownSecrets:
+    known = KnownSecrets()
+    known.add("CRM", value)
+    return known
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_each_spelling_of_a_value_is_masked(name: str) -> None:
+    spelled = SPELLED[name](VALUE)
+    text = f"the page said <{spelled}> and went on"
+    said = known_of(VALUE).text(text)
+    assert NAME in said and said.startswith("the page said <") and said.endswith("> and went on"), said
+    assert VALUE not in set(readings(said)), said
+    tree = known_of(VALUE).tree({"said": [{spelled: 1}, f"it is {spelled}"], "other": "words"})
+    assert VALUE not in {one for text in strings(tree) for one in readings(text)}, tree
+
+
+def strings(node: object) -> list[str]:
+    match node:
+        case str():
+            return [node]
+        case dict():
+            return [text for pair in node.items() for one in pair for text in strings(one)]
+        case list():
+            return [text for one in node for text in strings(one)]
+    return []
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    value=st.text(CHARACTERS, min_size=8, max_size=40),
+    before=st.text(CHARACTERS, max_size=5),
+    after=st.text(CHARACTERS, max_size=5),
+    name=st.sampled_from(sorted(SPELLED)),
+)
+@example(value="%41%42%43%44", before="", after="", name="quote all")
+@example(value="&amp;&lt;&gt;", before="&", after=";", name="html.escape")
+@example(value="\\u0041 and \\n more", before="", after="", name="json")
+def test_a_value_of_any_characters_is_masked_in_any_spelling(value: str, before: str, after: str, name: str) -> None:
+    said = known_of(value).text(f"{before} {SPELLED[name](value)} {after}")
+    assert NAME in said, said
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda one: one.name)
+def test_the_table_says_what_it_reads(spelling: object) -> None:
+    character = {
+        "surrogate pair of JSON": "😀",
+        "surrogate pair of escape()": "😀",
+        "digit of CSS": "7",
+        "backslash and letter": "\n",
+    }
+    meant = character.get(spelling.name, "'")  # type: ignore[attr-defined]
+    text = "12345" + spelling.example.decode() + "67890"  # type: ignore[attr-defined]
+    assert known_of(f"12345{meant}67890").text(text) == NAME
+
+
+def test_texts_of_every_length_around_a_value_stay() -> None:
+    known = known_of(VALUE)
+    for size in range(300):
+        assert known.text("ab%20" * size + VALUE + "&amp;c" * size) == "ab%20" * size + NAME + "&amp;c" * size
+    for text in ("100% &c. \\o/ &nope; %zz \\", "ü" * 5000, "\ud800\udfff %ud800"):
+        assert known.text(text) == text
+
+
+def test_a_value_that_is_cut_into_frames_is_masked_in_each() -> None:
+    known = known_of(VALUE)
+    for spelled in (VALUE, json.dumps(VALUE), base64.b64encode(VALUE.encode()).decode()):
+        for at in range(1, len(spelled)):
+            frames = known.texts(["said ", spelled[:at], spelled[at:], " and on"])
+            assert VALUE not in set(readings("".join(frames), 1)), frames
+            assert all(NAME in one or len(one) < 3 for one in frames[1:3]), frames
+            assert frames[0] == "said " and frames[3] == " and on"
+
+
+def test_a_value_that_is_a_number_is_masked_as_a_number() -> None:
+    known = known_of("12345678901")
+    known.add("PRICE", "000123456.750")
+    tree = {"a": 12345678901, "b": [12345678901.0, 123456.75, 7, True, 1e308], "c": "no 12345678901"}
+    masked = {"a": NAME, "b": [NAME, "${SECRET:PRICE}", 7, True, 1e308], "c": f"no {NAME}"}
+    assert known.tree(tree) == masked
+    assert known.text(json.dumps(tree)).count(NAME) == 3
+    assert known.tree({"a": 10**400}) == {"a": 10**400}
+
+
+def test_the_text_of_a_file_keeps_its_size_in_any_spelling() -> None:
+    known = known_of(VALUE)
+    for name, spell in SPELLED.items():
+        content = f"a {spell(VALUE)} b".encode()
+        masked = known.mask(content)
+        assert len(masked) == len(content) and b"*" in masked and masked[:2] == b"a " and masked[-2:] == b" b", name
+        assert VALUE not in set(readings(masked.decode(errors="replace"))), name
+
+
+def test_what_holds_no_value_is_returned_as_it_is() -> None:
+    known = known_of(VALUE)
+    tree = {"a": ["b", {"c": 1}], "file": BinaryData.from_bytes(b"a", filename="a%20b")}
+    assert known.tree(tree) is tree
+    assert KnownSecrets().tree(tree) is tree
+
+
+@pytest.mark.parametrize("known", [1, 100])
+def test_a_text_that_is_searched_on_the_loop_takes_little(known: int) -> None:
+    """64 KB, of which longer ones are searched in a thread, in pieces."""
+    finder = Finder({f"value-number-{number:05}": NAME for number in range(known)})
+    for kind in (
+        b"words and words ",
+        b"%41",
+        b"%2541a",
+        b"\\u0041",
+        b"&#39;",
+        b"QUJD",
+        b"4a",
+        b"\\\\\\\\",
+        b"&amp;amp;",
+    ):
+        content = (kind * (64 * 1024))[: 64 * 1024]
+        assert seconds(lambda: finder.find(content)) < 0.05, kind  # noqa: B023
+
+
+def test_a_search_holds_the_interpreter_for_no_long_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long content is, each step looks at a piece of it; a value across two pieces is found."""
+    finder, sizes = Finder({VALUE: NAME}), list[int]()
+    search = Finder._search
+
+    def noted(self: Finder, content: bytes, steps: int) -> set[tuple[int, int, str]]:
+        sizes.append(len(content))
+        return search(self, content, steps)
+
+    monkeypatch.setattr(Finder, "_search", noted)
+    encoded = json.dumps(VALUE)[1:-1].encode()
+    content = bytearray(b"words, " * 200_000)
+    for at in (1 << 18, 1 << 19, (1 << 18) - 9, len(content)):
+        content[at:at] = encoded
+    assert len(finder.find(bytes(content))) == 4
+    assert max(sizes) < 600 << 10
+
+
+def test_a_thousand_values_in_one_text_are_each_masked() -> None:
+    known = KnownSecrets()
+    for number in range(200):
+        known.add(f"N{number}", f"value-number-{number:05}")
+    text = known.text(
+        " ".join(base64.b64encode(f"value-number-{number:05}".encode()).decode() for number in range(200))
+    )
+    assert all(f"${{SECRET:N{number}}}" in text for number in range(200)) and "dmFs" not in text

@@ -1,0 +1,63 @@
+"""Files that somebody else may have made: none is waited for, and none is without end, wherever one is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transports import UsageError
+from transports.browser.source import PageSource
+from transports.files import open_regular, read_regular
+from transports.session.config_file import read_config
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 65 << 20)
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+ODD = [pipe, endless, huge, deep, Path.mkdir]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize("make", ODD)
+def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "odd"
+    make(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_config(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        PageSource(storage_state=path)._loaded_storage_state()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "a\ud800", "file/x"])
+def test_a_name_that_no_file_has_is_an_error_of_the_system(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as refused:
+        open_regular(tmp_path / name)
+    assert refused.value.strerror
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    assert read_regular(path, 4) == b"1234"
+    with pytest.raises(OSError, match="larger than 3 bytes"):
+        read_regular(path, 3)
