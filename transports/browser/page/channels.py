@@ -79,13 +79,13 @@ class CdpChannel(Channel):
         self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
-            if contexts is not None and contexts.is_frame(event["executionContextId"]):
+            if contexts is not None and not contexts.is_page(event["executionContextId"]):
                 contexts.hear(event)
             elif event["name"] == binding:
                 on_emit(event["payload"])
 
         def on_agent(event: Mapping[str, Any]) -> None:
-            if contexts is not None and contexts.is_frame(event["executionContextId"]):
+            if contexts is not None and not contexts.is_page(event["executionContextId"]):
                 contexts.keep(event["executionContextId"], event["object"])
             else:
                 self._keep(event["object"])

@@ -195,15 +195,21 @@ class FrameContexts:
             if context["auxData"].get("frameId") == self.page:
                 self.origin = _origin(context)
 
-    def is_frame(self, context: int) -> bool:
-        """Whether a context is that of a frame, not of the page."""
+    def is_page(self, context: int) -> bool:
+        """Whether a context is that of the page. One that is not known, as it has gone, is neither page nor frame."""
         known = self._contexts.get(context)
-        return known is not None and (self._root is not self or known["auxData"].get("frameId") != self.page)
+        ours = known is not None and self._root is self
+        return ours and (not self.page or self._contexts[context]["auxData"].get("frameId") == self.page)
 
     def keep(self, number: int, remote: Mapping[str, Any]) -> None:
         """Take the agent that a frame's document has handed over."""
         object_id, root = remote.get("objectId"), self._root
-        if object_id is None or number in self._documents or root.total >= _MAX_DOCUMENTS:
+        if (
+            object_id is None
+            or number not in self._contexts
+            or number in self._documents
+            or root.total >= _MAX_DOCUMENTS
+        ):
             return
         root.total += 1
         context = self._contexts[number]
@@ -232,7 +238,7 @@ class FrameContexts:
     async def install_now(self) -> None:
         """Give an agent to the documents that are loaded already."""
         for number in tuple(self._contexts):
-            if self.is_frame(number) and number not in self._documents:
+            if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
                     command = {"expression": self._source[0], "contextId": number}
                     self.keep(number, (await self._session.send("Runtime.evaluate", command))["result"])
