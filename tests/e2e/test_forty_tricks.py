@@ -1,4 +1,7 @@
-"""A hostile page of forty tricks. What each could have had is asserted absent, and that the trick was played."""
+"""A hostile page of forty tricks, and then some: as a page with tools, as an app, embedded, and as a frame of an app.
+
+What each could have had is asserted absent, and that the trick was played.
+"""
 
 from __future__ import annotations
 
@@ -268,9 +271,10 @@ TRICKS = [
     Trick("document.write", "document.write('<p>more'); listen(); ran();", "tools app embedded"),
     Trick(
         "document.domain",
-        "for (const name of ['localhost', '127.0.0.1']) try { document.domain = name; } catch {}"
-        " for (const window of [frames[0], parent]) try { look(window.document.cookie, 'd'); } catch {} ran();",
-        "tools embedded",
+        "for (const name of ['localhost', '127.0.0.1']) try { document.domain = name; } catch {} later(() => {"
+        " for (const window of [frames[0], parent]) try { const { cookie } = window.document;"
+        " if (window !== globalThis) took(`a document: ${cookie}`); } catch {} ran(); }, 300);",
+        "tools embedded unboxed",
     ),
     Trick(
         "the frame's document",
@@ -583,7 +587,8 @@ async def _served(stage: Stage) -> AsyncIterator[None]:
         embed = EMBED if kind == "embedded" else ""
         frame = "<iframe src='http://OTHER/precious' allow='tools'></iframe>" if kind in ("tools", "embedded") else ""
         html = f"<!doctype html><title>Hostile</title><body>{embed}<script>{script}</script>{frame}"
-        return web.Response(text=stage.named(html, at), content_type="text/html")
+        headers = {"Origin-Agent-Cluster": "?0"}  # document.domain can be set
+        return web.Response(text=stage.named(html, at), content_type="text/html", headers=headers)
 
     async def worker(request: web.Request) -> web.Response:
         text = stage.named(WORKER, request.query["trick"])
@@ -721,4 +726,4 @@ async def test_a_trick_gets_nothing(
     assert TRICKS[at].answer in answer
     for other in good:
         assert (await other.call("mine", timeout=30)).data == OTHER_SESSION
-    assert len(TRICKS) >= 40
+    assert len(TRICKS) >= 60
