@@ -115,7 +115,7 @@ def _seconds(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not is_timeout(seconds):
-        raise UsageError(f"timeout must be a number of seconds above 0, at most {MAX_TIMEOUT:,}")
+        raise UsageError(f"timeout must be a positive number of seconds, at most {MAX_TIMEOUT:,}")
     return seconds
 
 
