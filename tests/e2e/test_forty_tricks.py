@@ -154,6 +154,11 @@ class Trick:
     ways: str = "tools"
     answer: str = ""
 
+    @property
+    def expected(self) -> str:
+        """What is in the answer: the page's own, unless the trick is in the call or in the handshake."""
+        return self.answer or ("" if "on." in self.script else '"mine"')
+
 
 #: The harness has a history, too, and a sandbox keeps an app in its own.
 BACK = "on.call = () => { for (let at = 0; at < 5; at += 1) history.go(-1 - at); return stay(); };"
@@ -316,6 +321,7 @@ TRICKS = [
         "names of elements",
         "document.documentElement.insertAdjacentHTML('beforeend', '<form name=modelContext></form><img name=forms>"
         "<a id=abp></a><img name=querySelectorAll><img name=addEventListener>'); ran();",
+        answer="the page has no tool mine",
     ),
     # --- navigation ---------------------------------------------------------------------------------------------------
     Trick(
@@ -587,7 +593,8 @@ async def _served(stage: Stage) -> AsyncIterator[None]:
         embed = EMBED if kind == "embedded" else ""
         frame = "<iframe src='http://OTHER/precious' allow='tools'></iframe>" if kind in ("tools", "embedded") else ""
         html = f"<!doctype html><title>Hostile</title><body>{embed}<script>{script}</script>{frame}"
-        headers = {"Origin-Agent-Cluster": "?0"}  # document.domain can be set
+        # document.domain can be set then, and there are no tools
+        headers = {} if kind == "tools" else {"Origin-Agent-Cluster": "?0"}
         return web.Response(text=stage.named(html, at), content_type="text/html", headers=headers)
 
     async def worker(request: web.Request) -> web.Response:
@@ -723,7 +730,7 @@ async def test_a_trick_gets_nothing(
     assert str(at) in stage.ran, answer
     assert stage.took == []
     assert stage.called == 0 and not any(prize in answer for prize in (ANSWER, COOKIE, FILE, OTHER_SESSION, "forged"))
-    assert TRICKS[at].answer in answer
+    assert TRICKS[at].expected in answer
     for other in good:
         assert (await other.call("mine", timeout=30)).data == OTHER_SESSION
     assert len(TRICKS) >= 60
