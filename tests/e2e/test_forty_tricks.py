@@ -156,8 +156,8 @@ class Trick:
 
     @property
     def expected(self) -> str:
-        """What is in the answer: the page's own, unless the trick is in the call or in the handshake."""
-        return self.answer or ("" if "on." in self.script else '"mine"')
+        """The page's own answer, unless the trick is in the call or the handshake, or a timer plays it."""
+        return self.answer or ("" if "on." in self.script or "later(" in self.script else '"mine"')
 
 
 #: The harness has a history, too, and a sandbox keeps an app in its own.
