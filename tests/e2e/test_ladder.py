@@ -136,7 +136,7 @@ async def gone(folder: Path) -> None:
 async def test_a_download_that_begins_after_its_call_was_cancelled_is_no_download_of_the_app(
     connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cancelled(*_: object) -> str:
+    async def cancelled(*_: object, **__: object) -> str:
         raise asyncio.CancelledError
 
     async with connected() as app:
