@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...tasks import Deadlines, drop, ending
 from .channel import Channel, DevTools, FrameWatcher, PageObject
-from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES
+from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES, is_closed
 from .frame_sessions import Rate
 from .listening import listener
 from .received import checked, parse_event
@@ -405,7 +405,13 @@ class FrameAgent(Agent):
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise self._lost()
-        return task.result()
+        try:
+            return task.result()
+        except PlaywrightError as error:
+            if not is_closed(error):
+                raise
+            # A frame's session ends with the frame. Only the page's own says that page, browser or driver is gone.
+            raise self._lost() from None
 
     def _lost(self, **details: bool) -> ContextLost:
         return ContextLost("the frame navigated or went away", details=details)
