@@ -100,6 +100,7 @@ class PageTransport(Transport):
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._dialogs, self._permissions = dialogs, check_permissions(permissions)
         self._agent: PageAgent | None = None
+        self._sender_at: tuple[tuple[Document, str], Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs = {"download": 0, "stream": 0, "slices": 0}  # they go on after a page that was lost
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -254,13 +255,12 @@ class PageTransport(Transport):
             effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return who answers the calls of the page's document."""
-        return sender_of(
-            self._require_agent().page.url,
-            document.origin,
-            page=document,
-            server_address=self._address_of(document.origin),
-        )
+        """Return who answers the calls of the page's document. Kept, since small calls come by the thousand."""
+        at = document, self._require_agent().page.url
+        if self._sender_at is None or self._sender_at[0] != at:
+            address = self._address_of(document.origin)
+            self._sender_at = at, sender_of(at[1], document.origin, page=document, server_address=address)
+        return self._sender_at[1]
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         """Return the address at which the server of an origin was reached, if the app came from there."""
