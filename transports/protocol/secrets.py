@@ -10,13 +10,11 @@ import logging
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ..errors import ABPError
 from .masking import masked_tree, replaced, starred
-from .messages import Effect, Message
 from .spellings import Finder, to_bytes, to_text
 
 __all__ = [
@@ -172,19 +170,6 @@ class KnownSecrets:
             return text if described or head else None
         return (f"{head};base64," if head else "") + b64encode(masked).decode()
 
-    def message(self, message: Message) -> Message:
-        """Return a reply or event without values."""
-        payload: object = message.payload
-        if isinstance(payload, Effect):
-            payload = self._effect(payload)
-        return replace(
-            message,
-            payload=self.tree(payload),
-            outputs=[replace(one, filename=one.filename and self.text(one.filename)) for one in message.outputs],
-            effects=[self._effect(effect) for effect in message.effects],
-            warnings=[self.text(warning) for warning in message.warnings],
-        )
-
     def error(self, error: E) -> E:
         """Return an error, changed in place, without values."""
         if self._names:
@@ -193,10 +178,6 @@ class KnownSecrets:
             error.details = {self.text(key): self.tree(one) for key, one in error.details.items()}
             error.alternatives = tuple(map(self.text, error.alternatives))
         return error
-
-    def _effect(self, effect: Effect) -> Effect:
-        detail = self.tree(dict(effect.detail))
-        return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
 
 def _decoded(text: str) -> bytes | None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -33,7 +34,7 @@ from ..errors import (
     UsageError,
 )
 from ..protocol.elicitation import DECLINED
-from ..protocol.messages import Message
+from ..protocol.messages import Effect, Message
 from ..protocol.secrets import KNOWN_SECRETS, KnownSecrets, placeholders, with_values
 from ..protocol.strict_json import is_larger
 from .secrets import Secrets
@@ -249,7 +250,7 @@ class Guarded(WrappedTransport):
 
     async def _cleaned_message(self, message: Message) -> Message:
         known = self._guard.known
-        return await _run(known.message, message, of=message.payload) if known else message
+        return await _run(partial(_masked, known), message, of=message.payload) if known else message
 
     @contextmanager
     def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
@@ -309,6 +310,23 @@ class _GuardedServer(Guarded):
     def _tools(self) -> ResourceTools:
         assert isinstance(self.wrapped, ResourceTools)
         return self.wrapped
+
+
+def _masked(known: KnownSecrets, message: Message) -> Message:
+    """Return a reply or an event without values."""
+
+    def effect_of(effect: Effect) -> Effect:
+        detail = known.tree(dict(effect.detail))
+        return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
+
+    payload: object = message.payload
+    return replace(
+        message,
+        payload=known.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
+        outputs=[replace(one, filename=one.filename and known.text(one.filename)) for one in message.outputs],
+        effects=[effect_of(effect) for effect in message.effects],
+        warnings=[known.text(warning) for warning in message.warnings],
+    )
 
 
 async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
