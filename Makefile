@@ -19,7 +19,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
-	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
+	@echo "make test    everything CI runs: format, lint, types, layers, tests"
+	@echo "make coverage    the tests again, and the lines that they reach"
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make docs    the documentation as a site, in site/"
@@ -78,8 +79,12 @@ test: setup check
 		apt-get install -qq -y chromium-headless-shell >/dev/null 2>&1 || true
 	@test "$$(id -u)" != 0 || command -v ffmpeg >/dev/null || \
 		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory again
+
+# Tests run a third longer while their coverage is measured, and those of time and processor time measure that too.
+coverage: $(READY)
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory again
+	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
@@ -88,7 +93,7 @@ test: setup check
 # A deadline of a browser may pass on a busy machine. What failed runs once more, alone: what fails then too is a failure.
 again:
 	@echo "what failed runs once more, one test after the other"
-	@$(BIN)/python -m coverage run -m pytest -rA --maxfail=10 --last-failed --last-failed-no-failures none
+	@$(BIN)/python -m pytest -rA --maxfail=10 --last-failed --last-failed-no-failures none
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import transports
-from tests.e2e.conftest import Connect
-from tests.support.counted import counted_calls
 from transports import Browser
 from transports.browser.page.scripts import load_script
 
@@ -169,25 +165,3 @@ async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
         assert outcomes[source]["threw"] == message, source
     assert json.loads(outcomes[_DEEP.format(wrap="[v]", depth=64)]["json"])
     assert [outcomes[source]["looks"] for source in _PLAIN] == [0, 0, 0]
-
-
-async def test_a_small_call_into_a_page_takes_few_calls_of_our_functions(connected: Connect) -> None:
-    """Counted, because time depends on the machine: functions of this library, for an answer of 60 values and for one
-    with a file of 1 KB."""
-    ours = str(Path(transports.__file__).parent)
-    async with connected(store="none:") as app:
-        await app.transport._agent.page.evaluate(  # type: ignore[attr-defined]
-            """() => {
-              const rows = Array.from({ length: 14 }, (_, id) => ({ id, name: "a name", city: "a town" }));
-              const file = { content: new ArrayBuffer(1024), mimeType: "a/b" };
-              window.abp.call = async (name) => ({ success: true, data: { [name]: { rows, file }[name] } });
-            }"""
-        )
-        for name, at_most in (("rows", 86), ("file", 223)):  # once 139; 238
-            for _ in range(5):
-                result = await app.call(name)
-            with counted_calls(below=ours) as calls:
-                for _ in range(20):
-                    result = await app.call(name)
-            assert isinstance(result.data, dict) and result.data[name]
-            assert calls.count / 20 <= at_most, (name, calls.count / 20)

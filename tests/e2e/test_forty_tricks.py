@@ -701,7 +701,7 @@ async def _play(stage: Stage, transport: Transport, at: int, way: str, store: Pa
                 if way != "tools" or any("precious" in name for name in app.capabilities):
                     break
                 await asyncio.sleep(0.05)
-            result = await app.call("mine", timeout=5, on_progress=progress.append)
+            result = await app.call("mine", timeout=15, on_progress=progress.append)
             for _ in range(40):
                 if str(at) in stage.ran:
                     break

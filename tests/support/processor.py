@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
 __all__ = ["LongestTurn", "longest_turn", "measuring", "peak_memory", "seconds", "slowness", "untraced"]
 
+#: Seconds of a turn from which on the speed of the machine is measured beside it.
+_NOTICED = 0.02
 #: Seconds that :func:`_work` takes on the machine that bounds are written for.
 _USUAL = 0.010
 
@@ -44,9 +45,9 @@ def _best(work: Callable[[], object]) -> float:
     return best
 
 
-@cache
 def slowness() -> float:
-    """How many times slower this machine is, at least 1."""
+    """Return how many times slower than usual this machine is now, at least 1. It differs from one second to the next:
+    other programs take the caches and the clock of the processor."""
     return max(1.0, _best(_work) / _USUAL)
 
 
@@ -57,7 +58,8 @@ def measuring() -> int:
 
 def seconds(work: Callable[[], object]) -> float:
     """Return how long ``work`` computes in this thread, the best of three, as on the usual machine."""
-    return _best(work) / slowness()
+    before = slowness()
+    return _best(work) / max(before, slowness())
 
 
 class LongestTurn:
@@ -71,7 +73,7 @@ def longest_turn() -> Iterator[LongestTurn]:
     """Measure every turn of the event loop in the block. What other threads compute does not count, nor that a
     collection of garbage, in whatever thread it falls, looks at all that the tests before have left."""
     longest = LongestTurn()
-    run, slow = asyncio.Handle._run, slowness()
+    run = asyncio.Handle._run
 
     def measured(handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -79,7 +81,8 @@ def longest_turn() -> Iterator[LongestTurn]:
             with untraced():
                 run(handle)
         finally:
-            longest.seconds = max(longest.seconds, (time.thread_time() - began) / slow)
+            if (took := time.thread_time() - began) > longest.seconds:
+                longest.seconds = max(longest.seconds, took / slowness() if took > _NOTICED else took)
 
     gc.collect()
     gc.freeze()  # for good: to unfreeze would give back what tests/conftest.py has frozen, too

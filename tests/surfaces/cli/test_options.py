@@ -260,11 +260,12 @@ def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkey
         raise BrowserNotFound("no driver")
 
     monkeypatch.setattr(browser_process, "start_driver", start_driver)
+    host = "127.0.0.77" if sys.platform == "linux" else "127.0.0.1"  # tests beside this one connect to ports once free
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind((host, 0))
         one.listen()
         one.setblocking(False)
-        address = f"http://127.0.0.1:{one.getsockname()[1]}/"
+        address = f"http://{host}:{one.getsockname()[1]}/"
         for _ in range(2):
             assert "no driver" in abp("call", address, "file.list").err
             one.accept()[0].close()
