@@ -27,7 +27,7 @@ import transports.routing
 import transports.sync
 from transports import connect
 from transports.surfaces.cli.commands import app as abp
-from transports.testing.servers import serve_fixture_app
+from transports.testing.plugin import serve_fixture_app
 
 ROOT = Path(__file__).parents[1]
 PNG = base64.b64encode((ROOT / "webapp_fixture" / "samples" / "picture.png").read_bytes()).decode()

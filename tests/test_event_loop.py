@@ -16,22 +16,18 @@ import pytest
 
 from tests.support.processor import seconds
 from transports.artifacts.content import Meter, clean_namespace, describe
-from transports.artifacts.metadata import Metadata
-from transports.artifacts.metadata_json import LONGEST
+from transports.artifacts.ref import LONGEST, Metadata
 from transports.binary.detect import find
-from transports.binary.filenames import safe_filename
-from transports.binary.media import contradicts, extension_for, normalise_mime
-from transports.binary.signatures import sniff
+from transports.binary.media import contradicts, extension_for, normalise_mime, safe_filename, sniff
 from transports.errors import ABPError, CapabilityError
 from transports.http.headers import Representation, content_range, filename_of, http_date, retry_after
+from transports.privacy.redaction import Redactor
 from transports.protocol.capabilities import with_suggestions
 from transports.protocol.declarations import Capability, parse
 from transports.protocol.envelope import decode_envelope
-from transports.protocol.redaction import Redactor
-from transports.protocol.schema import check_output
-from transports.protocol.schema.validate import _compiled
+from transports.protocol.plain_text import redact_url
+from transports.protocol.schema import _compiled, check_output
 from transports.protocol.strict_json import PARSED_ON_LOOP, decode_json
-from transports.protocol.urls import redact_url
 
 BOUND = 0.050
 INLINE = PARSED_ON_LOOP

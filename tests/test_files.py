@@ -11,7 +11,7 @@ import pytest
 from transports import UsageError
 from transports.browser.source import PageSource
 from transports.files import open_regular, read_regular
-from transports.session.config_file import read_config
+from transports.session.settings import read_config
 
 
 def pipe(path: Path) -> None:

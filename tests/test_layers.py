@@ -19,6 +19,7 @@ RANKS = {
     "telemetry": 3,
     "plugins": 5,
     "binary": 10,
+    "privacy": 11,
     "protocol": 12,
     "database": 13,
     "base": 20,

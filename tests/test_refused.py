@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from transports.adapters.websocket.connection_errors import open_error
+from transports.adapters.websocket.transport import open_error
 from transports.browser.preflight import require_listener
 from transports.errors import ConnectFailed
-from transports.errors.transport import connection_failure, is_refused
+from transports.errors.base import connection_failure, is_refused
 from transports.http.request import failure_reason
 
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"

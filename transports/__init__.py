@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from .protocol.payloads import ElicitationRequest, Notification, Progress
     from .protocol.strict_json import JSONValue
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
+    from .session.calls import CallHandle, CallStatus
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.evidence import Evidence
-    from .session.handles import CallHandle, CallStatus
     from .session.session import Session
 
 #: The module that each public name is loaded from.
@@ -110,7 +110,7 @@ _HOMES = {
         "Retrying",
     ),
     "session.evidence": ("Evidence",),
-    "session.handles": (
+    "session.calls": (
         "CallHandle",
         "CallStatus",
     ),
@@ -180,7 +180,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
-            return importlib.import_module(".protocol.initialize", __name__).package_version()
+            return importlib.import_module(".protocol.messages", __name__).package_version()
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

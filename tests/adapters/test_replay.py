@@ -165,7 +165,7 @@ async def test_calls_recorded_in_parallel_replay_one_after_the_other(
     recorded: Make, replayed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done at once may be done in turn, and in another order."""
-    monkeypatch.setattr("transports.adapters.recording.replay_progress._STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr("transports.adapters.recording.replay._STALL_TIMEOUT", 0.05)
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
     async with replayed() as app:

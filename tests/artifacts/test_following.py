@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import sha
-from transports.artifacts import LocalStore, following
+from transports.artifacts import LocalStore
+from transports.artifacts import content as following
 from transports.artifacts.content import Meter, measure_file
-from transports.artifacts.local import staging
-from transports.artifacts.local.staging import LocalStaged
+from transports.artifacts.local import store as staging
+from transports.artifacts.local.store import LocalStaged
 from transports.errors import StoreError, TooLarge
 
 DATA = random.Random(1).randbytes(3_000_000)

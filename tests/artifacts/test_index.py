@@ -162,7 +162,7 @@ async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
     one, file = open_indexed(), Path(index.removeprefix("sqlite://"))
     library, bucket = one._bucket._obstore, pytest.importorskip("obstore").store.MemoryStore()
     monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (library, lambda *_, **__: bucket))
-    monkeypatch.setattr("transports.artifacts.objects.indexed._INTERVAL", 3600.0)  # the first question looks, no other
+    monkeypatch.setattr("transports.artifacts.objects.catalog._INTERVAL", 3600.0)  # the first question looks, no other
     two = open_store(f"s3://memory/two?index={index}")
     ours, theirs = [await one.put_bytes(b"ours")], [await two.put_bytes(b"theirs")]
     assert await one.list() == ours and await two.list() == theirs

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from transports.artifacts import LocalStore, Scope, metadata
+from transports.artifacts import LocalStore, Scope
+from transports.artifacts import ref as metadata
 from transports.artifacts.local import catalog
 from transports.artifacts.local.index import Index
-from transports.artifacts.metadata import Metadata
+from transports.artifacts.ref import Metadata
 
 
 class Folder:

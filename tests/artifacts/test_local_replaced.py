@@ -13,11 +13,12 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
 from tests.support.portable_way import portable_way
-from transports.artifacts import LocalStore, system
+from transports.artifacts import LocalStore
+from transports.artifacts import files as system
 from transports.artifacts.local.blobs import BlobStore
 from transports.artifacts.local.catalog import read_metadata
-from transports.artifacts.local.posix import PosixFolder
-from transports.artifacts.metadata import OtherCase
+from transports.artifacts.local.tree import PosixFolder
+from transports.artifacts.ref import OtherCase
 from transports.errors import Corrupt, StoreError
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
+from transports.artifacts.files import try_lock
 from transports.artifacts.retention import Entry, Incoming, Removal
-from transports.artifacts.system import try_lock
 
 VIEW = Scope(session="s")
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import run_script
-from transports.artifacts import replacing as module
-from transports.artifacts.files import ExportFile
-from transports.artifacts.replacing import Replacement, remove_left, replacing
-from transports.artifacts.system import try_lock
+from transports.artifacts import files as module
+from transports.artifacts.files import ExportFile, Replacement, remove_left, replacing, try_lock
 
 _COPY = """
 import hashlib, os, sys

@@ -146,8 +146,8 @@ class World:
         self.running_now = self.most_calls = self.refused = 0
         self.free = 1 << 40
         patch.setattr("transports.batch.pool.pool.Browser", lambda **_: Browser(self))
-        patch.setattr("transports.batch.pool.memory.free_memory", lambda: self.free)
-        patch.setattr("transports.batch.pool.memory._MEASURED_FOR", -1.0)
+        patch.setattr("transports.batch.pool.pool.free_memory", lambda: self.free)
+        patch.setattr("transports.batch.pool.pool._MEASURED_FOR", -1.0)
         patch.setattr(fleet, "_TICK", 0.01)
         patch.setattr(fleet, "_CHECK_INTERVAL", 0.01)
 

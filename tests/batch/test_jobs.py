@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.batch.jobs import Job, State
-from transports.batch.outcome import Outcome
+from transports.batch.jobs import Job, Outcome, State
 from transports.errors import (
     ABPError,
     BinaryError,

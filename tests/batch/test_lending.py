@@ -13,9 +13,9 @@ from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
 from transports.batch.pool import fleet, leases
-from transports.browser.process.lending import BrowserLender
+from transports.browser.process.launch import BrowserLender
 from transports.errors import BrowserNotFound
-from transports.surfaces.shared.pooled import pooled
+from transports.surfaces.shared.apps import pooled
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from typing import cast
 import pytest
 
 from tests.batch.rates import most_in
-from transports.batch.jobs import Job, State
+from transports.batch.jobs import Job, Outcome, State
 from transports.batch.ledger import Leased, Ledger, Settlement
-from transports.batch.outcome import Outcome
-from transports.batch.running import Runner, RunOptions, ahead, limits, runner
+from transports.batch.running import Runner, RunOptions, runner
+from transports.batch.running import runner as ahead
+from transports.batch.running import runner as limits
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0

@@ -17,7 +17,7 @@ from tests.batch.test_ledger import done, filled, jobs
 from tests.support.postgres_server import run_url
 from transports.batch.jobs import Job
 from transports.batch.ledger import open_ledger, open_view
-from transports.batch.ledger.postgres import PostgresDatabase
+from transports.batch.ledger.backends import PostgresDatabase
 from transports.batch.running import open_run
 from transports.database import PostgresUrl
 from transports.errors import LedgerError, UsageError

@@ -17,12 +17,11 @@ import pytest
 from tests.batch.planted import until
 from transports.batch import Pool, RunOptions
 from transports.batch.engines import RayEngine
-from transports.batch.engines.ray_cluster import RayCluster
-from transports.batch.jobs import Job, State
+from transports.batch.engines.ray_engine import RayCluster
+from transports.batch.jobs import Job, Outcome, State
 from transports.batch.ledger import Counts, open_ledger
-from transports.batch.outcome import Outcome
 from transports.batch.pool import PoolStats
-from transports.batch.running.limits import Rate
+from transports.batch.running.runner import Rate
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
 
@@ -349,12 +348,12 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
     ray = ModuleType("ray")
     ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("transports.batch.engines.ray_cluster._ANSWER", 0.05)
+    monkeypatch.setattr("transports.batch.engines.ray_engine._ANSWER", 0.05)
     async with RayCluster("auto", 1) as cluster:
         for _ in range(2):
             with pytest.raises(ConnectFailed, match=r"gave no answer within 0.05 s; look at `ray status`, then"):
                 await cluster.machines()
-            monkeypatch.setattr("transports.batch.engines.ray_cluster._ANSWER", 1000.0)
+            monkeypatch.setattr("transports.batch.engines.ray_engine._ANSWER", 1000.0)
     assert not go_on.is_set()
     go_on.set()
 

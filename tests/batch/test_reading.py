@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.processor import peak_memory
-from transports.batch.job_format import job_document, parse_job
-from transports.batch.jobs import Job
+from transports.batch.jobs import Job, job_document, parse_job
 from transports.batch.ledger import Added
 from transports.batch.running import input_notes
-from transports.batch.running.parquet import write_parquet
+from transports.batch.running.outputs import write_parquet
 from transports.batch.running.reading import fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
 from transports.protocol.strict_json import encode_json

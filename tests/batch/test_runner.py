@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from transports.artifacts import ArtifactRef, LocalStore
-from transports.artifacts.replacing import Replacement
-from transports.batch.jobs import Job, State
+from transports.artifacts.files import Replacement
+from transports.batch.jobs import Job, Outcome, State
 from transports.batch.ledger import Settlement, open_ledger
-from transports.batch.outcome import Outcome
 from transports.batch.running import Runner, RunOptions, export_run, run
-from transports.batch.running.limits import HostPauses, Rate, Retries
-from transports.batch.running.runner import Ended
+from transports.batch.running.runner import Ended, HostPauses, Rate, Retries
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
 from webapp_fixture import serve
 

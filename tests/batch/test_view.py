@@ -97,7 +97,7 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted are the steps of SQLite's virtual machine."""
-    monkeypatch.setattr("transports.batch.ledger.listing._WINDOW", 100)
+    monkeypatch.setattr("transports.batch.ledger.reads._WINDOW", 100)
     steps: dict[int, list[int]] = {}
     for count in (500, 20_000):
         folder = tmp_path / str(count)

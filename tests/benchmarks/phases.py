@@ -13,9 +13,10 @@ from typing import Any
 from unittest.mock import patch
 
 from transports.artifacts.local import blobs as shelf
-from transports.artifacts.local import staging
+from transports.artifacts.local import store as staging
 from transports.browser.page import agent
-from transports.browser.transfer import cdp_downloads, growing
+from transports.browser.transfer import downloads as cdp_downloads
+from transports.browser.transfer import downloads as growing
 
 __all__ = ["PHASES", "clocked"]
 

@@ -20,9 +20,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image, features
 
-from transports.binary.filenames import safe_filename
-from transports.binary.media import OCTET_STREAM, contradicts, extension_for, is_binary_mime, normalise_mime
-from transports.binary.signatures import sniff
+from transports.binary.media import (
+    OCTET_STREAM,
+    contradicts,
+    extension_for,
+    is_binary_mime,
+    normalise_mime,
+    safe_filename,
+    sniff,
+)
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.binary import BinaryData, LocalFile
-from transports.binary.detect import Found, replace
-from transports.binary.params import prepare_params
+from transports.binary.detect import Found, prepare_params, replace
 from transports.errors import UsageError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

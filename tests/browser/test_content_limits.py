@@ -14,11 +14,9 @@ import pybase64
 import pytest
 
 from transports.binary import Handle
-from transports.browser.effects.app_downloads import AppDownloads
 from transports.browser.transfer import ladder as ladder_module
-from transports.browser.transfer.cdp_downloads import CdpDownloads
+from transports.browser.transfer.downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
 from transports.browser.transfer.ladder import Ladder
-from transports.browser.transfer.playwright_downloads import PlaywrightDownloads
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
 
 _LIMIT = 1000

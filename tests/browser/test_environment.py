@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transports.browser.process import browser_process
-from transports.browser.process.environment import child_environment, compile_cache
+from transports.browser.process.browser_process import child_environment, compile_cache
 
 NAMES = ("TMPDIR", "NODE_COMPILE_CACHE")
 

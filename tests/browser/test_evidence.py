@@ -17,12 +17,10 @@ from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
 from transports.browser.evidence import recording as module
-from transports.browser.evidence.bodies import clean_body, learn_body
-from transports.browser.evidence.har import clean_entry, learn_entry
+from transports.browser.evidence.har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
 from transports.browser.evidence.kinds import KINDS
-from transports.browser.evidence.page_evidence import PageEvidence
-from transports.browser.evidence.trace_zip import clean_trace, learn_trace
-from transports.protocol.secret_values import SecretValues
+from transports.browser.evidence.recording import PageEvidence
+from transports.privacy.redaction import SecretValues
 
 
 @pytest.fixture

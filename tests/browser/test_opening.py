@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from transports.browser.page.channels import CdpChannel
-from transports.browser.page.navigation import explain_load_failure, now_at
+from transports.browser.page.problems import explain_load_failure, now_at
 from transports.browser.process.browser_process import BrowserProcess
 from transports.browser.process.find import BrowserChoice
 from transports.browser.source import PageSource

@@ -9,8 +9,8 @@ import pytest
 
 from transports.browser.page.received import Clipboard, Print, parse_event, parse_reply
 from transports.errors import ProtocolError
+from transports.privacy.secrets import KnownSecrets
 from transports.protocol.messages import Message
-from transports.protocol.secrets import KnownSecrets
 
 _DIGITS = "9" * 5000
 _NESTED = "[" * 100_000 + "]" * 100_000

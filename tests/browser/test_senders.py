@@ -9,7 +9,7 @@ import pytest
 
 from transports.browser.page.agent import Document
 from transports.browser.page.channel import PageObject
-from transports.browser.senders import around, sender_of, sends_cookie
+from transports.browser.transport import around, sender_of, sends_cookie
 from transports.protocol.messages import Sender
 
 

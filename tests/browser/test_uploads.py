@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transports.binary.params import prepare_params
+from transports.binary.detect import prepare_params
 from transports.browser.page.channel import PageObject
 from transports.browser.transfer.uploads import Uploads
 from transports.errors import TransportError

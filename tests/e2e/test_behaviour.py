@@ -35,7 +35,7 @@ from transports import (
 )
 from transports.adapters.mcp import MCPTransport
 from transports.adapters.recording import Recording, record_transport
-from transports.adapters.recording.page_tools import replay_transport
+from transports.adapters.recording.recorder import replay_transport
 from transports.browser import transport as transport_module
 from transports.browser.page.channel import Channel
 from transports.browser.page.channels import PlaywrightChannel

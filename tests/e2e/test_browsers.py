@@ -26,7 +26,7 @@ from transports.browser import transport as transport_module
 from transports.browser.page.channel import Channel
 from transports.browser.page.channels import PlaywrightChannel
 from transports.browser.process.find import ENGINES, find_browser
-from transports.browser.transfer import playwright_downloads as expected_module
+from transports.browser.transfer import downloads as expected_module
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
 from webapp_fixture import Fixture, digest
 

@@ -14,7 +14,7 @@ from tests.support.planted import ALLOWED, PLANTED, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
-from transports.testing.servers import serve_pages
+from transports.testing.plugin import serve_pages
 from webapp_fixture import Fixture
 
 pytestmark = pytest.mark.browser

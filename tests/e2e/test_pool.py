@@ -31,7 +31,7 @@ from transports.artifacts import open_store
 from transports.batch import Endpoint, Job, Pool, Reuse, State
 from transports.browser.process.find import find_browser
 from transports.errors import ConnectFailed
-from transports.surfaces.shared.pooled import pooled
+from transports.surfaces.shared.apps import pooled
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -168,7 +168,7 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp import Options
-    from transports.surfaces.mcp.user import User
+    from transports.surfaces.mcp.users import User
     from transports.surfaces.shared.activity import Activity
 
     store, activity = LocalStore(tmp_path / "out"), Activity()

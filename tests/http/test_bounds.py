@@ -14,9 +14,8 @@ from yarl import URL
 from transports.errors import ProtocolError
 from transports.http import ManifestCache
 from transports.http.addresses import AddressGuard
+from transports.http.discovery import PageHead, read_manifest
 from transports.http.headers import one_line
-from transports.http.manifest import read_manifest
-from transports.http.page_head import PageHead
 from transports.http.request import body_excerpt
 from transports.http.urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
 

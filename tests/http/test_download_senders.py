@@ -10,7 +10,7 @@ from yarl import URL
 from tests.support.downloads import Get
 from tests.support.raw_server import BODY, Serve, moved, reply
 from transports.errors import AddressBlocked, DownloadFailed
-from transports.http.fetch_metadata import metadata_headers
+from transports.http.downloads import metadata_headers
 from transports.http.urls import Target
 from transports.protocol.messages import Sender
 

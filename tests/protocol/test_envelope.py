@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transports.binary import BinaryData, Encoded
-from transports.binary.params import prepare_params
+from transports.binary.detect import prepare_params
 from transports.errors import BadEncoding, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol.answers import answered_data
+from transports.protocol.capabilities import answered_data
 from transports.protocol.declarations import AppInfo, Capability, parse
 from transports.protocol.messages import Message
 from transports.protocol.payloads import (

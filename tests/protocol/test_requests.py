@@ -7,7 +7,7 @@ import importlib.metadata
 import pytest
 
 from transports.protocol.elicitation import DECLINED, default_answer
-from transports.protocol.initialize import initialize_params, package_version
+from transports.protocol.messages import initialize_params, package_version
 from transports.protocol.payloads import ElicitationRequest
 
 

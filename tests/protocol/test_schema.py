@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.binary.params import prepare_params
+from transports.binary.detect import prepare_params
 from transports.errors import UsageError
-from transports.protocol.schema import check_output, check_params, unnamed_params, validate
+from transports.protocol import schema as schemas
+from transports.protocol.schema import check_output, check_params, unnamed_params
 from transports.protocol.strict_json import encode_json
 
 EXPORT: dict[str, object] = {
@@ -502,7 +503,7 @@ def test_a_schema_is_read_once_however_often_it_is_checked(monkeypatch: pytest.M
         read.append(schema)
         return encode_json(schema)
 
-    monkeypatch.setattr(validate, "encode_json", encode)
+    monkeypatch.setattr(schemas, "encode_json", encode)
     schema = {"type": "object", "required": ["n"]}
     for _ in range(3):
         assert check_params("x", schema, {"n": 1}) == []
@@ -512,4 +513,4 @@ def test_a_schema_is_read_once_however_often_it_is_checked(monkeypatch: pytest.M
     for n in range(200):  # those that nobody uses any more are forgotten, and none is taken for another
         assert check_output({"const": n}, n) == []
         assert check_output({"const": n}, n + 1) != []
-    assert len(validate._seen) <= 64
+    assert len(schemas._seen) <= 64

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from transports.protocol.schema.limits import NotChecked, count_steps, count_values, references_and_patterns
+from transports.protocol.schema import NotChecked, count_steps, count_values, references_and_patterns
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 

@@ -9,9 +9,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from transports.protocol.redaction import REDACTED
-from transports.protocol.secret_values import SecretValues
-from transports.protocol.secrets import KNOWN_SECRETS
+from transports.privacy.redaction import REDACTED, SecretValues
+from transports.privacy.secrets import KNOWN_SECRETS
 
 SECRET = 'Canary/7+pass "word" ü&9'
 

@@ -23,10 +23,10 @@ from transports.routing import (
     RoutingPolicy,
     clamp,
 )
-from transports.routing.fields import fill_summary, human_size, match_fields
 from transports.routing.guard import cut_texts, json_size
-from transports.routing.paths import check_path
-from transports.routing.sizes import long_texts, shorten
+from transports.routing.layers import fill_summary, human_size, match_fields
+from transports.routing.policy import check_path
+from transports.routing.result import long_texts, shorten
 
 
 def ref(number: int = 0, size: int = 1) -> ArtifactRef:

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from transports.session import callbacks as module
-from transports.session.callbacks import Callbacks, invoke
+from transports.session import dispatch as module
+from transports.session.dispatch import Callbacks, invoke
 
 FOREVER = 60.0
 

@@ -16,12 +16,11 @@ from transports import Evidence, connect
 from transports.artifacts import Scope, open_store
 from transports.browser.page.problems import PageProblems, not_abp
 from transports.errors import ABPError, UsageError
-from transports.protocol.secrets import KNOWN_SECRETS
-from transports.protocol.urls import origin_of
+from transports.privacy.secrets import KNOWN_SECRETS
+from transports.protocol.plain_text import origin_of
 from transports.session.app_tables import AppTables
 from transports.session.evidence import keeping
-from transports.session.guarded import Guard
-from transports.session.secrets import Secrets
+from transports.session.secrets import Guard, Secrets
 from webapp_fixture.frames import envelope
 
 CANARY = "canary-7f3a-value"

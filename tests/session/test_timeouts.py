@@ -13,11 +13,10 @@ import pytest
 
 from transports import Browser, MemoryTransport, PlaywrightTransport, UsageError, WebSocketTransport, connect
 from transports.batch import Job, Pool, RunOptions, State
-from transports.batch.job_format import parse_job
-from transports.session.config_file import read_config
-from transports.session.named_apps import app_entries
-from transports.session.settings import Settings
-from transports.session.timeouts import timeout_seconds
+from transports.batch.jobs import parse_job
+from transports.session.apps import app_entries
+from transports.session.calls import timeout_seconds
+from transports.session.settings import Settings, read_config
 from transports.testing import Call
 
 #: Values that are no timeout; the fourth has more digits than Python writes.

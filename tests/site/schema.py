@@ -11,8 +11,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
 from transports.session.app_tables import AppEntry, AppTables, SecretEntry
-from transports.session.config_file import TABLES
 from transports.session.retention_fields import RetentionFields
+from transports.session.settings import TABLES
 from transports.surfaces.mcp import Options
 
 __all__ = ["schema"]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from transports.artifacts import clock
+from transports.artifacts import ref as clock
 
 __all__ = ["Clock"]
 

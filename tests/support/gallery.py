@@ -18,8 +18,8 @@ import aiohttp
 
 from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
-from transports.session.config_file import read_config
-from transports.session.named_apps import app_entries
+from transports.session.apps import app_entries
+from transports.session.settings import read_config
 from transports.surfaces.web import Options, Served, serve
 from webapp_fixture import Fixture
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transports import CapabilityError, MemoryTransport
 from transports.adapters.memory import Call, Handler
-from transports.binary.params import prepare_params
+from transports.binary.detect import prepare_params
 from transports.protocol.envelope import encode_envelope
 from transports.protocol.messages import Message
 from webapp_fixture.calls import Capability, Context, Record

@@ -19,10 +19,9 @@ from transports.adapters.memory import Handler
 from transports.artifacts import open_store
 from transports.session.app_tables import AppEntry
 from transports.surfaces.mcp import Bridge, Options
-from transports.surfaces.mcp.user import NO_APPS
+from transports.surfaces.mcp.users import NO_APPS
 from transports.surfaces.shared.activity import Activity
-from transports.surfaces.shared.call_ledger import CallLedger
-from transports.surfaces.shared.detached import DetachedCalls
+from transports.surfaces.shared.detached import CallLedger, DetachedCalls
 from transports.testing import Call
 
 __all__ = ["Gate", "Serve", "ask", "gate", "serve"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.artifacts.local.portable import PortableFolder
+from transports.artifacts.local.tree import PortableFolder
 
 __all__ = ["portable_way"]
 
@@ -27,8 +27,7 @@ def portable_way() -> Iterator[None]:
     _install()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transports.artifacts.local.tree._way", PortableFolder)
-        for module in ("system", "replacing"):
-            patch.setattr(f"transports.artifacts.{module}.OPEN_FILES_MOVE", False)
+        patch.setattr("transports.artifacts.files.OPEN_FILES_MOVE", False)
         before, _taken = _taken, True
         try:
             yield

@@ -16,8 +16,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from transports.telemetry import metrics as our_metrics
-from transports.telemetry import otel, spans
+from transports.telemetry import instruments as our_metrics
+from transports.telemetry import instruments as spans
+from transports.telemetry import otel
 
 #: The name of a span, and those in it, by their starts.
 Tree: TypeAlias = "tuple[str, list[Tree]]"

@@ -17,11 +17,10 @@ from transports.errors import LedgerError
 from transports.protocol.payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session.events import CallFinished
-from transports.surfaces.shared import call_ledger, detached
-from transports.surfaces.shared.activity import Activity
-from transports.surfaces.shared.call_ledger import CallLedger, KeptConnection
-from transports.surfaces.shared.call_record import CallRecord
-from transports.surfaces.shared.detached import DetachedCalls
+from transports.surfaces.shared import detached
+from transports.surfaces.shared import detached as call_ledger
+from transports.surfaces.shared.activity import Activity, CallRecord
+from transports.surfaces.shared.detached import CallLedger, DetachedCalls, KeptConnection
 
 ANN, BOB = Scope(user="ann"), Scope(user="bob")
 

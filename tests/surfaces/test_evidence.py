@@ -16,8 +16,7 @@ from tests.support.mcp_clients import Serve, called, era, serve
 from tests.surfaces.cli.conftest import abp, workbench
 from transports import Evidence, MemoryTransport, UsageError
 from transports.session.evidence import evidence_for, keeping
-from transports.session.guarded import Guard, guarded
-from transports.session.secrets import Secrets
+from transports.session.secrets import Guard, Secrets, guarded
 from transports.surfaces.cli.options import ConnectionOptions
 from transports.surfaces.mcp import Options
 from transports.surfaces.web import Options as WebOptions

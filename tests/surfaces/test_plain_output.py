@@ -30,9 +30,7 @@ from transports.artifacts import LocalStore, open_store
 from transports.protocol.declarations import AppInfo, Capability, Resource
 from transports.protocol.messages import Message
 from transports.protocol.plain_text import plain_text
-from transports.surfaces.cli.answers import _print_value
-from transports.surfaces.cli.calls import print_capabilities
-from transports.surfaces.cli.describe import print_capability
+from transports.surfaces.cli.calls import _print_value, print_capabilities, print_capability
 from transports.surfaces.cli.output import _PlainFormatter, print_event, print_json, report_error, start_output
 from transports.surfaces.cli.resources import _line
 from transports.surfaces.mcp import Bridge, Options

@@ -22,8 +22,8 @@ from tests.surfaces.cli.conftest import workbench as workbench
 from transports import UsageError, connect
 from transports.adapters.memory import Call, MemoryTransport
 from transports.artifacts import open_store
-from transports.surfaces.cli import telemetry
-from transports.surfaces.cli.telemetry import configure
+from transports.surfaces.cli import output as telemetry
+from transports.surfaces.cli.output import configure
 from transports.surfaces.shared.metrics_server import serve_metrics
 from webapp_fixture import Fixture
 

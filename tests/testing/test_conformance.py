@@ -31,7 +31,7 @@ from transports.errors import CallTimeout, Disconnected
 from transports.protocol.declarations import Capability
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Outcome
-from transports.testing.conformance.content import measured_content
+from transports.testing.conformance.client import measured_content
 from transports.testing.conformance.evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance.gather import _long_calls
 from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transports.testing.failure_report import FailureReport
-from transports.testing.run_folder import new_run_name, remove_older_runs
+from transports.testing.plugin import new_run_name, remove_older_runs
 
 pytest_plugins = ("pytester",)
 

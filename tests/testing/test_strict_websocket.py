@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from transports import ABPError, Disconnected, WebSocketTransport
-from transports.testing.conformance.strict_websocket import StrictWebSocket
+from transports.testing.conformance.gather import StrictWebSocket
 from transports.testing.contract.behaviour import call, initialize_request
 from webapp_fixture import Fixture, serve
 

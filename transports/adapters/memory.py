@@ -33,8 +33,7 @@ from ..errors import (
     UsageError,
     no_answer,
 )
-from ..protocol.ids import new_id
-from ..protocol.messages import PROTOCOL_VERSION, Message
+from ..protocol.messages import PROTOCOL_VERSION, Message, new_id
 from ..tasks import Deadlines, cancel_and_wait
 
 __all__ = ["Call", "Handler", "MemoryTransport"]

@@ -18,9 +18,9 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..protocol.urls import redact_url
+from ..protocol.plain_text import redact_url
 from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .base import DEFAULT_MAX_BYTES, ArtifactStore, Staged
 from .content import Durability, PutOptions
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
 from .local.store import LocalStore
@@ -28,11 +28,9 @@ from .memory import MemoryStore
 from .none import NoneStore
 from .query import Page, Query, find
 from .ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
-from .reindexing import reindex
 from .retention import Removal, Retention
 from .search import search
-from .staged import Staged
-from .sweeping import sweeping
+from .sweeping import reindex, sweeping
 from .versions import is_named, versions
 
 __all__ = [

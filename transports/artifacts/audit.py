@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from ..errors import StoreError
-from ..protocol.timestamps import iso_utc
+from ..protocol.times import iso_utc
+from .files import open_file
 from .ref import Scope
-from .system import open_file
 
 __all__ = ["AuditLog"]
 

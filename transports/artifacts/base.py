@@ -8,25 +8,347 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Protocol, Self, Unpack
 
-from ..errors import ABPError, ArtifactNotFound, StoreError, TooLarge, UsageError
+from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
+from ..telemetry import ARTIFACT_BYTES, record, span
 from .audit import AuditLog
-from .content import PutOptions, encode_text
-from .eviction import Evictor
+from .content import Description, Meter, PutOptions, describe, encode_text
 from .files import PIECE, read_pieces, write_out
-from .metadata import not_found
 from .query import Page, Query, page_of
-from .reading import check_all, stream
-from .ref import ArtifactRef, CheckReport, Scope, export_file, id_of
-from .retention import Entry, Removal, Retention
-from .staged import Staged, StagedFile
+from .ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
+from .retention import Entry, Incoming, Removal, Retention
 
-__all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged"]
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "ArtifactStore",
+    "Evictable",
+    "Evictor",
+    "Readable",
+    "Staged",
+    "StagedFile",
+    "check_all",
+    "stream",
+]
+
+
+class Staged(ABC):
+    """A file that is not visible yet.
+
+    Write to it with :meth:`write`, or let another program write the file at ``path`` (which does not exist until then);
+    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes what was not committed.
+    """
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of bytes given to :meth:`write` so far."""
+
+    @abstractmethod
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append a chunk. The buffer may be used again afterwards.
+
+        Raises :class:`~transports.errors.TooLarge` at the store's limit and :class:`~transports.errors.StoreError` if
+        the disk refuses; after an error only :meth:`reset` is possible.
+        """
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
+
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        return
+
+    @abstractmethod
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Verify the content, make it visible and return its reference. It succeeds once.
+
+        ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
+        untrusted side; ``namespace``, the head of the id, is usually the capability (``None``:
+        ``artifact``). ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000
+        characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
+        out. ``durability="process"`` does not wait for the disk: the artifact survives the death of this process, and a
+        power cut in the seconds after it may damage it. The default, ``"disk"``, survives both.
+
+        Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreError`. After an error nothing is visible, and it may be tried again.
+        """
+
+
+class Publisher(Protocol):
+    """The part of a store that its staged files use."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest artifact, in bytes."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of what is published."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits that a new artifact must meet."""
+
+    async def _make_room(self, key: str, size: int) -> None:
+        """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+class StagedFile(Staged):
+    """The part that the staged files of all stores share: verify, make room, publish, log."""
+
+    def __init__(self, store: Publisher) -> None:
+        self._store = store
+        self._committed = False
+        self._usable = True
+        self._refused: ABPError | None = None
+
+    async def prepare(self) -> None:
+        """Make what another program needs that writes to ``path``."""
+
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        self._check()
+        store = self._store
+        try:
+            with span("abp.verify", {}):
+                meter = await self._measure(options.get("size"))
+                description = describe(meter, **options)
+            if store.retention:
+                await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
+            with span("abp.commit", {"abp.artifact.size": meter.size}):
+                ref = await self._publish(meter, description)
+        except ABPError as error:
+            self.refuse(error)
+            raise
+        self._committed = True
+        record(ARTIFACT_BYTES, ref.size_bytes)
+        store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
+        return ref
+
+    def refuse(self, error: ABPError) -> None:
+        """Write a refusal to the audit log, once for each error."""
+        if error is not self._refused:
+            self._refused = error
+            self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
+
+    def _check(self, *, usable: bool = True) -> None:
+        if self._committed:
+            raise UsageError("this staged file was committed; stage another one")
+        if usable and not self._usable:
+            raise UsageError("a write to this staged file failed; reset() it first")
+
+    @abstractmethod
+    async def _measure(self, declared: int | None) -> Meter:
+        """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
+        ``declared`` is 0."""
+
+    @abstractmethod
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Make the content visible in the store's scope. After an error nothing is visible, and it may be tried
+        again."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Remove what was not committed."""
+
+
+class Readable(Protocol):
+    """The part of a store that is read through."""
+
+    @property
+    def audit(self) -> AuditLog | None:
+        """The audit log, if there is one."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits of the store; ``None`` keeps everything."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+
+    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
+        """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
+
+    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+        """Return what ``scope`` covers."""
+
+    def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        """Stream a range, verified if it is all of the artifact."""
+
+    async def _touch(self, artifact_id: str) -> None:
+        """Remember that an artifact was used now."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+async def stream(
+    store: Readable, artifact_id: str, offset: int, length: int | None, chunk_size: int
+) -> AsyncGenerator[bytes, None]:
+    """Stream a range of an artifact; see :meth:`.ArtifactStore.open`.
+
+    The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a reader
+    that stops early is logged as ``CANCELLED``.
+    """
+    if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
+        raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
+    if store.audit:
+        store.audit.check()
+    ref = await store._require_visible(artifact_id, "read")
+    if store.retention and store.retention.cleanup_strategy == "lru":
+        await store._touch(artifact_id)
+    count, code = 0, "CANCELLED"
+    end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
+    try:
+        async with aclosing(store._read(ref, min(offset, end), end, chunk_size)) as chunks:
+            async for chunk in chunks:
+                count += len(chunk)
+                yield chunk
+        code = ""
+    except ABPError as error:
+        code = error.code
+        raise
+    finally:
+        store._write_audit("read", id=artifact_id, bytes=count, code=code or None)
+
+
+async def check_all(store: Readable) -> CheckReport:
+    """Read everything in a view and report what is damaged; see :meth:`.ArtifactStore.fsck`."""
+    problems: list[Problem] = []
+    refs = await store._list(store.scope)
+    for ref in refs:
+        try:
+            async with aclosing(store._read(ref, 0, ref.size_bytes, PIECE)) as chunks:
+                async for _ in chunks:
+                    pass
+        except Corrupt as error:
+            problems.append(Problem("content", ref.id, error.message))
+        except ArtifactNotFound:
+            continue  # deleted meanwhile
+    return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
+
+
+_INTERVAL = 60.0  # seconds between two searches for expired artifacts
+
+
+class Evictable(Protocol):
+    """The part of a store that an :class:`Evictor` uses."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits of the store; ``None`` keeps everything."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        """Return what ``scope`` covers."""
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        """Return at least what ``policy`` may remove of what ``scope`` covers."""
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not when it was stored last."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+class Evictor:
+    """Removes artifacts as the retention of a store says. All views of one store share one."""
+
+    def __init__(self) -> None:
+        self._last_search = time.monotonic()
+        self._ages = Ages()
+
+    def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
+        """Return whether an artifact is past its time. ``stored`` is in seconds since 1970."""
+        at = now()
+        return policy.expired(at - self._ages.of(artifact_id, stored), at, scope)
+
+    def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
+        """Return the ids of those that are past their time."""
+        return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
+
+    async def without_expired(self, store: Evictable, refs: list[ArtifactRef]) -> list[ArtifactRef]:
+        """Return those of a view's artifacts that are not past their time."""
+        policy = store.retention
+        if policy is None or policy.ttl_seconds is None:
+            return refs
+        expired = self.expired(policy, await store._candidates(store.scope, policy.expiry))
+        return [ref for ref in refs if ref.id not in expired]
+
+    def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
+        """Return what :meth:`.Retention.plan` says, by the ages of the artifacts."""
+        at = now()
+        aged = [one._replace(stored=at - self._ages.of(one.id, one.stored)) for one in entries]
+        return policy.plan(aged, at, incoming)
+
+    async def make_room(self, store: Evictable, key: str, size: int) -> None:
+        """Remove what must go before an artifact of ``size`` bytes is stored as ``key``.
+
+        Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
+        """
+        policy = store.retention
+        if policy is None:
+            return
+        if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
+            self._last_search = time.monotonic()
+            with suppress(StoreUnavailable):  # the next put looks again
+                entries = await store._candidates(Scope(), policy.expiry)
+                expired = self.expired(policy, entries) - {key}
+                plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
+                await self._evict(store, plan, entries)
+        if store.scope.session or store.scope.trace:
+            around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
+            incoming = Incoming(key, size, store.scope)
+            entries = await store._entries(around)
+            await self._evict(store, self._plan(policy, entries, incoming), entries)
+
+    async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
+        """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
+        if store.retention is None:
+            return []
+        entries = await store._candidates(store.scope, store.retention)
+        plan = self._plan(store.retention, entries)
+        return plan if dry_run else await self._evict(store, plan, entries)
+
+    async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:
+        """Remove everything in the view."""
+        entries = await store._entries(store.scope)
+        return await self._evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries], entries)
+
+    async def _evict(self, store: Evictable, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
+        """Remove the planned artifacts and return those that were still what they were in ``entries``.
+
+        One that was stored again since then is another one: nobody planned to remove it.
+        """
+        stored = {one.id: one.stored for one in entries}
+        removed = []
+        for one in plan:
+            if await store._delete(one.id, stored[one.id]):
+                store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
+                removed.append(one)
+        return removed
+
 
 #: Largest artifact in bytes unless the store is told otherwise: 1 GiB.
 DEFAULT_MAX_BYTES = 1 << 30

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 
 from ..errors import Corrupt
 from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore
-from .clock import stamp
+from .base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .content import Description, Meter
-from .metadata import Metadata, candidate_ids, not_found
-from .ref import ArtifactRef, Scope
+from .ref import ArtifactRef, Metadata, Scope, candidate_ids, not_found, stamp
 from .retention import Entry, Retention
 from .spool import BufferedFile
-from .staged import StagedFile
 
 __all__ = ["MemoryStore"]
 

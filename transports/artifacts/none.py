@@ -11,13 +11,11 @@ from ..binary.media import is_binary_mime
 from ..errors import ArtifactNotFound
 from ..telemetry import ARTIFACT_BYTES, record, span
 from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .content import Description, Meter, PutOptions, as_bytes, describe
-from .metadata import artifact_id
-from .ref import ArtifactRef, Scope
+from .ref import ArtifactRef, Scope, artifact_id
 from .retention import Entry
 from .spool import HASHED_AT_ONCE, SpooledFile
-from .staged import StagedFile
 
 __all__ = ["NoneStore"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError
-from ..protocol.durations import format_duration
+from ..protocol.times import format_duration
 from .ref import Scope
 
 __all__ = ["Entry", "Incoming", "Removal", "Retention"]

@@ -10,8 +10,8 @@ from ..binary.media import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..tasks import in_thread
 from .base import ArtifactStore
+from .local.index import TextIndex
 from .local.store import LocalStore
-from .local.text_index import TextIndex
 from .ref import ArtifactRef, Scope
 
 __all__ = ["search", "words_of"]

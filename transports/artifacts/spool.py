@@ -15,11 +15,9 @@ from pathlib import Path
 
 from ..errors import StoreError
 from ..tasks import in_thread
-from .base import ArtifactStore
+from .base import ArtifactStore, StagedFile
 from .content import Meter, as_bytes, measure_file, nothing_written
-from .os_errors import map_os_errors, may_be_running
-from .staged import StagedFile
-from .system import belongs_to_us, open_file
+from .files import belongs_to_us, map_os_errors, may_be_running, open_file
 
 __all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
 

@@ -7,11 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from ..errors import ABPError
+from ..errors import ABPError, UsageError
 from ..tasks import cancel_and_wait
 from .base import ArtifactStore
+from .ref import ReindexReport
 
-__all__ = ["sweeping"]
+__all__ = ["reindex", "sweeping"]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -54,3 +55,17 @@ async def _sweep(store: ArtifactStore, sleep: Callable[[float], Awaitable[object
             failing = True
         sweeps += 1
         await sleep(_INTERVAL)
+
+
+async def reindex(store: ArtifactStore) -> ReindexReport:
+    """Compare the index of an object store with all of its metadata, and correct it; a new index is built.
+
+    Metadata is read where its ETag is not that of the row. The store may be used meanwhile. Raises
+    :class:`~transports.errors.UsageError` for a store without such an index, and
+    :class:`~transports.errors.StoreUnavailable` if the store or the index cannot be reached.
+    """
+    from .objects.store import ObjectStore
+
+    if not isinstance(store, ObjectStore):
+        raise UsageError(f"{store.url} has no index that could be lost; `abp artifacts fsck` checks it")
+    return await store.reindex()

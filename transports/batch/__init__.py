@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .jobs import Job, State
+from .jobs import Job, Outcome, State
 from .ledger import Ledger, open_ledger
-from .outcome import Outcome
 from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
 from .running import RunOptions, run
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..artifacts.beneath import open_beneath
+from ..artifacts.local.tree import open_beneath
 from ..errors import UsageError
-from ..protocol.urls import is_address, is_page, redact_url
-from ..session.named_apps import is_app_name
+from ..protocol.plain_text import is_address, is_page, redact_url
+from ..session.apps import is_app_name
 from .jobs import Job, shown_path
 
 __all__ = ["Consent"]

@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 import pybase64
 
 from ..errors import BadEncoding, SizeMismatch, UsageError
-from .signatures import sniff
+from .media import sniff
 
 __all__ = ["BinaryData", "Broken", "Content", "Download", "Encoded", "Handle", "LocalFile", "verify_size"]
 

@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from ..errors import ConnectFailed
-from ..errors.transport import NOTHING_LISTENS, is_refused
-from ..protocol.urls import is_loopback, redact_url
+from ..errors.base import NOTHING_LISTENS, is_refused
+from ..protocol.plain_text import is_loopback, redact_url
 
 __all__ = ["require_listener"]
 

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConnectFailed, UsageError, first_line
 from ..files import read_regular
-from .page.agent import PageAgent
-from .page.ended import is_closed
+from .page.agent import PageAgent, is_closed
 from .preflight import require_listener
 from .process.browser_process import SESSION_CONTEXTS
-from .process.launch import Browser
-from .process.lending import BrowserLender
+from .process.launch import Browser, BrowserLender
 from .process.runfolder import RunFolder
-from .transfer.cdp_downloads import CdpDownloads
-from .transfer.playwright_downloads import PlaywrightDownloads
+from .transfer.downloads import CdpDownloads, PlaywrightDownloads
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -27,27 +27,28 @@ from ..errors import (
     first_line,
 )
 from ..protocol.messages import Message, Sender
-from ..protocol.urls import origin_of, redact_url
+from ..protocol.plain_text import origin_of, redact_url
 from ..tasks import cancel_and_wait, spawn
-from .effects.page_effects import Dialogs
-from .page.adapters import Adapter, not_installed, read_adapter
-from .page.agent import Document, PageAgent
-from .page.app_faults import advice_for, app_fault
+from .effects import Dialogs
+from .page.agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
 from .page.channel import FrameWatcher
-from .page.ended import is_closed
-from .page.frames import MARK, FrameTools, ToolFrame, own_tools
-from .page.navigation import explain_load_failure, now_at, same_document
-from .page.problems import not_abp, read_problems
+from .page.problems import (
+    advice_for,
+    app_fault,
+    asks_to_sign_in,
+    explain_load_failure,
+    not_abp,
+    now_at,
+    read_problems,
+    same_document,
+)
 from .page.received import Effect, FoundApp, parse_json
-from .page.sign_in import asks_to_sign_in
+from .page.scripts import Adapter, not_installed, read_adapter
 from .process.extension import extension_folder, extension_page_in
-from .process.launch import Browser
-from .process.lending import BrowserLender
-from .senders import around, sender_of
-from .server_address import ServerAddress
+from .process.launch import Browser, BrowserLender
 from .source import PageSource, StorageState
 from .timeouts import playwright_timeout
-from .transport import PageTransport, Reach, cancellation
+from .transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -11,43 +11,206 @@ import asyncio
 import contextlib
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
-from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
-from ..protocol.durations import checked_timeout
+from ..errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    format_seconds,
+)
 from ..protocol.messages import Message, Sender
+from ..protocol.plain_text import origin_of, redact_url
 from ..protocol.strict_json import PARSED_ON_LOOP, encode_json
-from ..protocol.urls import origin_of
-from ..tasks import in_thread
+from ..protocol.times import checked_timeout
+from ..tasks import backoff_delay, in_thread
 from . import tools
-from .effects.page_effects import Dialogs, PageEffects
-from .effects.permissions import check_permissions, set_permissions
-from .losses import loss_error, mapping_opening_errors
-from .page.agent import Agent, Document, PageAgent
+from .effects import Dialogs, PageEffects, check_permissions, set_permissions
+from .page.agent import Agent, Document, PageAgent, is_closed
 from .page.channel import FrameWatcher, PageObject
 from .page.channels import open_channel
 from .page.received import Elicitation, Flood, parse_reply
 from .process.browser_process import SESSION_CONTEXTS
-from .reconnect import reconnect
-from .senders import sender_of, sends_cookie
+from .process.launch import Browser
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
 from .transfer.uploads import Uploads
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Frame, Page, Response
 
-    from .process.launch import Browser
+__all__ = [
+    "PageTransport",
+    "Reach",
+    "ServerAddress",
+    "around",
+    "cancellation",
+    "loss_error",
+    "mapping_opening_errors",
+    "reconnect",
+    "sender_of",
+    "sends_cookie",
+]
 
-__all__ = ["PageTransport", "Reach", "cancellation"]
+
+async def reconnect(
+    agent: PageAgent,
+    *,
+    can_reopen: Callable[[TransportError], bool],
+    reopen: Callable[[], Awaitable[PageAgent]],
+    emit: Callable[[Message], None],
+) -> None:
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
+
+    Failed attempts are repeated, whatever their reason, with growing, jittered delays
+    (:func:`~transports.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
+    ``connection/restored`` one at each return, in that order. Ends when it is cancelled, or once ``can_reopen`` says
+    that the page of a loss cannot be opened again.
+    """
+    while can_reopen(error := await asyncio.shield(agent.lost)):
+        emit(Message("connection/lost", {"reason": error.message}))
+        for attempt in count(1):
+            try:
+                agent = await reopen()
+                break
+            except Exception as failure:  # noqa: BLE001 - of a driver that ends meanwhile, any
+                if not can_reopen(error):
+                    return
+                logger.info("the page could not be opened again: %s", failure)
+            await asyncio.sleep(backoff_delay(attempt))
+        emit(Message("connection/restored", {"reason": error.message}))
+
+
+def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
+    """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
+
+    ``final`` says that the session is over; otherwise the app is opened again, in ``browser`` if it has one of ours.
+    If that has ended, all its sessions are told.
+    """
+    ended = browser if isinstance(lost, BrowserCrashed) else None
+    if ended is not None:
+        ended.mark_ended()
+    if final:
+        return type(lost)(f"{lost.message}; connect again", retryable=False)
+    if ended is not None:
+        return type(lost)(f"{lost.message}; {ended.after_restart}")
+    return type(lost)(f"{lost.message}; the app is opened again")
+
+
+@contextlib.contextmanager
+def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
+    """Raise errors of ours for those of asyncio and of Playwright while ``target`` is opened.
+
+    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and the
+    ``details`` hold, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+    """
+    try:
+        yield
+    except TimeoutError:
+        within = f"did not load within {format_seconds(timeout)}"
+        message = f"{redact_url(target)} {within}; is it the right address?"
+        raise ConnectFailed(message, details={"timeout": timeout}) from None
+    except Exception as error:
+        if isinstance(error, ABPError) or not is_closed(error):
+            raise
+        raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
+
+
+class ServerAddress:
+    """The numeric address and the port of the server that the app's document came from, for its origin alone."""
+
+    def __init__(self) -> None:
+        self._origin: tuple[str, str] | None = None
+        self._address: tuple[str, int] | None = None
+
+    async def read(self, response: Response | None) -> None:
+        """Take the address from the response that holds the document, where the browser tells it."""
+        from playwright.async_api import Error
+
+        self._origin = self._address = None
+        if response is None:
+            return
+        try:
+            found = await response.server_addr()
+        except Error:  # the page is going away, or the browser never asked the network
+            return
+        if found is not None:
+            self._origin = _origin(urlsplit(response.url))
+            self._address = (found["ipAddress"], found["port"])
+
+    def of(self, url: str | None) -> tuple[str, int] | None:
+        """Return the address for ``url``, or ``None`` if the document had another origin or its address is unknown."""
+        return self._address if url is not None and _origin(urlsplit(url)) == self._origin else None
+
+
+def _origin(parts: SplitResult) -> tuple[str, str]:
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def sender_of(
+    url: str,
+    origin: str,
+    *,
+    page: Document,
+    around: Iterable[str] = (),
+    server_address: tuple[str, int] | None = None,
+) -> Sender:
+    """Return the document of ``origin`` that was at ``url`` last. ``page`` is that of the page, and ``around`` the
+    addresses of the documents that it is in, if it is not the page's own."""
+    own, domain = _site(origin, page.domain), page.domain
+    return Sender(
+        url if origin in (origin_of(url), "null") else f"{origin}/",
+        origin,
+        domain if own.endswith(f"//{domain}") else "",
+        _site(page.origin, domain),
+        third_party=any(_site(origin_of(one) or "", domain) != own for one in around),
+        server_address=server_address,
+    )
+
+
+def around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of all documents that one of ``frames`` is in."""
+    found: list[str] = []
+    for frame in frames:
+        parent = frame.parent_frame
+        while parent is not None:
+            found.append(parent.url)
+            parent = parent.parent_frame
+    return found
+
+
+def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
+    """Whether a browser sends a cookie of ``sender``'s own origin with a request that ``sender`` begins: not to a
+    document in somebody else's page if the cookie is for pages of its site, nor in another page if it is kept apart for
+    one (``Partitioned``)."""
+    return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
+
+
+def _site(origin: str, domain: str) -> str:
+    """Return the site of an origin: its scheme and registered name, as far as it is ``domain``, else its host."""
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    if not host:
+        return "null"
+    if domain and f".{host}".endswith(f".{domain}"):
+        host = domain
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
+
 
 logger = logging.getLogger("transports.browser")
 

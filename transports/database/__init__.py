@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .postgres import PostgresConnection
-from .postgres_url import PostgresUrl, without_password
+from .postgres import PostgresConnection, PostgresUrl, without_password
 from .sqlite import SqliteConnection
 from .transactions import Connection, Cursor, Transactions, Value, without_nul
 

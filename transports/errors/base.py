@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import errno
+import functools
+import logging
+import re
+import sysconfig
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from types import TracebackType
+from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 __all__ = [
+    "NOTHING_LISTENS",
     "ABPError",
+    "AddressBlocked",
+    "ArtifactNotFound",
+    "BadDescriptor",
+    "BadEncoding",
+    "BadRecording",
+    "BinaryError",
+    "BrowserCrashed",
+    "BrowserNotFound",
+    "CallTimeout",
     "CapabilityError",
+    "ConnectFailed",
+    "ContextLost",
+    "Corrupt",
+    "Disconnected",
+    "DiscoveryFailed",
+    "DownloadFailed",
+    "EncodingRefused",
+    "LedgerError",
+    "NotAbpApp",
+    "NotRecorded",
+    "OutcomeUnknown",
+    "PageCrashed",
     "PersonRequired",
+    "ProfileInUse",
+    "ProtocolError",
+    "RedirectRefused",
+    "SizeMismatch",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
     "StoredFile",
     "StoredPart",
+    "TooLarge",
+    "TransportError",
+    "Truncated",
+    "UnsupportedBinary",
+    "UrlExpired",
     "UsageError",
+    "connection_failure",
     "first_line",
     "format_seconds",
+    "is_refused",
+    "may_have_run",
+    "no_answer",
+    "repeat_advice",
+    "short_traceback",
+    "shortened",
 ]
 
 
@@ -165,3 +212,350 @@ def first_line(error: BaseException | str) -> str:
     a whole page below it. An error without a text goes by its class name."""
     line = str(error).strip().partition("\n")[0].rstrip()
     return line or ("" if isinstance(error, str) else type(error).__name__)
+
+
+class BinaryError(ABPError):
+    """Base of the errors of content. Nothing of the content is visible in the store. The session survives, and
+    ``result`` lists what else of the same answer was stored."""
+
+
+class SizeMismatch(BinaryError):
+    """Raised when content has another number of bytes than the app declared. The session survives. The content was
+    cut on its way, so call again, or the app declares characters instead of bytes and must be corrected."""
+
+    code = "SIZE_MISMATCH"
+
+
+class BadDescriptor(BinaryError):
+    """Raised when the description of content is invalid: a negative size, a field of the wrong type, a file without
+    content. The session survives. Correct the app, or the parameter if the description was the caller's."""
+
+    code = "PROTOCOL_ERROR"
+
+
+class BadEncoding(BinaryError):
+    """Raised when content is not strictly valid base64, or names an encoding that nobody knows. The session survives.
+    Correct the app: padding, alphabet and length must be those of RFC 4648."""
+
+    code = "INVALID_ENCODING"
+
+
+class UnsupportedBinary(BinaryError):
+    """Raised when there are no bytes to take: a detached buffer, a stream already read, content that the far side no
+    longer has. The session survives. Call again for new content; correct the app if that does not help."""
+
+    code = "NOT_SUPPORTED"
+
+
+class TooLarge(BinaryError):
+    """Raised when content passes a limit in bytes, which the message and ``details["limit"]`` name. The session
+    survives. Raise the limit (``ABP_MAX_ARTIFACT_BYTES``, ``max_bytes=``), or ask the app for less."""
+
+    code = "TOO_LARGE"
+
+
+class DownloadFailed(BinaryError):
+    """Raised when a ``downloadUrl`` gave no whole file: no connection, or a status such as 404. ``details["url"]`` is
+    the address without credentials. The session survives. Call again if ``retryable``: that makes a new URL."""
+
+    code = "DOWNLOAD_FAILED"
+
+
+class Truncated(DownloadFailed):
+    """Raised when a download ended early, also after it was resumed; ``details`` holds ``received`` and ``expected`` in
+    bytes. The session survives. Call again."""
+
+    retryable = True
+
+
+class UrlExpired(DownloadFailed):
+    """Raised when the time in ``expiresAt`` of a download had passed. The session survives. Call the capability again
+    for a new URL; if that one has expired too, compare the clocks."""
+
+    code = "REFERENCE_EXPIRED"
+
+
+class AddressBlocked(DownloadFailed):
+    """Raised when a download leads to a private address that is not the app's own. Nothing was sent there. The session
+    survives. Set ``ABP_ALLOW_PRIVATE_ADDRESSES=1`` if such downloads are wanted."""
+
+    code = "BLOCKED_ADDRESS"
+
+
+class RedirectRefused(DownloadFailed):
+    """Raised when a redirect loops, goes on for too long, or leads to another scheme. The session survives. Have the
+    app give the final URL."""
+
+
+class EncodingRefused(DownloadFailed):
+    """Raised when a server compressed a file although it was asked not to: its size and hash would be those of
+    something else. The session survives. Configure the server to send files as they are."""
+
+
+class StoreError(ABPError):
+    """Raised when the store could not read or write: a missing right, a symlink where a folder belongs, a file that
+    changed while it was read. The session survives. The message names the folder and what to change."""
+
+    code = "STORE_ERROR"
+
+
+class StoreFull(StoreError):
+    """Raised when no space is left on the disk, or when the limits of the retention are met and nothing may be deleted.
+    The session survives. Delete artifacts (``abp artifacts gc``), raise the limits, or name another store."""
+
+    code = "STORE_FULL"
+
+
+class StoreUnavailable(StoreError):
+    """Raised when an object store does not answer, refuses the credentials, or has no such bucket. ``retryable`` is set
+    where waiting may help. The session survives. Check the address and the credentials."""
+
+    code = "STORE_UNAVAILABLE"
+
+
+class ArtifactNotFound(StoreError):
+    """Raised when the store has no artifact with this id: it was deleted, expired, or belongs to another scope or
+    store. The session survives. ``abp artifacts list`` shows what there is."""
+
+    code = "ARTIFACT_NOT_FOUND"
+
+
+class Corrupt(StoreError):
+    """Raised when stored bytes or metadata no longer match their hash. What was read of them is not to be
+    trusted. The session survives. Delete the artifact and store it again; ``abp artifacts fsck`` finds all that are
+    damaged."""
+
+    code = "CORRUPT"
+
+
+class LedgerError(ABPError):
+    """Raised when the ledger of a batch cannot be opened, read or written: a full disk, a database that does not
+    answer, a file of another version. The session survives. ``retryable`` is set where waiting may help. Nothing is
+    lost: the same command goes on where the ledger stands."""
+
+    code = "LEDGER_ERROR"
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound=ABPError)
+
+logger = logging.getLogger("transports")
+
+_PACKAGE = str(Path(__file__).parents[1])
+#: Folders of code that is not the caller's: this package, other packages and the standard library.
+_LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
+
+
+def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return a public function, which returns an awaitable, as a coroutine function: an :class:`ABPError` that leaves
+    it has the :func:`shortened` traceback.
+
+    The whole one is logged at the level DEBUG of the logger ``transports``. Other exceptions, which are faults of this
+    library or of a callback, keep theirs. Pytest does not show the frame of the decorator either.
+    """
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return await function(*args, **kwargs)
+        except ABPError as error:
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s", error.message, exc_info=error)
+            raise shortened(error)  # noqa: B904 - it is the same error
+
+    return call
+
+
+def shortened(error: E) -> E:
+    """Return ``error`` without its traceback, and its causes without theirs if no code of the caller is in them.
+
+    Where in this library an error was raised helps nobody: its message says what happened and what to do.
+    """
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if cause is error or not _is_of_caller(cause.__traceback__):
+            cause.__traceback__ = None
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return error
+
+
+def _is_of_caller(traceback: TracebackType | None) -> bool:
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+#: Why no connection was made where it was refused.
+NOTHING_LISTENS = "nothing listens there"
+
+
+class TransportError(ABPError):
+    """Raised when the way to the app failed in a manner that no subclass names, for example when content that stayed
+    in the page cannot be fetched. The session survives. The message says what failed; try the call again once."""
+
+    code = "TRANSPORT_ERROR"
+
+
+class ConnectFailed(TransportError):
+    """Raised by opening a session when nothing answers at the target, or when it is no ABP server. There is no
+    session. Start the app or correct the address, then connect again."""
+
+    session_survives = False
+
+
+class BrowserNotFound(TransportError):
+    """Raised by opening a session when no browser was found, or when the one found did not start. There is no session.
+    Run ``abp doctor --install``, or name an executable with ``ABP_BROWSER``."""
+
+    code = "BROWSER_ERROR"
+    session_survives = False
+
+
+class ProfileInUse(TransportError):
+    """Raised by opening a session when another process has the browser profile open. There is no session. Close the
+    other browser, give another ``profile=``, or attach to that browser with ``cdp_url=``."""
+
+    code = "BROWSER_ERROR"
+    retryable = True
+    session_survives = False
+
+    @classmethod
+    def at(cls, folder: object) -> ProfileInUse:
+        """Return the error for the profile in ``folder``."""
+        return cls(
+            f"the profile {folder} is open in another browser process; close that one, give another profile=, or "
+            "attach to it with cdp_url="
+        )
+
+
+class NotAbpApp(TransportError):
+    """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
+    There is no session. Check the address: is it the app itself, and not a page that leads to it? The code of a page
+    that asks to sign in is ``PERMISSION_REQUIRED``: ``abp login`` keeps who signs in to it."""
+
+    code = "NOT_SUPPORTED"
+    session_survives = False
+
+
+class DiscoveryFailed(TransportError):
+    """Raised by :func:`transports.discover` when a page gave no manifest that can be read; ``details`` holds the
+    ``url``. The session survives, if there is one. Connect anyway: a manifest is optional."""
+
+    code = "DISCOVERY_FAILED"
+
+
+class CallTimeout(TransportError):
+    """Raised when no answer came within the ``timeout`` of the call. The app has been asked to cancel it, but may have
+    done the work. The session survives. Give a longer ``timeout``, or call again if the capability may run twice."""
+
+    code = "TIMEOUT"
+    retryable = True
+
+
+class OutcomeUnknown(TransportError):
+    """Raised when a page or frame navigated while a WebMCP tool of it ran: the work may have been done or not. The call
+    is never sent again by itself, whether it is idempotent or not. The session survives: it goes on with the tools of
+    the page that is there now. Look at the page before you call again."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class ProtocolError(TransportError):
+    """Raised when an answer came that is no valid ABP: unreadable JSON, a missing field, nesting without end. The
+    session survives. The fault is the app's: ``abp conformance`` shows its author which rule is broken."""
+
+    code = "PROTOCOL_ERROR"
+
+
+class NotRecorded(TransportError):
+    """Raised by a replay when it is asked for something that its recording does not hold. The message shows the
+    nearest entry, and ``details["diff"]`` how it differs. The session survives. Correct the test, or record again."""
+
+    code = "NOT_RECORDED"
+
+
+class BadRecording(TransportError):
+    """Raised by opening a replay when the recording cannot be read, or content that it refers to is gone.
+    ``details["line"]`` is the line at fault, counted from 1. There is no session. Record again."""
+
+    code = "BAD_RECORDING"
+    session_survives = False
+
+
+class Disconnected(TransportError):
+    """Raised when the app is gone: the connection closed or broke, or the transport was closed during the call. The
+    session is over, except on a transport that reconnects (:class:`transports.Features`). Connect again; call again
+    if the capability may run twice. ``details["sent"]`` is ``False`` if the request never left."""
+
+    code = "DISCONNECTED"
+    retryable = True
+    session_survives = False
+
+
+class BrowserCrashed(Disconnected):
+    """Raised when the browser or its driver ended during a call. All sessions of that browser are over, except where
+    it is restarted for them. Connect again, with less memory in use if it happens again."""
+
+
+class PageCrashed(Disconnected):
+    """Raised when the process that renders the app's page ended during a call. The page's session is over, except
+    where the page is opened again for it; other sessions of the browser go on. Connect again."""
+
+
+class ContextLost(Disconnected):
+    """Raised when the page navigated or reloaded during a call, which takes the app's state with it. The session is
+    over, except where the transport initializes the new page. Call again."""
+
+
+#: Errors after which nobody knows whether the call has run.
+_ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
+
+
+def may_have_run(error: ABPError) -> bool:
+    """Whether nobody knows, after ``error``, if the call has run: its answer is lost, and sending it again could run it
+    twice."""
+    return isinstance(error, _ANSWER_LOST) and error.details.get("sent") is not False
+
+
+def repeat_advice(error: ABPError) -> str:
+    """Return what to do before the call that ended with ``error`` is made again, for messages and for agents."""
+    return "it may have run: look at the app before you call again" if may_have_run(error) else "call again"
+
+
+def no_answer(request: str, timeout: float) -> CallTimeout:
+    """Return the error for a request that was not answered within ``timeout`` seconds. ``request`` names it for people;
+    it is empty, or ``capabilities/call``, for a call, whose capability the session puts before the message."""
+    call = request in ("", "capabilities/call")
+    what = "" if call else f" to {request}"
+    longer = _LONGER.get("" if call else request, "")
+    unsent = {"sent": False} if longer and not call else {}  # the session is not open: there is no call yet
+    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", details=unsent)
+
+
+_OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"
+#: What sets the time of a request.
+_LONGER = {
+    "": "; if it takes longer, raise timeout= (for all calls: ABP_CALL_TIMEOUT, milliseconds)",
+    "initialize": _OPENING,
+    "capabilities/list": _OPENING,
+}
+
+
+def is_refused(error: OSError) -> bool:
+    """Return whether nothing listens at an address: no address of the host that can be tried takes a connection. Of
+    several, asyncio and aiohttp make one error that has only a text."""
+    if error.errno is not None:
+        return error.errno == errno.ECONNREFUSED
+    codes = {int(code) for code in re.findall(r"\[Errno (\d+)\]", str(error))}
+    return errno.ECONNREFUSED in codes <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+
+
+def connection_failure(error: OSError) -> str:
+    """Return why no connection was made, for a message."""
+    return NOTHING_LISTENS if is_refused(error) else error.strerror or str(error) or type(error).__name__

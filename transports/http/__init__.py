@@ -15,12 +15,10 @@ A manifest only informs: what an app can do is what it answers to ``initialize``
 
 from __future__ import annotations
 
-from .cache import ManifestCache
-from .discovery import Discovery, discover
+from .discovery import Discovery, ManifestCache, discover, missing_capabilities
 from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
 from .downloads import RETRIES, download
-from .manifest import missing_capabilities
-from .public import fetch_public
+from .redirects import fetch_public
 
 __all__ = [
     "MAX_REDIRECTS",

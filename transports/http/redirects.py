@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from ..errors import DiscoveryFailed, DownloadFailed
+from ..base import WebResource
+from ..errors import DiscoveryFailed, DownloadFailed, UsageError
 from .addresses import AddressGuard, own_addresses
 from .download_request import MAX_REDIRECTS, REDIRECTS, RetryRequest
 from .headers import content_coding
-from .request import failure_reason, get
-from .status_errors import status_phrase
-from .urls import BadUrl, Target, resolve_redirect
+from .request import failure_reason, get, status_phrase
+from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
-__all__ = ["RedirectedGet", "UserHost"]
+__all__ = ["RedirectedGet", "UserHost", "fetch_public"]
 
 
 class UserHost:
@@ -171,3 +171,48 @@ class RedirectedGet:
         except (aiohttp.ClientError, OSError) as error:
             reason = failure_reason(error)
         raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)
+
+
+#: Headers that a browser needs to use a body; none of them sets anything.
+_HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
+
+
+async def fetch_public(
+    url: str,
+    *,
+    accept: str,
+    timeout: float,
+    max_bytes: int,
+    allow_private: bool = False,
+) -> WebResource:
+    """Return what is at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address,
+    judged by the address that is connected to, unless ``allow_private``. No cookies and no credentials are sent.
+
+    Raises :class:`~transports.errors.UsageError` for what is no http(s) address, and
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
+
+    try:
+        target = parse(url)
+    except BadUrl as error:
+        raise UsageError(f"{display_unparsed_url(url)} is not fetched: {error}") from None
+    get = RedirectedGet(
+        "the resource",
+        target,
+        None,
+        accept=accept or "*/*",
+        timeout=timeout,
+        allow_private=allow_private,
+    )
+    async with get.deadline():
+        while True:
+            async with get.send() as response:
+                if get.follow_redirect(response):
+                    continue
+                get.raise_for_status(response)
+                body = bytearray()
+                while data := await get.read_chunk(response):
+                    body += data
+                    if len(body) > max_bytes:
+                        raise get.error(f"{get.label} is larger than {max_bytes} bytes", limit=max_bytes)
+                headers = {name: value for name in _HEADERS if (value := response.headers.get(name))}
+                return WebResource(bytes(body), headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import NoReturn
 
 import aiohttp
@@ -13,13 +14,13 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
-from ..errors.transport import connection_failure
+from ..errors.base import connection_failure
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from .addresses import AddressGuard
-from .download_request import RetryRequest
-from .headers import content_coding, one_line
+from .download_request import DownloadRequest, RetryRequest, url_expired
+from .headers import content_coding, one_line, retry_after
 
-__all__ = ["body_excerpt", "failure_reason", "get"]
+__all__ = ["body_excerpt", "failure_reason", "get", "status_error", "status_phrase"]
 
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
@@ -149,3 +150,46 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
     if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
     return text[:_EXCERPT]
+
+
+_MEANING = {
+    401: "it wants other credentials than the app gave",
+    403: "the app's credentials are not enough",
+    404: "there is no such file",
+    206: "a part was sent although the whole was request for",
+    204: "there is no content",
+}
+
+
+async def status_error(
+    response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
+) -> RetryRequest | DownloadFailed:
+    """Return the error for a response.
+
+    It is a :class:`~.download_request.RetryRequest` for 429 and 5xx, and
+    :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
+    """
+    status, late = response.status, request.seconds_past_expiry()
+    if status == 410 or (late is not None and status in (401, 403, 404)):
+        return url_expired(display_url, late, status)
+    details: dict[str, object] = {"url": display_url, "status": status}
+    if status >= 400 and (body := await body_excerpt(response, secrets)):
+        details["body"] = body
+    meaning = f": {_MEANING[status]}" if status in _MEANING else ""
+    retryable = status == 429 or 500 <= status < 600
+    wait = retry_after(response.headers.get("Retry-After"), request.clock()) if retryable else None
+    error = DownloadFailed(
+        f"{display_url} answered {status_phrase(status)}{meaning}",
+        retryable=retryable,
+        retry_after=wait,
+        details=details,
+    )
+    return RetryRequest(error, wait) if retryable else error
+
+
+def status_phrase(status: int) -> str:
+    """Return a status with its phrase: ``404 Not Found``."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)

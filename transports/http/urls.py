@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 
 from yarl import URL
 
-from ..protocol.urls import redact_url
+from ..protocol.plain_text import redact_url
 from .headers import one_line
 
 __all__ = [

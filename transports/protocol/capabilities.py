@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..errors import CapabilityError, ProtocolError
+from .plain_text import similar_names
 from .schema import unnamed_params
-from .spelling import similar_names
 
 if TYPE_CHECKING:
     from .declarations import Capability
@@ -20,6 +20,7 @@ __all__ = [
     "MAX_CAPABILITIES",
     "Capabilities",
     "CapabilitiesChanged",
+    "answered_data",
     "deprecation_warnings",
     "find_capability",
     "is_long",
@@ -209,3 +210,30 @@ def with_suggestions(
         error.message = "; ".join((error.message, *hints))
         error.args = (error.message,)
     return error
+
+
+def answered_data(payload: object, capability: str) -> object:
+    """Return the ``data`` of an app's answer to a call.
+
+    A plain success, which most answers are, needs no model. Raises :class:`~transports.errors.CapabilityError` if the
+    app said no, and :class:`~transports.errors.ProtocolError` for what is no answer.
+    """
+    if (
+        type(payload) is dict
+        and payload.get("success") is True
+        and "error" not in payload
+        and "cancelled" not in payload
+        and "metadata" not in payload
+    ):
+        return payload.get("data")
+    from ..errors import ProtocolError
+    from .declarations import parse  # late, as they load pydantic
+    from .payloads import Answer
+
+    try:
+        answer = parse(Answer, payload, f"the app's answer to {capability}")
+    except ProtocolError as error:
+        shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
+        raise ProtocolError(f"{error.message}; {shape}") from error.__cause__
+    answer.raise_for_error(capability)
+    return answer.data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .redaction import Redactor
+from ..privacy.redaction import Redactor
 from .schema import check_value
 from .strict_json import encode_json
 

@@ -14,25 +14,36 @@ places, and what an agent sees stays small.
 """
 
 from ..binary.detect import Signature
-from .config import RoutingConfig
 from .events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
-from .fetch import Fetcher, OnDownload
 from .guard import clamp
-from .inputs import (
+from .layers import Fetcher, OnDownload
+from .policy import (
+    ABP,
+    GITHUB,
+    TABLEAU,
+    AgentLimits,
+    FieldRule,
+    ResourcePolicy,
+    RoutingConfig,
+    RoutingPolicy,
+    Step,
+    Transformer,
+    named_preset,
+    preset,
+)
+from .result import Result
+from .router import (
     Accepted,
     FileLimits,
     GivenFile,
     OpenFile,
+    Router,
     accept_files,
     auto_read_safe,
     estimated_tokens,
     is_textual,
     large_file_warning,
 )
-from .policy import AgentLimits, FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
-from .presets import ABP, GITHUB, TABLEAU, named_preset, preset
-from .result import Result
-from .router import Router
 
 __all__ = [
     "ABP",

@@ -2,17 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 
-from ..binary.detect import MIN_GUESSED, Heuristics, Signature
+from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
 from ..errors import UsageError
+from ..plugins import installed_plugins, load_plugin
 from .events import TransformContext
 from .guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
-from .paths import check_path
 
-__all__ = ["AgentLimits", "FieldRule", "ResourcePolicy", "RoutingPolicy", "Step", "Transformer"]
+if TYPE_CHECKING:
+    from jsonpath_rfc9535 import JSONPathQuery
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "ABP",
+    "GITHUB",
+    "TABLEAU",
+    "AgentLimits",
+    "FieldRule",
+    "ResourcePolicy",
+    "RoutingConfig",
+    "RoutingPolicy",
+    "Step",
+    "Transformer",
+    "check_path",
+    "named_preset",
+    "preset",
+    "walk_path",
+    "words_of",
+]
+
+_DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
+_STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
+
+
+def check_path(path: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that nothing can ever match."""
+    if path.startswith("$"):
+        _check_query(path, _query(path))
+    elif not _DOTTED.fullmatch(path):
+        raise UsageError(
+            f"{path!r} is no path of a field, such as content, pages.*.image or $.pages[*].image; "
+            "a dot or backslash in a key is written \\. or \\\\"
+        )
+    elif len(_STEP.findall(path)) > MAX_DEPTH:
+        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
+
+
+def walk_path(tree: object, path: str, start: Place) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
+    """Yield place, value and siblings of everything that ``path`` matches in the value at ``start`` of ``tree``.
+
+    The siblings are the fields of the innermost object around the value, within that at ``start``.
+    """
+    for step in start:
+        tree = tree[step]  # type: ignore[index]  # a place of the tree
+    if path.startswith("$"):
+        for location in _locations(tree, _query(path)):
+            yield (*start, *location), *_follow(tree, location)
+    else:
+        yield from _walk(tree, _STEP.findall(path), start, {})
+
+
+def _walk(
+    node: object, steps: Sequence[str], place: Place, siblings: Mapping[str, object]
+) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
+    if not steps:
+        yield place, node, siblings
+        return
+    step, rest = steps[0], steps[1:]
+    if isinstance(node, dict):
+        key = re.sub(r"\\(.)", r"\1", step)
+        chosen = node.items() if step == "*" else [(key, node[key])] if key in node else []
+        for name, value in chosen:
+            yield from _walk(value, rest, (*place, str(name)), node)
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            if step in ("*", str(index)):
+                yield from _walk(value, rest, (*place, index), siblings)
+
+
+# --- JSONPath ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _query(path: str) -> JSONPathQuery:
+    """The query of a path. The library is loaded for the first one: it takes longer than the rest of this room."""
+    from jsonpath_rfc9535 import JSONPathError, compile
+
+    try:
+        return compile(path)
+    except JSONPathError as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path!r} is no JSONPath (RFC 9535): {reason}; a key that begins with $ is written \\$ in a dotted path"
+        ) from None
+
+
+def _locations(tree: object, query: JSONPathQuery) -> Iterator[Place]:
+    from jsonpath_rfc9535 import JSONPathRecursionError
+
+    with suppress(JSONPathRecursionError):  # deeper than any answer may be, which the search for content reports
+        for node in query.finditer(tree):  # type: ignore[arg-type]  # content may stand in the tree, and is no JSON
+            yield node.location
+
+
+def _follow(tree: object, location: Place) -> tuple[object, Mapping[str, object]]:
+    siblings: Mapping[str, object] = {}
+    for step in location:
+        if isinstance(tree, dict):
+            siblings = tree
+        tree = tree[step]  # type: ignore[index]  # the query has found it there
+    return tree, siblings
+
+
+def _check_query(path: str, query: JSONPathQuery) -> None:
+    from jsonpath_rfc9535.selectors import SliceSelector
+
+    if len(query.segments) > MAX_DEPTH:
+        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
+    for segment in query.segments:
+        slices = [selector.slice for selector in segment.selectors if isinstance(selector, SliceSelector)]
+        if len(slices) == len(segment.selectors) and all(map(_is_empty, slices)):
+            raise _matches_nothing(path, f"{segment} selects nothing of any list")
+
+
+def _is_empty(part: slice[int | None, int | None, int | None]) -> bool:
+    """Whether a slice is empty for a list of any length (RFC 9535 §2.3.4.2)."""
+    start, stop, step = part.start, part.stop, 1 if part.step is None else part.step
+    if step == 0:
+        return True
+    if start is None or stop is None:
+        return stop == 0 and step > 0
+    return (start >= 0) == (stop >= 0) and (start >= stop if step > 0 else start <= stop)
+
+
+def _matches_nothing(path: str, reason: str) -> UsageError:
+    return UsageError(f"the path {path!r} can match nothing: {reason}")
+
 
 #: For settings files (:mod:`.config`), which may not misspell a setting.
 _STRICT = {"extra": "forbid"}
@@ -189,3 +321,195 @@ class RoutingPolicy:
             require_magic_bytes=self.require_magic_bytes,
             max_decode_bytes=self.max_decode_bytes,
         )
+
+
+#: The entry-point group of presets.
+GROUP = "abp.presets"
+
+#: The default policy. Apps that speak ABP declare their content.
+ABP = RoutingPolicy()
+
+#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (docs/requirements.md R2-1.1, R2-B).
+TABLEAU = RoutingPolicy(
+    tool_fields={
+        "download_workbook": (
+            FieldRule(
+                "content",
+                "application/pdf",
+                "Downloaded workbook '{name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{name}.pdf",
+                formats=("pdf",),
+            ),
+        ),
+        "get_view_as_pdf": (
+            FieldRule(
+                "pdf_data",
+                "application/pdf",
+                "Downloaded view '{view_name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{view_name}.pdf",
+            ),
+        ),
+    }
+)
+
+_FILE = FieldRule("content", summary="Downloaded {path} ({size_human}). Artifact: {artifact_id}", filename="{name}")
+_BLOB = FieldRule("content", summary="Downloaded blob {sha} ({size_human}). Artifact: {artifact_id}")
+
+#: GitHub: contents of files and Git blobs, as base64 in lines of 60 characters with ``encoding: "base64"`` beside it
+#: (REST "Get repository content", "Get a blob"); its MCP server's embedded resources need no rule.
+GITHUB = RoutingPolicy(
+    tool_fields={
+        "get_file_contents": (_FILE,),
+        "get_content": (_FILE,),
+        "get_blob": (_BLOB,),
+    }
+)
+
+#: Presets of this kit by name. A server calls itself ``tableau-mcp`` or ``github-mcp-server``.
+_BUILT_IN = {"abp": ABP, "github": GITHUB, "tableau": TABLEAU}
+
+
+def preset(server: str) -> RoutingPolicy:
+    """Return the policy for a server by the name that it gives itself; :data:`ABP` for a server without a preset.
+
+    A preset is for servers with its name as a word of theirs. Those of other distributions come before ours. Raises
+    :class:`~transports.errors.UsageError` for a preset of another distribution that does not work.
+    """
+    words = words_of(server)
+    installed = [plugin.name for plugin in installed_plugins(GROUP)]
+    return next((named_preset(name) for name in (*installed, *_BUILT_IN) if name.lower() in words), ABP)
+
+
+def named_preset(name: str) -> RoutingPolicy:
+    """Return the preset called ``name``: ``abp``, ``github``, ``tableau``, or that of another distribution, which comes
+    first. Raises :class:`~transports.errors.UsageError`, which lists the presets, if there is none or it does not
+    work."""
+    plugin = load_plugin(GROUP, name, "preset")
+    if plugin is None:
+        if name in _BUILT_IN:
+            return _BUILT_IN[name]
+        known = sorted({*_BUILT_IN, *(plugin.name for plugin in installed_plugins(GROUP))})
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(known)}")
+    if not isinstance(plugin.value, RoutingPolicy):
+        raise UsageError(
+            f"{plugin.label} is a {type(plugin.value).__name__}, not a transports.RoutingPolicy; please report it"
+        )
+    return plugin.value
+
+
+def words_of(server: str) -> frozenset[str]:
+    """Return the words of a server's name in lower case, and the whole of it."""
+    return frozenset((server.lower(), *re.split(r"[^a-z0-9]+", server.lower())))
+
+
+#: Settings that are tables of settings: a table in the file changes only what it names.
+_NESTED = ("resources", "agent")
+_SERVERS, _PRESET = "servers", "preset"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingConfig:
+    """Settings of the routing for all apps (``general``), and for servers by a word of the name that they give
+    themselves.
+
+    Keys are those of :class:`.RoutingPolicy` except ``transformer``, and ``preset``. :meth:`parse` checks them.
+    """
+
+    general: Mapping[str, object] = field(default_factory=dict)
+    servers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: object, where: str) -> RoutingConfig:
+        """Return the settings of the table ``[routing]``. ``where`` names it in errors: ``abp.toml: routing``.
+
+        Raises :class:`~transports.errors.UsageError`, which names the key at fault.
+        """
+        general = dict(_table(table, where))
+        servers = _table(general.pop(_SERVERS, {}), f"{where}.{_SERVERS}")
+        config = cls(general, {name: _table(value, f"{where}.{_SERVERS}.{name}") for name, value in servers.items()})
+        for key, settings in ((where, general), *((f"{where}.{_SERVERS}.{n}", s) for n, s in config.servers.items())):
+            _check_preset(settings, key)
+            _changed(ABP, settings, key)
+        return config
+
+    def policy(self, server: str, *, presets: bool) -> RoutingPolicy:
+        """Return the policy for a server by the name that it gives itself.
+
+        What the file says of this server comes before what it says of all. Both come on top of the preset that the file
+        names, else, with ``presets``, of the one for servers of this name (:func:`.preset`).
+        """
+        words = words_of(server)
+        own = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
+        named = own.get(_PRESET, self.general.get(_PRESET))
+        base = named_preset(str(named)) if named else preset(server) if presets else ABP
+        return _changed(_changed(base, self.general, ""), own, "")
+
+
+def _table(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: must be a table, [{where.rpartition(': ')[2]}]")
+    return cast(Mapping[str, object], value)
+
+
+def _check_preset(settings: Mapping[str, object], where: str) -> None:
+    if _PRESET in settings:
+        try:
+            named_preset(str(settings[_PRESET]))
+        except UsageError as error:
+            raise UsageError(f"{where}.{_PRESET}: {error.message}") from None
+
+
+def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
+    """``base`` with what ``settings`` say. Rules are added to those of the base; a tool that both name has its own."""
+    given = {key: value for key, value in settings.items() if key != _PRESET}
+    if not given:
+        return base
+    known = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
+    for key in given.keys() - known:
+        close = difflib.get_close_matches(key, [*known, _PRESET], n=1)
+        raise UsageError(f"{where}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    from pydantic import ValidationError  # late: most programs have no such table
+
+    readable = _readable(given, where)
+    try:
+        checked = _adapter().validate_python(readable)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except UsageError as error:  # a value of the right type that makes no sense
+        raise UsageError(f"{where}: {error.message}") from error
+    changes = {key: getattr(checked, key) for key in given}
+    for key in given.keys() & {*_NESTED}:
+        changes[key] = replace(
+            getattr(base, key), **{name: getattr(changes[key], name) for name in cast(dict[str, object], given[key])}
+        )
+    if "tool_fields" in changes:
+        changes["tool_fields"] = {**base.tool_fields, **changes["tool_fields"]}
+    return replace(base, **changes)
+
+
+def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
+    """``settings`` with what TOML cannot write: ``"none"`` for no limit, hexadecimal digits for the bytes of a
+    signature."""
+    read = {
+        key: _readable(value, where) if isinstance(value, dict) and key in _NESTED else value
+        for key, value in settings.items()
+    }
+    read |= {key: None for key, value in read.items() if key.startswith("max_") and value == "none"}
+    signatures = read.get("signatures")
+    if isinstance(signatures, list):
+        try:
+            read["signatures"] = [
+                {**one, "magic": bytes.fromhex(one["magic"])} if isinstance(one, dict) and "magic" in one else one
+                for one in signatures
+            ]
+        except (TypeError, ValueError):
+            raise UsageError(f'{where}.signatures: magic must be hexadecimal digits, such as "41 43 4d 45"') from None
+    return read
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[RoutingPolicy]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RoutingPolicy)

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
-from ..protocol.durations import MAX_TIMEOUT
-from ..protocol.secrets import placeholders
-from ..protocol.urls import origin_of
+from ..privacy.secrets import placeholders
+from ..protocol.plain_text import origin_of
+from ..protocol.times import MAX_TIMEOUT
 from .evidence import checked_evidence
 from .settings import settings_error
 

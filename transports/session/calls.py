@@ -7,13 +7,20 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ..artifacts import ArtifactStore, Scope
+from ..artifacts.content import readable_copy
+from ..artifacts.ref import MAX_SCOPE_CHARS
+from ..artifacts.wrapped_transport import TakesStore
 from ..base import PageTools, Transport
 from ..binary.detect import Found
+from ..binary.detect import replace as replace_places
 from ..errors import (
     ABPError,
     CallTimeout,
@@ -25,22 +32,153 @@ from ..errors import (
     format_seconds,
     no_answer,
 )
-from ..errors.transport import may_have_run, repeat_advice
-from ..protocol.answers import answered_data
+from ..errors.base import may_have_run, repeat_advice, short_traceback
+from ..protocol.capabilities import answered_data
 from ..protocol.elicitation import INVALID_ANSWER
-from ..protocol.ids import new_id
-from ..protocol.messages import Message
-from ..routing import Result
+from ..protocol.messages import Message, new_id
+from ..protocol.strict_json import encode_json
+from ..protocol.times import checked_timeout
+from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
-from ..telemetry import OTHER, is_observing, observed_call, traced
-from .connection import Connection
-from .event_dispatch import EventDispatcher, OnProgress
+from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
+from .connection import Connection, Handshake
+from .dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
-from .handshake import Handshake
-from .timeouts import seconds_left
-from .traced_params import annotate_params
+from .settings import Settings
 
-__all__ = ["NOT_RUN", "SESSION_LOST", "Calls", "Repeats"]
+if TYPE_CHECKING:
+    from ..protocol.declarations import Capability
+
+__all__ = [
+    "NOT_RUN",
+    "SESSION_LOST",
+    "CallHandle",
+    "CallStatus",
+    "Calls",
+    "Repeats",
+    "Results",
+    "annotate_params",
+    "seconds_left",
+    "timeout_seconds",
+]
+
+
+class CallStatus(StrEnum):
+    """The state of a call, in the words of MCP's tasks and one more. The first two change; the others are final."""
+
+    #: The app has the call, or is about to get it.
+    WORKING = "working"
+    #: The app has asked a question and waits for the answer.
+    INPUT_REQUIRED = "input_required"
+    #: The call has a result.
+    COMPLETED = "completed"
+    #: The app refused, or its answer could not be used.
+    FAILED = "failed"
+    #: The call was cancelled, here or in the app.
+    CANCELLED = "cancelled"
+    #: Nobody knows whether the call has run: the connection, or the server that had it, was lost meanwhile, or its time
+    #: was up. It is never sent again.
+    UNKNOWN = "unknown"
+
+    @property
+    def final(self) -> bool:
+        """Whether the call has ended."""
+        return self not in (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
+
+    @classmethod
+    def of_error(cls, error: ABPError) -> CallStatus:
+        """Return the state of a call that ended with ``error``."""
+        if isinstance(error, CapabilityError) and (error.cancelled or error.code == "CANCELLED"):
+            return cls.CANCELLED
+        return cls.UNKNOWN if may_have_run(error) else cls.FAILED
+
+
+class CallHandle:
+    """A call under way, made by :meth:`Session.start <transports.session.session.Session.start>`.
+
+    It belongs to its session, and ends with it. Any number may wait for its result; who stops waiting does not stop the
+    call.
+    """
+
+    def __init__(
+        self, call: str, capability: str, work: Coroutine[object, object, Result], asks: Callable[[str], bool]
+    ) -> None:
+        #: The id of the call, in events and in the ``source`` of what it stores.
+        self.id = call
+        #: The capability that is called.
+        self.capability = capability
+        self._asks = asks
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(_mark_retrieved)
+
+    def __repr__(self) -> str:
+        return f"<call {self.id} of {self.capability}>"
+
+    async def status(self) -> CallStatus:
+        """Return the state of the call, as of now.
+
+        ABP does not say which call a question belongs to: of several calls under way the latest is taken."""
+        if not self._task.done():
+            return CallStatus.INPUT_REQUIRED if self._asks(self.id) else CallStatus.WORKING
+        if self._task.cancelled():
+            return CallStatus.CANCELLED
+        error = self._task.exception()
+        if error is None:
+            return CallStatus.COMPLETED
+        return CallStatus.of_error(error) if isinstance(error, ABPError) else CallStatus.FAILED
+
+    @short_traceback
+    async def result(self) -> Result:
+        """Wait for the end of the call and return its result.
+
+        Raises what :meth:`Session.call <transports.session.session.Session.call>` raises, and
+        :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling the awaiting
+        task leaves the call alone."""
+        await asyncio.wait((self._task,))
+        if self._task.cancelled():
+            error = CapabilityError(f"{self.capability}: cancelled by the client", code="CANCELLED")
+            error.cancelled = True
+            raise error
+        return self._task.result()
+
+    async def cancel(self) -> None:
+        """Cancel the call, in the app too, and wait until it has ended, for a second at most. A call that has ended
+        stays as it is."""
+        await cancel_and_wait((self._task,))
+
+
+def _mark_retrieved(task: asyncio.Task[Result]) -> None:
+    """Nobody has to ask for the result: asyncio would log an error that nobody asked for."""
+    if not task.cancelled():
+        task.exception()
+
+
+def annotate_params(payload: Mapping[str, object], content: Sequence[Found]) -> None:
+    """Put ``payload["params"]`` of a call into the current span as JSON, without secrets and with long texts cut, by
+    the rules for what models see of a file's origin. Of ``content``, which is among them, nothing is said."""
+    if not is_tracing():
+        return
+    params = replace_places(payload["params"], {item.path: "<content>" for item in content})
+    try:
+        text = encode_json(readable_copy({"params": params})["params"]).decode()
+    except (UsageError, KeyError):
+        return  # no JSON, or too much of it: the call itself says what is wrong with them
+    annotate({"gen_ai.tool.call.arguments": text})
+
+
+def timeout_seconds(timeout: float | None, default: float) -> float:
+    """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
+
+    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, what is
+    no number, and more than a million seconds (:data:`~transports.protocol.times.MAX_TIMEOUT`).
+    """
+    return default / 1000 if timeout is None else checked_timeout(timeout)
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until ``deadline`` (of :func:`time.monotonic`), at least a millisecond."""
+    return max(deadline - time.monotonic(), 0.001)
+
 
 logger = logging.getLogger("transports")
 
@@ -292,3 +430,126 @@ def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> A
         explained.evidence = error.evidence
         return explained
     return error.followed_by(refused[0])
+
+
+#: Files that a warning names.
+_MAX_NAMED = 5
+_OVER = "the answer is over the limits of the retention"
+
+
+class Results:
+    """Makes the results of one session. ``app_id`` returns the app's name in the ``source`` of what is stored."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: ArtifactStore,
+        settings: Settings,
+        routing: RoutingPolicy | RoutingConfig | None,
+        app_id: Callable[[], str],
+    ) -> None:
+        self._transport = transport
+        #: The store that results go to.
+        self.store = store
+        self._settings = settings
+        self._app_id = app_id
+        #: Gets the events of the routing, in any thread.
+        self.on_event: OnRoutingEvent = lambda _: None
+        self._config = RoutingConfig() if routing is None else routing
+        self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
+        if isinstance(transport, TakesStore):
+            transport.use_store(store)
+
+    def policy_for(self, server: str) -> RoutingPolicy:
+        """Return the policy, from now on the one for an app with this name if settings choose it."""
+        if isinstance(self._config, RoutingConfig):
+            self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
+        return self.policy
+
+    def _use_policy(self, policy: RoutingPolicy) -> None:
+        #: How answers are read.
+        self.policy = policy
+        self._fetcher = Fetcher(
+            self._transport,
+            timeout=self._settings.download_timeout / 1000,
+            limit=self.store.max_bytes,
+            allow_private=self._settings.allow_private_addresses,
+            propagate=self._settings.trace_downloads,
+        )
+        self._router = self._new_router(self.store)
+
+    def _new_router(self, store: ArtifactStore) -> Router:
+        return Router(
+            store,
+            policy=self.policy,
+            fetcher=self._fetcher,
+            on_event=lambda event: self.on_event(event),
+            durability=self._settings.durability,
+        )
+
+    def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
+        """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
+        routing = self._router_of(call).route(
+            data, capability=capability, source=self.source(call), transport=self._transport.name, started=started
+        )
+        return self._with_evictions_of(routing) if self.store.retention else routing
+
+    def from_answer(
+        self,
+        reply: Message,
+        data: object,
+        capability: str,
+        declared: Capability | None,
+        *,
+        call: str,
+        warnings: Sequence[str],
+        started: float,
+        on_download: OnDownload,
+    ) -> Awaitable[Result]:
+        """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
+        told how far each file behind a ``downloadUrl`` is.
+
+        Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
+        """
+        routing = self._router_of(call).route(
+            data,
+            capability=capability,
+            outputs=reply.outputs,
+            effects=reply.effects,
+            source=self.source(call),
+            warnings=[*warnings, *reply.warnings],
+            schema=declared.output_schema if declared else None,
+            transport=self._transport.name,
+            started=started,
+            on_download=on_download,
+            sender=reply.sender,
+        )
+        return self._with_evictions_of(routing) if self.store.retention else routing
+
+    async def _with_evictions_of(self, routing: Awaitable[Result]) -> Result:
+        result = await routing
+        return await self.with_evictions(result) if len(result.artifacts) > 1 else result
+
+    def _router_of(self, call: str) -> Router:
+        """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
+        unless the store's owner has chosen one."""
+        if not self.store.retention or self.store.scope.trace:
+            return self._router
+        fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
+        view = self.store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
+        return self._new_router(view)
+
+    async def with_evictions(self, result: Result) -> Result:
+        """Return the result with a warning for files that had to make room for later ones: of the same result, or what
+        was stored beside it."""
+        gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
+        if not gone:
+            return result
+        named = ", ".join(field or "the answer" for field in gone[:_MAX_NAMED])
+        more = f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else ""
+        earlier = [warning for warning in result.warnings if not warning.startswith(_OVER)]
+        return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
+
+    def source(self, call: str) -> dict[str, object]:
+        """Return where a file of a call comes from: the ``source`` of its artifact."""
+        return {"app": self._app_id(), "call": call} if call else {"app": self._app_id()}

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
 from ..errors import ABPError, UsageError
-from ..errors.tracebacks import shortened
+from ..errors.base import shortened
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
-from .config_file import ConfigFile, read_config, routing_of
-from .event_dispatch import OnElicitation, OnNotification, OnProgress
+from .apps import NamedApp, find_app, secrets_for
+from .dispatch import OnElicitation, OnNotification, OnProgress
 from .evidence import evidence_for
-from .named_apps import NamedApp, find_app, secrets_for
-from .retention import retention_settings
 from .secrets import Secrets
 from .session import Session
-from .settings import Settings
-from .stores import open_configured_store
+from .settings import ConfigFile, Settings, read_config, retention_settings, routing_of
 from .targets import discovery_for, reject_options, transport_for
 
 if TYPE_CHECKING:
@@ -29,13 +27,48 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
-    from ..browser.process.launch import Browser
-    from ..browser.process.lending import BrowserLender
+    from ..browser.process.launch import Browser, BrowserLender
     from ..browser.source import StorageState
     from ..http.discovery import Discovery
     from .evidence import Evidence
 
-__all__ = ["connect"]
+__all__ = ["connect", "open_configured_store", "uses_own_store"]
+
+
+def open_configured_store(
+    settings: Settings, url: str | Path | None = None, *, retention: Retention | None
+) -> ArtifactStore:
+    """Return the store at ``url``, by default the one that ``settings`` name, with their limits and audit log.
+
+    ``ABP_MAX_SESSION_BYTES`` is a limit of the retention; without one, what is over it is refused and nothing goes.
+
+    Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
+    """
+    try:
+        return open_store(
+            settings.store or settings.output_dir if url is None else url,
+            max_bytes=settings.max_artifact_bytes,
+            retention=_limited(retention, settings.max_session_bytes),
+            audit=settings.audit_log,
+            search_index=settings.search_index,
+            min_free_bytes=settings.min_free_disk,
+        )
+    except UsageError as error:
+        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
+
+
+def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+    if max_session_bytes is None:
+        return retention
+    if retention is None:
+        return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
+    own = retention.max_session_bytes
+    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
+
+
+def uses_own_store(settings: Settings) -> bool:
+    """Whether nobody named a place for artifacts, so that they go to the kit's own folder or to memory."""
+    return settings.store == "memory:" or not (settings.store or settings.output_dir)
 
 
 def connect(
@@ -111,7 +144,7 @@ def connect(
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
 
-    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.plugins`).
+    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.targets`).
     """
     settings = Settings.load()
     use_global_providers()
@@ -190,7 +223,7 @@ async def _discover_cleaned(
 
 def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
     """Return what hides in errors how an app of the settings file is reached; downloads do not pass its transport."""
-    from .guarded import Guarded
+    from .secrets import Guarded
 
     return transport.clean if isinstance(transport, Guarded) else None
 
@@ -228,7 +261,7 @@ def _transport(
 
     if app is None and (not secrets or target.lower().startswith("replay:")):
         return make({})
-    from .guarded import Guard, guarded  # late: most programs have no such file
+    from .secrets import Guard, guarded  # late: most programs have no such file
 
     guard = Guard(
         secrets,

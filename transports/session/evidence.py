@@ -9,7 +9,7 @@ from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 from ..browser.evidence.kinds import KINDS, EvidenceKind
 from ..errors import UsageError
-from ..protocol.durations import parse_duration
+from ..protocol.times import parse_duration
 
 __all__ = [
     "Evidence",

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib
 import os
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
-from ..base import PdfOptions, ScreenshotOptions, Transport
-from ..errors import ABPError, Disconnected, UsageError
-from ..errors.tracebacks import short_traceback
-from ..protocol.ids import new_id
+from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
+from ..binary.detect import prepare_params
+from ..errors import ABPError, CapabilityError, Disconnected, UsageError
+from ..errors.base import short_traceback
+from ..protocol.capabilities import with_suggestions
+from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from .caller import Caller, check_arguments
-from .calls import Calls, Repeats
-from .connection import Connection
-from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
-from .handles import CallHandle
-from .handshake import Handshake
-from .loading import begin_loading
-from .page_tools import PageToolCalls
+from ..tasks import cancel_and_wait
+from .calls import CallHandle, Calls, Repeats, Results, timeout_seconds
+from .connection import Connection, Handshake
+from .dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .resources import Resources
-from .results import Results
 from .settings import Settings
-from .timeouts import timeout_seconds
 
 if TYPE_CHECKING:
     from ..http import Discovery
@@ -37,7 +37,154 @@ if TYPE_CHECKING:
     from .events import Event
     from .evidence import Evidence
 
-__all__ = ["Session"]
+__all__ = ["Caller", "Loading", "PageToolCalls", "Session", "begin_loading", "check_arguments"]
+
+
+def check_arguments(capability: object, params: object) -> None:
+    """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""
+    if not isinstance(capability, str):
+        kind = type(capability).__name__
+        raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
+    if params is not None and not isinstance(params, Mapping):
+        raise UsageError(
+            f"{capability}: params must be a mapping of names to values, such as {{'html': '<h1>Hi</h1>'}}, "
+            f"not {type(params).__name__}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Makes the calls of one session, of the parts of it that a call goes through."""
+
+    handshake: Handshake
+    resources: Resources
+    calls: Calls
+    events: EventDispatcher
+    results: Results
+
+    async def call(
+        self,
+        call: str,
+        capability: str,
+        params: Mapping[str, object] | None,
+        seconds: float,
+        on_progress: OnProgress | None,
+        repeats: Repeats,
+    ) -> Result:
+        """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer. Raises
+        what :meth:`Session.call <transports.session.session.Session.call>` does."""
+        started = time.perf_counter()
+        prepared, content = prepare_params(dict(params)) if params else ({}, [])
+        known, declared, warnings = self.handshake.capabilities, None, list[str]()
+        if capability in known:
+            declared = known[capability]
+            warnings = self.handshake.check_params(declared, prepared, content)
+        if capability in self.resources.names:
+            return await self.resources.call(capability, params or {}, seconds, call)
+        payload: dict[str, object] = {"capability": capability, "params": prepared}
+        try:
+            reply, data = await self.calls.request(
+                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
+            )
+        except CapabilityError as error:
+            raise with_suggestions(error, capability, self.handshake.capabilities, prepared) from None
+        report = self.events.download_progress(call, on_progress)
+        result = await self.results.from_answer(
+            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
+        )
+        has_blocks = isinstance(result.data, dict) and "content" in result.data
+        return await self.resources.read_links(result, call) if has_blocks else result
+
+
+#: Seconds for one request of HTML that is printed.
+_FETCH_TIMEOUT = 30.0
+
+
+class PageToolCalls:
+    """The page tools of one session. Each raises :class:`~transports.errors.UsageError` if the transport has no page.
+    ``timeout`` is in seconds.
+
+    HTML that is printed may reach private hosts, too, with ``allow_private``."""
+
+    def __init__(self, transport: Transport, results: Results, calls: Calls, *, allow_private: bool) -> None:
+        self._transport = transport
+        self._results = results
+        self._calls = calls
+        self._allow_private = allow_private
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
+        """Return ``html`` as a PDF, stored under ``document``."""
+        fetch = self._fetch_public if public_hosts else None
+        return await self._run(
+            "render_to_pdf", "document", lambda page: page.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
+        )
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
+        """Return a picture of a page, stored under ``image``."""
+        return await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
+
+    async def _run(self, tool: str, field: str, use: Callable[[PageTools], Awaitable[object]]) -> Result:
+        page, call, started = self._transport, new_id(), time.perf_counter()
+        if not isinstance(page, PageTools):
+            raise UsageError(f"{tool} needs an app in a page; this one is reached by {page.name}")
+
+        async def work() -> Result:
+            return await self._results.from_data({field: await use(page)}, tool, started, call)
+
+        return await self._calls.with_events(call, tool, work())
+
+    async def _fetch_public(self, url: str, accept: str, max_bytes: int) -> WebResource:
+        from ..http import fetch_public  # late: few sessions need it
+
+        return await fetch_public(
+            url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=self._allow_private
+        )
+
+
+#: Seconds that a transport has to begin to open before the import takes the interpreter's lock.
+_LEAD = 0.03
+_MODELS, _CLIENT = "transports.protocol.payloads", "transports.http.redirects"
+_CHECKS = ("jsonschema_rs", "pathvalidate")
+
+
+class Loading:
+    """The import of modules, in a thread; it ends with ``stack``."""
+
+    def __init__(self, names: Sequence[str], stack: AsyncExitStack) -> None:
+        self._wanted = asyncio.Event()
+        #: Done when they are imported.
+        self.task = asyncio.ensure_future(self._load([name for name in names if name not in sys.modules]))
+        stack.push_async_callback(cancel_and_wait, (self.task,))
+
+    async def wait(self) -> None:
+        """Wait until the modules are imported."""
+        self._wanted.set()
+        await self.task
+
+    async def _load(self, names: list[str]) -> None:
+        if names:
+            with suppress(TimeoutError):  # a transport that starts processes does so first: imports hold it up
+                await asyncio.wait_for(self._wanted.wait(), _LEAD)
+            await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
+
+
+def begin_loading(
+    discover: Callable[[], Awaitable[Discovery]] | None, stack: AsyncExitStack
+) -> tuple[Loading, asyncio.Future[Discovery] | None]:
+    """Begin to import the modules; return that, and the task that calls ``discover`` after it, if it is given.
+
+    Both are cancelled with ``stack``."""
+    loading = Loading((_MODELS, *_CHECKS) if discover is None else (_MODELS, _CLIENT, *_CHECKS), stack)
+    if discover is None:
+        return loading, None
+    discovery = asyncio.ensure_future(_discover(loading.task, discover))
+    stack.push_async_callback(cancel_and_wait, (discovery,))
+    return loading, discovery
+
+
+async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
+    await asyncio.wait((loading,))
+    return await discover()
 
 
 class Session:

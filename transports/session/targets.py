@@ -7,23 +7,44 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from ..base import Transport
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
-from ..plugins import installed_plugins
-from ..protocol.urls import is_page, redact_url
-from .plugins import GROUP, make_transport
+from ..plugins import blame_plugin, installed_plugins, load_plugin
+from ..protocol.plain_text import is_page, redact_url
+from .calls import timeout_seconds
 from .settings import Settings
-from .timeouts import timeout_seconds
 
 if TYPE_CHECKING:
     from ..browser.top_page import PageProtocol
     from ..http import Discovery
 
-__all__ = ["discovery_for", "reject_options", "takes_browser", "transport_for"]
+__all__ = ["GROUP", "discovery_for", "make_transport", "reject_options", "takes_browser", "transport_for"]
+
+#: The entry-point group of transports.
+GROUP = "abp.transports"
+
+
+def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
+    """Return the transport that the plug-in ``name`` makes for ``target``; ``None`` if there is no such plug-in.
+
+    ``timeout`` in seconds is for connecting. Raises :class:`~transports.errors.UsageError` for a plug-in that does not
+    work, and for a name that several distributions use for different objects.
+    """
+    plugin = load_plugin(GROUP, name, "transport")
+    if plugin is None:
+        return None
+    with blame_plugin(plugin.label):
+        made = cast(Callable[..., object], plugin.value)(target, timeout=timeout)
+    if not isinstance(made, Transport):
+        raise UsageError(
+            f"{plugin.label} made a {type(made).__name__}, which is no transports.Transport; please report it"
+        )
+    return made
+
 
 _PAGE = ("playwright", "webmcp", "postmessage")
 #: The transports of each scheme; the first is the one of ``auto``.
@@ -64,7 +85,7 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording.page_tools import replay_transport
+        from ..adapters.recording.recorder import replay_transport
 
         reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
         return replay_transport(target[len(_REPLAY) :])

@@ -22,9 +22,19 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 from __future__ import annotations
 
-from .browser import Browser
-from .session import CallHandle, Session, connect, discover
-from .stores import ArtifactStore, LocalStore, NoneStore, Router, Staged, open_store
+from .session import (
+    ArtifactStore,
+    Browser,
+    CallHandle,
+    LocalStore,
+    NoneStore,
+    Router,
+    Session,
+    Staged,
+    connect,
+    discover,
+    open_store,
+)
 
 __all__ = [
     "ArtifactStore",

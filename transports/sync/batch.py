@@ -11,8 +11,7 @@ from ..batch.running import batch, runner
 from ..batch.running.batch import Source, ignore
 from ..batch.running.runner import OnSettled
 from ..protocol.strict_json import JSONValue
-from .bridge import Blocking, blocking, blocking_function, described, iterating, taking_parameters_of
-from .lifetime import Resource, closing
+from .bridge import Blocking, Resource, blocking, blocking_function, closing, described, iterating, taking_parameters_of
 
 __all__ = ["Pool", "run"]
 

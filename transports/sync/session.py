@@ -2,34 +2,212 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from .. import http
-from ..artifacts import HostFacade, HostStore
+from .. import artifacts, http, routing
+from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
-from ..routing import RoutingConfig, RoutingPolicy
+from ..browser.process import launch
+from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
+from ..session import calls as handles
 from ..session import connect as asynchronous
-from ..session import handles, resources, session
-from ..session.event_dispatch import OnElicitation, OnNotification, OnProgress
-from .bridge import Blocking, blocking, blocking_function, described, iterate, making
-from .browser import Browser
-from .lifetime import Resource, closing, managing
-from .loop import SHARED, Runner
-from .stores import ArtifactStore
+from ..session import resources, session
+from ..session.dispatch import OnElicitation, OnNotification, OnProgress
+from .bridge import (
+    SHARED,
+    Blocking,
+    Resource,
+    Runner,
+    blocking,
+    blocking_function,
+    closing,
+    described,
+    iterate,
+    iterating,
+    made_by,
+    making,
+    managing,
+    taking_parameters_of,
+)
 
 if TYPE_CHECKING:
     from httpx2 import Auth
     from playwright.sync_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
-    from ..browser.process.lending import BrowserLender
+    from ..browser.process.launch import BrowserLender
     from ..browser.source import StorageState
     from ..protocol.declarations import AppInfo, Capability
     from ..session.evidence import Evidence
 
-__all__ = ["CallHandle", "Resources", "Session", "connect", "discover"]
+__all__ = [
+    "ArtifactStore",
+    "Browser",
+    "CallHandle",
+    "LocalStore",
+    "NoneStore",
+    "Resources",
+    "Router",
+    "Session",
+    "Staged",
+    "connect",
+    "discover",
+    "open_store",
+]
+
+
+class Browser(Resource[launch.Browser]):
+    """A Chromium of our own that several sessions may share; see :class:`transports.Browser`::
+
+    with Browser() as browser:
+        with connect(url, browser=browser) as app: ...
+    """
+
+    @taking_parameters_of(launch.Browser)
+    def __init__(self, wrapped: launch.Browser) -> None:
+        super().__init__(wrapped)
+
+    load_extension = blocking(launch.Browser.load_extension)
+    responds = blocking(launch.Browser.responds)
+    resident_bytes = blocking(launch.Browser.resident_bytes)
+    restart = blocking(launch.Browser.restart)
+    ensure_running = blocking(launch.Browser.ensure_running)
+    close = closing(launch.Browser.aclose)
+
+    @property
+    def version(self) -> str:
+        """The browser's version, as it says itself."""
+        return self.wrapped.version
+
+    @property
+    def attached(self) -> bool:
+        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
+        return self.wrapped.attached
+
+    @property
+    def closed(self) -> bool:
+        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        return self.wrapped.closed
+
+    @property
+    def after_restart(self) -> str:
+        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        return self.wrapped.after_restart
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all sessions share one context, and so their cookies and storage."""
+        return self.wrapped.shares_context
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its temporary files."""
+        return self.wrapped.folder
+
+
+class Staged(Blocking[artifacts.Staged]):
+    """A file that is not visible yet, made by :meth:`ArtifactStore.stage`."""
+
+    write = blocking(artifacts.Staged.write)
+    reset = blocking(artifacts.Staged.reset)
+    commit = blocking(artifacts.Staged.commit)
+
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        self.wrapped.follow()
+
+    @property
+    def path(self) -> Path:
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+        return self.wrapped.path
+
+    @property
+    def size(self) -> int:
+        """The number of bytes given to :meth:`write` so far."""
+        return self.wrapped.size
+
+
+class ArtifactStore(Resource[artifacts.ArtifactStore]):
+    """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
+
+    stage = managing(artifacts.ArtifactStore.stage, Staged)
+    put_bytes = blocking(artifacts.ArtifactStore.put_bytes)
+    put_text = blocking(artifacts.ArtifactStore.put_text)
+    put_file = blocking(artifacts.ArtifactStore.put_file)
+    stat = blocking(artifacts.ArtifactStore.stat)
+    exists = blocking(artifacts.ArtifactStore.exists)
+    change_token = blocking(artifacts.ArtifactStore.change_token)
+    presigned = blocking(artifacts.ArtifactStore.presigned)
+    list = blocking(artifacts.ArtifactStore.list)
+    open = iterating(artifacts.ArtifactStore.open)
+    get = blocking(artifacts.ArtifactStore.get)
+    export = blocking(artifacts.ArtifactStore.export)
+    delete = blocking(artifacts.ArtifactStore.delete)
+    enforce_retention = blocking(artifacts.ArtifactStore.enforce_retention)
+    gc = blocking(artifacts.ArtifactStore.gc)
+    end_session = blocking(artifacts.ArtifactStore.end_session)
+    fsck = blocking(artifacts.ArtifactStore.fsck)
+    close = closing(artifacts.ArtifactStore.aclose)
+
+    @described(artifacts.ArtifactStore.scoped)
+    def scoped(self, scope: Scope) -> Self:
+        """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
+        view = copy.copy(self)
+        view.wrapped = self.wrapped.scoped(scope)
+        view._open_manager = None  # the view was not entered
+        return view
+
+    @property
+    def url(self) -> str:
+        """URL that :func:`open_store` would open again."""
+        return self.wrapped.url
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest artifact in bytes."""
+        return self.wrapped.max_bytes
+
+
+class LocalStore(ArtifactStore):
+    """A store in a folder; see :class:`transports.LocalStore`."""
+
+    @taking_parameters_of(artifacts.LocalStore)
+    def __init__(self, wrapped: artifacts.LocalStore) -> None:
+        super().__init__(wrapped)
+
+
+class NoneStore(ArtifactStore):
+    """A store that keeps nothing; see :class:`transports.NoneStore`."""
+
+    @taking_parameters_of(artifacts.NoneStore)
+    def __init__(self, wrapped: artifacts.NoneStore) -> None:
+        super().__init__(wrapped)
+
+
+class Router(Blocking[routing.Router]):
+    """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
+
+    def __init__(
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
+        durability: Durability = "process",
+    ) -> None:
+        inner = store.wrapped if isinstance(store, ArtifactStore) else store
+        router = routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event, durability=durability)
+        super().__init__(router)
+
+    route = blocking(routing.Router.route)
+
+
+open_store = made_by(artifacts.open_store, ArtifactStore)
 
 
 class Resources(Blocking[resources.Resources]):

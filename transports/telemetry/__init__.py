@@ -1,7 +1,6 @@
 """Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
 
-from .calls import is_observing, observed_call, traced
-from .metrics import (
+from .instruments import (
     ARTIFACT_BYTES,
     BROWSER_RESTARTS,
     BROWSERS,
@@ -10,22 +9,23 @@ from .metrics import (
     METRICS,
     OPEN_BROWSERS,
     OTHER,
+    Attributes,
     Metric,
     Sink,
-    record,
-)
-from .setup import use_global_providers
-from .spans import (
-    Attributes,
     Tracing,
     annotate,
     continue_trace,
     error_type,
     fail,
+    is_observing,
     is_tracing,
+    observed_call,
     propagation_headers,
+    record,
     span,
+    traced,
 )
+from .setup import use_global_providers
 
 __all__ = [
     "ARTIFACT_BYTES",

@@ -13,8 +13,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from .metrics import METRICS, Metric, add_sink
-from .spans import Attributes, Kind, error_type, trace_with
+from .instruments import METRICS, Attributes, Kind, Metric, add_sink, error_type, trace_with
 
 __all__ = ["OtelMetrics", "OtelTracing", "use_global_providers"]
 

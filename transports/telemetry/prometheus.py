@@ -10,7 +10,7 @@ from typing import Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from .metrics import METRICS, Metric, recording
+from .instruments import METRICS, Metric, recording
 
 __all__ = ["CONTENT_TYPE", "Exposition"]
 

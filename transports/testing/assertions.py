@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import find
-from ..binary.signatures import sniff
+from ..binary.media import sniff
 from ..errors import UsageError
 from ..protocol.schema import check_output
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base import Transport
-from ..browser.evidence.page_evidence import HasPage, page_of
+from ..browser.evidence.recording import HasPage, page_of
 from ..browser.page.problems import read_problems
-from ..sync.loop import SHARED
+from ..sync.bridge import SHARED
 
 __all__ = ["FailureReport", "write_log"]
 

@@ -7,27 +7,24 @@ its fixtures, brings no event loop of its own, and changes no test that does not
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import os
 import re
+import shutil
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
-from ..protocol.urls import is_page
-from .options import (
-    add_options,
-    browser_options,
-    check_options,
-    evidence_option,
-    number_option,
-    output_folder,
-    starts_browser,
-    traces_here,
-)
-from .run_folder import new_run_name, remove_older_runs
+from ..protocol.plain_text import is_page
+from ..sync.bridge import SHARED
 
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
@@ -37,6 +34,156 @@ if TYPE_CHECKING:
     from ..sync import Session as BlockingSession
     from .assertions import Golden
     from .failure_report import FailureReport
+
+__all__ = [
+    "add_options",
+    "browser_options",
+    "check_options",
+    "evidence_option",
+    "new_run_name",
+    "number_option",
+    "output_folder",
+    "remove_older_runs",
+    "serve_fixture_app",
+    "serve_pages",
+    "starts_browser",
+    "traces_here",
+]
+
+#: Options that take a number and are ini keys too: name, unit, help.
+_NUMBERS = (
+    ("timeout", "SECONDS", "Seconds for connecting, and for each call that gives none, of abp_app and abp_app_async."),
+    ("slowmo", "MS", "Slow Playwright's steps in the plugin's browsers down by so many milliseconds, to watch them."),
+    ("keep_runs", "N", "Runs whose reports of failed tests are kept, this one among them (default: 1)."),
+)
+_EVIDENCE = "Keep more of each call of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
+_HEADED = "Show the browsers that abp_app and abp_app_async start."
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options ``--abp-…`` and their ini keys."""
+    group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
+    group.addoption("--abp-target", metavar="URL", help="The app that abp_app drives where a test names none.")
+    group.addoption(
+        "--abp-transport",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Run tests that use abp_app over this transport; repeat it for several.",
+    )
+    group.addoption(
+        "--abp-output",
+        metavar="DIR",
+        default="abp-results",
+        help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
+    )
+    group.addoption("--abp-evidence", metavar="KINDS", help=_EVIDENCE)
+    parser.addini("abp_evidence", _EVIDENCE, default="")
+    group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
+    for name, metavar, text in _NUMBERS:
+        group.addoption(f"--abp-{name.replace('_', '-')}", metavar=metavar, help=text)
+        parser.addini(f"abp_{name}", text)
+    group.addoption("--abp-headed", action="store_true", help=_HEADED)
+    parser.addini("abp_headed", _HEADED, type="bool", default=False)
+
+
+def check_options(config: pytest.Config) -> None:
+    """Raise :class:`pytest.UsageError` for a number or kinds of evidence that make no sense."""
+    if text := _evidence_text(config):
+        from ..errors import UsageError
+        from ..session.evidence import read_evidence
+
+        try:
+            read_evidence(text)
+        except UsageError as error:
+            raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
+    for name, _, _ in _NUMBERS:
+        number_option(config, name)
+
+
+def number_option(config: pytest.Config, name: str) -> float | None:
+    """Return the number that an option gives, else the ini key of the same name, else ``None``."""
+    text = config.getoption(f"abp_{name}") or config.getini(f"abp_{name}")
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise pytest.UsageError(f"abp_{name} is a number above 0, not {text!r}")
+    return number
+
+
+def browser_options(config: pytest.Config) -> dict[str, Any]:
+    """Return the options of :class:`~transports.Browser` that were asked for."""
+    slow_mo = number_option(config, "slowmo")
+    options: dict[str, Any] = {} if slow_mo is None else {"slow_mo": slow_mo}
+    if config.getoption("--abp-headed") or config.getini("abp_headed"):
+        options["headless"] = False
+    return options
+
+
+def _evidence_text(config: pytest.Config) -> str:
+    return str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
+
+
+def evidence_option(config: pytest.Config) -> dict[str, Any]:
+    """Return the option ``evidence`` of :func:`transports.connect`, if any was asked for."""
+    if not (text := _evidence_text(config)):
+        return {}
+    from ..session.evidence import GeneralEvidence, read_evidence
+
+    return {"evidence": GeneralEvidence(read_evidence(text))}
+
+
+def traces_here(options: Mapping[str, Any]) -> bool:
+    """Whether the plugin traces a session with these options of :func:`transports.connect`: not in a page that is the
+    test's own, nor where calls have traces of their own, since a browser makes one trace at a time."""
+    evidence = options.get("evidence")
+    return "page" not in options and not (evidence and "trace" in evidence.kinds())
+
+
+def output_folder(config: pytest.Config) -> Path:
+    """Return the folder for the reports of all runs."""
+    return config.rootpath / str(config.getoption("--abp-output"))
+
+
+def starts_browser(target: str, options: Mapping[str, object]) -> bool:
+    """Whether a session needs a browser, and its options name none."""
+    named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
+    return is_page(target) and not named & set(options)
+
+
+#: The date, the time and the number of the process: names sort by age, and tell whether their run goes on.
+_NAME = re.compile(r"\d{8}-\d{6}-\d+")
+
+
+def new_run_name() -> str:
+    """Return the name of this run's folder, such as ``20260131-120000-4711``."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def remove_older_runs(folder: Path, name: str, keep: int) -> None:
+    """Remove the folders of older runs, so that ``keep`` are left, the run ``name`` among them.
+
+    Nothing is removed if this run has left no folder. A folder of another name is not looked at, and that of a run
+    which goes on stays.
+    """
+    if not (folder / name).is_dir():
+        return
+    runs = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.name != name)
+    for run in runs[: max(len(runs) - keep + 1, 0)]:
+        if not _goes_on(run.name):
+            shutil.rmtree(run, ignore_errors=True)
+
+
+def _goes_on(name: str) -> bool:
+    import psutil
+
+    pid = int(name.rpartition("-")[2])
+    return pid != os.getpid() and psutil.pid_exists(pid)
+
 
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
 _RUN: pytest.StashKey[str] = pytest.StashKey()
@@ -160,7 +307,6 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
 @pytest.fixture(scope="session")
 def _abp_pages() -> Iterator[Callable[[Path], str]]:
-    from .servers import serve_pages
 
     with serve_pages() as address_of:
         yield address_of
@@ -170,7 +316,6 @@ def _abp_pages() -> Iterator[Callable[[Path], str]]:
 def abp_fixture_app() -> Iterator[Fixture]:
     """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``,
     ``webmcp_url``."""
-    from .servers import serve_fixture_app
 
     with serve_fixture_app() as fixture:
         yield fixture
@@ -297,3 +442,55 @@ def _report_folder(request: pytest.FixtureRequest) -> Path:
     """Return the folder of a test in that of the run. The first file that is written makes it."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
     return output_folder(request.config) / request.config.stash[_RUN] / name
+
+
+@contextlib.contextmanager
+def serve_fixture_app() -> Iterator[Fixture]:
+    """Serve the reference app on 127.0.0.1, in the event loop of the blocking API."""
+    from webapp_fixture import serve
+
+    user = _LoopUser()
+    SHARED.acquire(user)
+    try:
+        context = serve()
+        fixture = SHARED.run(context.__aenter__())
+        try:
+            yield fixture
+        finally:
+            SHARED.run(context.__aexit__(None, None, None))
+    finally:
+        SHARED.release(user)
+
+
+@contextlib.contextmanager
+def serve_pages() -> Iterator[Callable[[Path], str]]:
+    """Give a function that takes an HTML file and returns its address. The file's folder is served on 127.0.0.1, by a
+    thread, until the end."""
+    servers: dict[Path, ThreadingHTTPServer] = {}
+
+    def address_of(page: Path) -> str:
+        folder = page.resolve().parent
+        if folder not in servers:
+            server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_QuietHandler, directory=str(folder)))
+            threading.Thread(target=server.serve_forever, name="abp-pages", daemon=True).start()
+            servers[folder] = server
+        return f"http://127.0.0.1:{servers[folder].server_port}/{quote(page.name)}"
+
+    try:
+        yield address_of
+    finally:
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class _LoopUser:
+    """Keeps the loop of the blocking API alive; there is nothing to close when the program ends."""
+
+    def finish(self) -> None:
+        pass

@@ -9,19 +9,21 @@ from contextlib import suppress
 from tests.support.spelled import SPELLED
 from transports.binary import BinaryData, Encoded
 from transports.binary.data import padded
-from transports.binary.detect import Heuristics, find
-from transports.binary.detect.content import base64_head, decode_data_url, is_base64, sniff_base64
-from transports.binary.filenames import safe_filename
-from transports.binary.media import contradicts, extension_for, is_binary_mime, normalise_mime
-from transports.binary.signatures import sniff
-from transports.browser.evidence.bodies import clean_body, learn_body
-from transports.browser.evidence.har import clean_entry, learn_entry
-from transports.browser.evidence.trace_zip import clean_event, learn_event, read_lines
+from transports.binary.detect import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
+from transports.binary.media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
+from transports.browser.evidence.har import (
+    clean_body,
+    clean_entry,
+    clean_event,
+    learn_body,
+    learn_entry,
+    learn_event,
+    read_lines,
+)
 from transports.errors import BadEncoding
-from transports.protocol.redaction import Redactor
+from transports.privacy.redaction import Redactor, SecretValues
+from transports.privacy.secrets import KnownSecrets, is_guessable
 from transports.protocol.schema import check_output, check_params
-from transports.protocol.secret_values import SecretValues
-from transports.protocol.secrets import KnownSecrets, is_guessable
 from transports.protocol.strict_json import decode_json
 
 __all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]

@@ -9,20 +9,26 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from transports.adapters.recording.content import unpack, unpack_content
-from transports.adapters.recording.entries import Answer, Failed, restore_error
-from transports.adapters.recording.file import Reader, Recording, read_header
-from transports.adapters.recording.script import Script
-from transports.artifacts.metadata import Metadata, OtherCase
+from transports.adapters.recording.file import (
+    Answer,
+    Failed,
+    Reader,
+    Recording,
+    read_header,
+    restore_error,
+    unpack,
+    unpack_content,
+)
+from transports.adapters.recording.replay import Script
+from transports.artifacts.ref import Metadata, OtherCase
 from transports.batch import Job
 from transports.batch.consent import Consent
-from transports.batch.job_format import job_document, parse_job
+from transports.batch.jobs import job_document, parse_job
 from transports.batch.running.reading import read_jobs
 from transports.errors import ABPError
 from transports.protocol.strict_json import encode_json
 from transports.routing import RoutingConfig
-from transports.session.config_file import read_config
-from transports.session.retention import retention_settings
+from transports.session.settings import read_config, retention_settings
 from transports.surfaces.mcp.options import Options
 
 __all__ = ["jobs", "metadata", "recording", "settings"]

@@ -10,15 +10,15 @@ import httpx2
 from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from transports.adapters.mcp import http, tool_repair
-from transports.adapters.mcp.translation import to_answer, to_capability
-from transports.adapters.mcp.wire import LineReader, with_content
-from transports.adapters.websocket.incoming import answered_request
+from transports.adapters.mcp import connection as http
+from transports.adapters.mcp import connection as tool_repair
+from transports.adapters.mcp.wire import LineReader, to_answer, to_capability, with_content
+from transports.adapters.websocket.transport import answered_request
 from transports.binary import BinaryData, Encoded
 from transports.binary.detect import MAX_DEPTH, Heuristics, field_of, find, replace
 from transports.browser.page.received import Held, parse_event, parse_json, parse_reply
 from transports.errors import ABPError, CapabilityError
-from transports.protocol import base64_runs
+from transports.protocol import envelope as base64_runs
 from transports.protocol.capabilities import Capabilities, deprecation_warnings, with_suggestions
 from transports.protocol.declarations import parse
 from transports.protocol.elicitation import default_answer
@@ -26,9 +26,9 @@ from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message
 from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
 from transports.protocol.strict_json import ValueCounter, decode_json, has_more_values, is_deeper
-from transports.routing.blocks import parse_text_blocks
 from transports.routing.guard import clamp, cut_texts, json_size
-from transports.routing.sizes import long_texts
+from transports.routing.layers import parse_text_blocks
+from transports.routing.result import long_texts
 
 __all__ = ["answer", "capabilities", "envelope", "mcp", "reply", "tools"]
 

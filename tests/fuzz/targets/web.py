@@ -9,10 +9,9 @@ from typing import Any, cast
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from transports.binary.filenames import safe_filename
+from transports.binary.media import safe_filename
 from transports.errors import DiscoveryFailed
-from transports.http.cache import ManifestCache
-from transports.http.discovery import _manifest_target
+from transports.http.discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
 from transports.http.headers import (
     Representation,
     content_coding,
@@ -22,8 +21,6 @@ from transports.http.headers import (
     one_line,
     retry_after,
 )
-from transports.http.manifest import missing_capabilities, read_manifest
-from transports.http.page_head import PageHead
 from transports.http.urls import (
     BadHeader,
     BadUrl,
@@ -36,7 +33,7 @@ from transports.http.urls import (
     secret_forms,
 )
 from transports.protocol.capabilities import Capabilities
-from transports.protocol.urls import is_loopback, redact_url
+from transports.protocol.plain_text import is_loopback, redact_url
 from transports.surfaces.web.content import _parse_range
 
 __all__ = ["headers", "manifest", "page_head", "url"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports.protocol.declarations import Capability
-from transports.surfaces.cli.describe import print_capability
+from transports.surfaces.cli.calls import print_capability
 from webapp_fixture import Fixture
 
 

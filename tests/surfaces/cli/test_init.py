@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 
 from transports.session.app_tables import AppTables
-from transports.session.config_file import TABLES, read_config, routing_of
+from transports.session.settings import TABLES, read_config, routing_of
 from transports.surfaces.cli import main
 from transports.surfaces.mcp import Options
 

@@ -23,9 +23,8 @@ from transports.artifacts import ArtifactStore
 from transports.browser.process import browser_process
 from transports.errors import BrowserNotFound
 from transports.surfaces.cli import main
-from transports.surfaces.cli.commands import app, command_for
+from transports.surfaces.cli.commands import app, command_for, take_plain_values
 from transports.surfaces.cli.options import ConnectionOptions
-from transports.surfaces.cli.plain_values import take_plain_values
 from transports.surfaces.cli.signals import Stopped, handle_signals
 from webapp_fixture import Fixture
 
@@ -183,7 +182,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
         stores.add(store.url)
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.surfaces.shared.pooled.pooled", pooled)
+    monkeypatch.setattr("transports.surfaces.shared.apps.pooled", pooled)
     for command in ("mcp", "serve"):
         abp(command)
         monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")

@@ -9,9 +9,9 @@ import pytest
 from transports.errors import UsageError
 from transports.protocol.declarations import Capability
 from transports.surfaces.cli import params
-from transports.surfaces.cli.describe import print_capability
+from transports.surfaces.cli.calls import print_capability
 from transports.surfaces.cli.params import read_params
-from transports.surfaces.cli.shell_line import parse_line
+from transports.surfaces.cli.shell import parse_line
 
 
 def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:

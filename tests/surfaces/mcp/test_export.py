@@ -18,7 +18,7 @@ from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, serve
 from transports.artifacts import ArtifactRef, open_store
 from transports.artifacts.local import tree
 from transports.surfaces.mcp import Bridge, Options
-from transports.surfaces.mcp.export import export_artifact
+from transports.surfaces.mcp.tools import export_artifact
 
 __all__ = ["era", "serve"]
 

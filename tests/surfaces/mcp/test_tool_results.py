@@ -29,8 +29,7 @@ from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
-from transports.surfaces.mcp.artifact_view import ArtifactView
-from transports.surfaces.mcp.tool_results import call_result, error_result
+from transports.surfaces.mcp.results import ArtifactView, call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]

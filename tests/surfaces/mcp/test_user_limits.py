@@ -14,8 +14,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_clients import URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
-from transports.surfaces.mcp import user_limits, users
-from transports.surfaces.mcp.user import User
+from transports.surfaces.mcp import request_limits as user_limits
+from transports.surfaces.mcp import users
+from transports.surfaces.mcp.users import User
 from transports.surfaces.shared import connections
 
 LIMIT = 3

@@ -18,7 +18,7 @@ from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.surfaces.shared.activity import Activity, LogGap
 from transports.surfaces.shared.apps import Apps
 from transports.surfaces.shared.store_watcher import StoreChange
-from transports.surfaces.web.artifact_meta import artifact_meta
+from transports.surfaces.web.content import artifact_meta
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:

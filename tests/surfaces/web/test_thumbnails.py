@@ -11,7 +11,7 @@ from PIL import Image
 from tests.support.web_client import put_artifact, running
 from transports.artifacts import LocalStore, Scope
 from transports.surfaces.shared import reader_process
-from transports.surfaces.web import thumbnails
+from transports.surfaces.web import artifacts as thumbnails
 
 
 def pdf() -> bytes:

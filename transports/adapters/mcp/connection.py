@@ -5,36 +5,541 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+import os
+import re
+import secrets
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
+import anyio
 import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
+from mcp.client import Transport
+from mcp.client._transport import TransportStreams
 from mcp.client.session import IncomingMessage
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp.shared.message import SessionMessage
 from mcp_types import (
     Implementation,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
     LoggingMessageNotification,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
+    Tool,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...errors import ABPError, ConnectFailed, first_line, format_seconds
-from ...protocol.initialize import package_version
-from ...protocol.messages import Message
+from ...errors import ABPError, ConnectFailed, ProtocolError, first_line, format_seconds
+from ...protocol.messages import Message, package_version
+from ...protocol.strict_json import PARSED_ON_LOOP, is_larger
 from ...tasks import cancel_and_wait
-from .http import http_streams
-from .process import Stderr, stdio_streams
-from .questions import Questions
-from .servers import Server, StdioServer
-from .tool_repair import Aside, Streams, repair_tools
+from .servers import HttpServer, Server, StdioServer
+from .wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
 
-__all__ = ["Connection", "root_cause"]
+__all__ = [
+    "MANY",
+    "Aside",
+    "Connection",
+    "Stderr",
+    "Streams",
+    "http_streams",
+    "is_size_error",
+    "repair_tools",
+    "root_cause",
+    "stdio_streams",
+]
+
+#: Values of a result from which on it is put aside, and looked at in threads.
+MANY = 3000
+#: Values of a question or a notification, which the SDK looks at in the event loop; larger ones are left out.
+_MAX_ASKED = 20_000
+#: Tools of a list that the SDK gets, since it makes headers of their arguments.
+_MAX_HEADED = 200
+_MARK = "abp-transports/aside"
+#: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
+_MAX_DEPTH = 200
+
+Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
+
+
+class Aside:
+    """The results of one connection that are put aside until they are asked for."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def put(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Keep a result, and return what stands for it."""
+        mark = secrets.token_hex(16)  # not to be guessed, so no server can write one itself
+        self._kept[mark] = result
+        return {"_meta": {_MARK: mark}}
+
+    def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result that ``result`` stands for, once; ``None`` if it stands for itself."""
+        meta = result.get("_meta")
+        mark = meta.get(_MARK) if isinstance(meta, Mapping) else None
+        return self._kept.pop(mark, None) if isinstance(mark, str) else None
+
+
+@asynccontextmanager
+async def _repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
+    async with streams as (reading, writing):
+        yield _RepairedStream(reading, aside), writing
+
+
+def repair_tools(streams: Streams, aside: Aside) -> Transport:
+    """Wrap the streams of a server so that every list of tools is one that the SDK accepts, and every large result is
+    put ``aside``.
+
+    A schema without its type gets one; a schema that is nested too deeply is dropped, and so is a tool that is still
+    invalid then. Each drop is logged as a warning. Of a list that is put aside the tools are
+    :class:`~mcp_types.Tool`.
+    """
+    return _repair_tools(streams, aside)
+
+
+class _RepairedStream:
+    """A stream of incoming messages, each repaired."""
+
+    def __init__(self, stream: Any, aside: Aside) -> None:
+        self._stream = stream
+        self._aside = aside
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        while (message := await self._repaired(await self._stream.receive())) is None:
+            pass
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while (message := await self._repaired(await anext(self._stream))) is None:
+            pass
+        return message
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        return bool(await self._stream.__aexit__(exc_type, exc, tb))
+
+    async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
+        """Return what the SDK gets of a message; ``None`` for one that is left out."""
+        if not isinstance(message, SessionMessage) or isinstance(message.message, JSONRPCError):
+            return message
+        if not isinstance(message.message, JSONRPCResponse):
+            if not is_larger(message.message.params, _MAX_ASKED):
+                return message
+            logger.warning("left out %.80r of the server: it has very many values", message.message.method)
+            return None
+        result = message.message.result
+        whole = self._aside.take(result) or result
+        tools = whole.get("tools")  # only `tools/list` has a list of that name at the top
+        if not is_larger(whole, MANY):
+            if isinstance(tools, list):
+                whole["tools"] = [plain for plain, _ in _usable(tools)]
+            message.message.result = whole
+            return message
+        shown: dict[str, Any] = {key: _empty(value) for key, value in whole.items() if key != "_meta"}
+        if isinstance(tools, list):
+            whole["tools"], shown["tools"] = await asyncio.to_thread(_usable_and_headed, tools)
+        message.message.result = {**shown, **self._aside.put(whole)}
+        return message
+
+
+def _empty(value: object) -> object:
+    return type(value)() if isinstance(value, dict | list) else value
+
+
+def _usable(tools: list[object]) -> list[tuple[Mapping[str, Any], Tool]]:
+    return [good for tool in tools if (good := _tool(tool)) is not None]
+
+
+def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
+    """Return the tools that can be used, and those with arguments that become headers, for the SDK."""
+    usable: list[Tool] = []
+    headed: list[Mapping[str, Any]] = []
+    for plain, tool in _usable(tools):
+        if find_invalid_x_mcp_header(tool.input_schema) is None:  # else clients must not use it
+            usable.append(tool)
+            if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
+                headed.append(plain)
+    return usable, headed[:_MAX_HEADED]
+
+
+def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
+    if not isinstance(tool, dict):
+        return None
+    good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
+    output = _schema(tool, "outputSchema")
+    if output.get("type") == "object":
+        good["outputSchema"] = output
+    else:
+        good.pop("outputSchema", None)
+    try:
+        return good, Tool.model_validate(good, by_name=False)
+    except ValidationError as error:
+        logger.warning("left out a tool that is not what MCP says: %.200s", error.errors()[0]["msg"])
+        return None
+
+
+def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a tool's schema, or an empty one if it is nested more deeply than the SDK can handle."""
+    schema = tool.get(key)
+    if not isinstance(schema, dict):
+        return {}
+    level: list[object] = [schema]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            item
+            for node in level
+            if isinstance(node, dict | list)
+            for item in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return schema
+    logger.warning(
+        "left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _MAX_DEPTH
+    )
+    return {}
+
+
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
+_SIZE_ERROR = "over the limit of"
+#: Seconds for connecting and sending. Each call has its own limit for the answer.
+_CONNECT_TIMEOUT = 30.0
+
+
+def is_size_error(message: str) -> bool:
+    """Whether the text of an SDK error says that an answer was too large. The SDK passes causes on as text only."""
+    return _SIZE_ERROR in message or "Server-sent event exceeded" in message
+
+
+@asynccontextmanager
+async def http_streams(
+    server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
+) -> AsyncIterator[TransportStreams]:
+    """Yield the streams that the SDK's session speaks over.
+
+    ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
+    body could inflate to any size. Results of long messages are put ``aside``.
+    """
+    limit = max_bytes * 4 // 3 + (1 << 20)
+
+    async def limited(response: httpx2.Response) -> None:
+        response.headers["content-encoding"] = "identity"  # we asked for that: a small body could inflate to any size
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        kind = response.headers.get("content-type", "").lower()
+        if kind.startswith("text/event-stream"):
+            response.stream = _Events(response.stream, limit, aside)
+        else:
+            response.stream = _Body(response.stream, limit, max_bytes, aside)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={"Accept-Encoding": "identity", **server.headers},
+            auth=auth,
+            timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+            event_hooks={"response": [limited]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._display_bytes = display_bytes
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts, size = list[bytes](), 0
+        async for chunk in self._stream:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise httpx2.StreamError(f"the answer is {_SIZE_ERROR} {self._display_bytes:,} bytes")
+        body = b"".join(parts)
+        yield body if len(body) <= PARSED_ON_LOOP else await asyncio.to_thread(_in_place, body, self._aside)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Events(httpx2.AsyncByteStream):
+    """A stream of events, each of which is passed on whole. One over ``limit`` bytes is left to the SDK."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held, searched = bytearray(), 0
+        async for chunk in self._stream:
+            held += chunk
+            while (end := _EVENT_END.search(held, searched)) is not None:
+                event = bytes(held[: end.end()])
+                del held[: end.end()]
+                searched = 0
+                yield event if len(event) <= PARSED_ON_LOOP else await asyncio.to_thread(self._short, event)
+            searched = max(len(held) - 3, 0)
+            if len(held) > self._limit:
+                yield bytes(held)
+                held.clear()
+                searched = 0
+        if held:
+            yield bytes(held)
+
+    def _short(self, event: bytes) -> bytes:
+        lines = event.splitlines()
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        others = [line for line in lines if line and not line.startswith(b"data:")]
+        return b"\n".join([*others, b"data: " + _in_place(data, self._aside), b"", b""])
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _in_place(body: bytes, aside: Aside) -> bytes:
+    """Return a short message for a long one: with a result that is put aside, or with the error of one that cannot be
+    read. What is neither is returned as it is not: the SDK says that it cannot be read."""
+    short: JSONRPCMessage | None
+    try:
+        short = parse_message(body)
+    except (ProtocolError, ValidationError, RecursionError) as error:
+        short = unreadable(body, error)
+    if isinstance(short, JSONRPCResponse):
+        short.result = aside.put(short.result)
+    return b"null" if short is None else short.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+_CHUNK_BYTES = 1 << 20
+#: Bytes of stderr that are kept, and characters of it in a message.
+_STDERR_BYTES, _STDERR_CHARS = 8192, 500
+#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
+_GRACE = 1.0
+#: Whether processes have groups, which are signalled together.
+_HAS_GROUPS = hasattr(os, "killpg")
+_POLL_INTERVAL = 0.01
+
+ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class Stderr:
+    """The last 8 KiB that a server wrote to stderr, for error messages."""
+
+    def __init__(self, server: StdioServer) -> None:
+        self._server = server
+        self._tail = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk."""
+        self._tail = (self._tail + chunk)[-_STDERR_BYTES:]
+
+    def summary(self) -> str:
+        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        text = self._server.redact(self._tail.decode(errors="replace"))
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return (
+            f"; it said: …{text[-_STDERR_CHARS:]}"
+            if len(text) > _STDERR_CHARS
+            else f"; it said: {text}"
+            if text
+            else ""
+        )
+
+
+@asynccontextmanager
+async def stdio_streams(
+    server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
+) -> AsyncIterator[ServerStreams]:
+    """Start the server and yield the streams that the SDK's session speaks over.
+
+    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
+    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
+    """
+    process = await _start(server)
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+    outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
+    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (
+                _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
+                _write(process, waiting, received),
+                _listen(process, stderr),
+            )
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _terminate(process)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+
+async def _start(server: StdioServer) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            _executable(server.command),
+            *server.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=get_default_environment() | dict(server.env),
+            cwd=server.cwd,
+            start_new_session=True,
+            limit=_CHUNK_BYTES,
+        )
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+
+
+def _executable(command: str) -> str:
+    """On Windows ``npx`` is ``npx.cmd``, which a process is not started by."""
+    return (shutil.which(command) if os.name == "nt" else None) or command
+
+
+async def _read(
+    process: asyncio.subprocess.Process,
+    lines: LineReader,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    on_exit: Callable[[], None],
+) -> None:
+    assert process.stdout is not None
+    try:
+        with received:
+            while chunk := await process.stdout.read(_CHUNK_BYTES):
+                for line in lines.split(chunk):
+                    for message in await lines.parse(line):
+                        await received.send(message)
+            with contextlib.suppress(TimeoutError):  # its stdout is closed: it should be over
+                await asyncio.wait_for(process.wait(), _GRACE)
+            on_exit()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the session has closed its stream
+    except Exception:  # a fault of ours must not end in a server that looks alive and answers nothing
+        logger.exception("reading the server's stdout failed")
+        on_exit()
+
+
+async def _write(
+    process: asyncio.subprocess.Process,
+    waiting: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    assert process.stdin is not None
+    # the end of its stdout reports that it is gone
+    with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for message in waiting:
+            try:
+                line = encode_line(message)
+            except Exception as error:  # noqa: BLE001 - what cannot be sent fails alone; those behind it go on
+                if (failed := unsent_error(message, error)) is not None:
+                    await received.send(failed)
+                continue
+            process.stdin.write(line)
+            await process.stdin.drain()
+
+
+async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
+    assert process.stderr is not None
+    while chunk := await process.stderr.read(_STDERR_BYTES):
+        stderr.add(chunk)
+
+
+def _exit_reason(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
+    code = process.returncode
+    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
+    return f"{server} {how}{stderr.summary()}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was ended by signal {number}"
+
+
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
+
+    The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
+    groups (Windows), it is what the server has started by now, and nothing if the server has ended by itself.
+    """
+    if not _HAS_GROUPS:
+        from ...browser.process.processes import kill, process_tree
+
+        started = process_tree([process.pid])
+    if process.stdin is not None:
+        process.stdin.close()
+    if not await _wait_for_exit(process):
+        _signal_group(process, "SIGTERM")
+        await _wait_for_exit(process)
+    if _HAS_GROUPS:
+        _signal_group(process, "SIGKILL")
+    else:
+        await kill(started)
+    if not await _wait_for_exit(process):
+        logger.warning("the process %d is still there after it was killed", process.pid)
+    transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
+    transport.close()
+
+
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
+    """Return whether the process ends within a second. ``process.wait()`` would also wait for others that hold its
+    pipes.
+    """
+    deadline = asyncio.get_running_loop().time() + _GRACE
+    while process.returncode is None:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_POLL_INTERVAL)
+    return True
+
+
+def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if _HAS_GROUPS:
+            os.killpg(process.pid, signal.Signals[name])
+        else:
+            process.terminate()
+
 
 logger = logging.getLogger("transports.mcp")
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol.urls import redact_url
+from ...protocol.plain_text import redact_url
 
 __all__ = ["HttpServer", "Server", "StdioServer", "parse_server"]
 

@@ -12,13 +12,22 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import httpx2
+from mcp.client.session import ClientRequestContext
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     CallToolRequest,
     CallToolRequestParams,
+    ErrorData,
+    InputRequiredResult,
     InputResponses,
     ListResourcesRequest,
     ListResourceTemplatesRequest,
@@ -32,22 +41,256 @@ from mcp_types import (
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
+from pydantic import RootModel, ValidationError
 
 from ...base import Features, ResourcePage, Transport
-from ...errors import CapabilityError, ProtocolError, TooLarge, UsageError, no_answer
-from ...protocol.durations import checked_timeout
+from ...errors import (
+    ABPError,
+    CapabilityError,
+    Disconnected,
+    ProtocolError,
+    TooLarge,
+    UsageError,
+    first_line,
+    no_answer,
+)
+from ...protocol.capabilities import MAX_CAPABILITIES
 from ...protocol.messages import PROTOCOL_VERSION, Message
-from ...protocol.strict_json import is_larger
-from ...tasks import in_thread
-from .connection import Connection
-from .questions import Questions
-from .reconnect import Reconnector
-from .requests import list_tools, map_errors, send_request
+from ...protocol.strict_json import MAX_VALUES, is_larger
+from ...protocol.times import checked_timeout
+from ...tasks import MAX_DELAY, backoff_delay, in_thread
+from .connection import MANY, Connection, is_size_error, root_cause
 from .servers import HttpServer, Server, parse_server
-from .tool_repair import MANY
-from .translation import error_answer, to_answer, to_arguments, to_capability
+from .wire import (
+    OVER_LIMIT,
+    TOO_MANY,
+    UNREADABLE,
+    Questions,
+    error_answer,
+    to_answer,
+    to_arguments,
+    to_capability,
+    with_content,
+)
 
-__all__ = ["MCPTransport"]
+__all__ = ["MCPTransport", "Reconnector", "list_tools", "map_errors", "send_request"]
+
+
+class Reconnector:
+    """Holds the connection to one server.
+
+    ``make`` creates a connection. With ``reconnect`` a lost one is replaced, with growing, jittered delays, and
+    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds is for opening each.
+
+    A task of its own opens and closes the connections, since the SDK requires one task for both.
+    """
+
+    def __init__(
+        self, make: Callable[[], Connection], emit: Callable[[Message], None], *, timeout: float, reconnect: bool
+    ) -> None:
+        self._make = make
+        self._emit = emit
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None and not self._connection.lost.done()
+
+    def connection(self) -> Connection:
+        """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
+        if self._connection is None or self._connection.lost.done():
+            advice = "it is tried until it is back" if self._reconnect else "connect again"
+            raise Disconnected(f"the MCP server is not there now; {advice}", details={"sent": False})
+        return self._connection
+
+    async def open(self) -> None:
+        """Open the first connection. Raises :class:`~transports.errors.ConnectFailed`."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.ensure_future(self._run(opened))
+        await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            await self._task  # raises why
+
+    async def aclose(self) -> None:
+        """Close the connection, and open no other."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled():
+                self._task.exception()  # open() has raised it, or the connection is not needed any more
+        self._connection = None
+
+    async def _run(self, opened: asyncio.Future[None]) -> None:
+        attempt, reason = 1, ""
+        clock = asyncio.get_running_loop().time
+        while True:
+            began, connection = clock(), self._make()
+            try:
+                async with connection.open(self._timeout):
+                    self._connection = connection
+                    if opened.done():
+                        self._emit(Message("connection/restored", {"reason": reason}))
+                    else:
+                        opened.set_result(None)
+                    await asyncio.shield(connection.lost)
+            except Exception as error:  # whatever ends the SDK's tasks ends the connection
+                if not opened.done():
+                    raise
+                connection.mark_lost(_reason(connection, error))
+            if self._connection is connection:  # it was there
+                self._connection = None
+                reason = connection.lost.result()
+                self._emit(Message("connection/lost", {"reason": reason}))
+                if not self._reconnect:
+                    return
+                if clock() - began > MAX_DELAY:
+                    attempt = 1
+            logger.info("%s; it is tried again", reason)
+            await asyncio.sleep(backoff_delay(attempt))
+            attempt += 1
+
+
+def _reason(connection: Connection, error: Exception) -> str:
+    inner = root_cause(error)
+    if isinstance(inner, ABPError):
+        return inner.message
+    detail = first_line(connection.server.redact(str(inner)))[:200]
+    return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"
+
+
+#: How often a server may ask a question before it answers (protocol 2026-07-28).
+_MAX_ROUNDS = 20
+#: Pages of a list that are read at most: a faulty server may have no last one.
+_MAX_PAGES = 100
+#: Characters of a server's own message in ours.
+_MAX_TEXT = 2000
+_ERROR_CODES = {INVALID_PARAMS: "INVALID_PARAMS", METHOD_NOT_FOUND: "NOT_SUPPORTED", -32002: "RESOURCE_NOT_FOUND"}
+#: The SDK's message when an HTTP server has forgotten the session, which means that the request did not run.
+_SESSION_EXPIRED = "Session terminated"
+
+#: Builds the request again, with the answers to the server's questions and its state.
+MakeRequest: TypeAlias = "Callable[[InputResponses | None, str | None], Request[Any, Any]]"
+
+_T = TypeVar("_T")
+
+
+class _Raw(RootModel[dict[str, Any]]):
+    """A result as it came. The SDK has checked it against the protocol's schema already."""
+
+
+async def send_request(
+    connection: Connection, make: MakeRequest, progress: ProgressFnT | None = None
+) -> dict[str, Any]:
+    """Send a request and return its result, with content in the place of its long base64.
+
+    ``make`` builds the request, again for each question that the server asks before it answers (protocol 2026-07-28).
+    ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
+    :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
+    """
+    result = await map_errors(connection, _exchange(connection, make, progress))
+    if is_larger(result, MANY):
+        return await in_thread(with_content, result)
+    return with_content(result)  # type: ignore[no-any-return]
+
+
+async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
+    session = connection.client.session
+    responses: InputResponses | None = None
+    state: str | None = None
+    for _ in range(_MAX_ROUNDS):
+        request = make(responses, state)
+        try:
+            raw = await session.send_request(request, _Raw, progress_callback=progress)
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            await connection.client.list_tools()  # the SDK makes headers of the tool's schema, which has changed
+            raw = await session.send_request(request, _Raw, progress_callback=progress)
+        result = connection.aside.take(raw.root) or raw.root
+        if result.get("resultType") != "input_required":
+            return result
+        if is_larger(result, MANY):
+            raise ProtocolError("the server asked a question of very many values; nothing was answered")
+        required = InputRequiredResult.model_validate(result, by_name=False)
+        responses, state = {}, required.request_state
+        for key, question in (required.input_requests or {}).items():
+            context = ClientRequestContext(session=session, request_id=key)
+            response = await session.dispatch_input_request(context, question)
+            if isinstance(response, ErrorData):
+                raise MCPError.from_error_data(response)
+            responses[key] = response
+    raise ProtocolError(f"the server asked {_MAX_ROUNDS} times and never answered")
+
+
+async def list_tools(connection: Connection) -> dict[str, Tool]:
+    """Return the server's tools by name, from all pages of the list, 100 at most, and 150,000 of them. Raises as
+    :func:`map_errors`."""
+    tools: dict[str, Tool] = {}
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
+        whole = connection.aside.take({"_meta": page.meta})
+        if whole is None:
+            tools |= _by_name(page.tools)
+        else:
+            tools |= await in_thread(_by_name, whole["tools"][: MAX_CAPABILITIES - len(tools)])
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+        if len(tools) >= MAX_CAPABILITIES:
+            break
+    logger.warning("%s has more than %s tools; the rest is left out", connection.server, f"{len(tools):,}")
+    return tools
+
+
+def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    return {tool.name: tool for tool in tools}
+
+
+async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
+    """Await work of the SDK, and raise its errors as ours.
+
+    Raises :class:`~transports.errors.CapabilityError` if the server refuses (``details["code"]`` is JSON-RPC's),
+    :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
+    :class:`~transports.errors.ProtocolError`.
+    """
+    try:
+        return await work
+    except MCPError as error:
+        raise _error(connection, error) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProtocolError(f"the server's answer is not what MCP says: {where}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:  # pydantic, of what is nested too deeply
+        raise ProtocolError(f"the server's answer cannot be read: {error}") from None
+
+
+def _error(connection: Connection, error: MCPError) -> ABPError:
+    code, text, data = error.error.code, error.error.message, error.error.data
+    if code == OVER_LIMIT or is_size_error(text):
+        return TooLarge(
+            f"the server sent a message over the limit of {connection.max_bytes:,} bytes; raise "
+            "ABP_MAX_MESSAGE_BYTES, or ask it for less",
+            details={"limit": connection.max_bytes},
+        )
+    if code == UNREADABLE:
+        return ProtocolError(text)
+    if code == TOO_MANY:
+        return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
+    text = connection.server.redact(text)[:_MAX_TEXT]
+    if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
+        connection.mark_lost(f"{connection.server} is gone ({text})")
+        never = {"sent": False} if text == _SESSION_EXPIRED else {}
+        return Disconnected(connection.lost.result(), details=never)
+    return CapabilityError(
+        text, code=_ERROR_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
+    )
+
 
 #: Tools that take so long to describe that it is for a thread.
 MANY_TOOLS = 500

@@ -3,38 +3,241 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from ...base import Features
 from ...binary import BinaryData, Handle
+from ...browser.effects import PageEffects
 from ...browser.page.agent import Document, PageAgent
-from ...browser.page.listening import listener
-from ...browser.page.navigation import now_at
-from ...browser.page.problems import not_abp, read_problems
-from ...browser.page.sign_in import asks_to_sign_in
-from ...browser.process.launch import Browser
-from ...browser.process.lending import BrowserLender
-from ...browser.senders import sender_of
-from ...browser.server_address import ServerAddress
+from ...browser.page.channel import listen, listener
+from ...browser.page.problems import (
+    asks_to_sign_in,
+    explain_load_failure,
+    not_abp,
+    now_at,
+    read_problems,
+    same_document,
+    shown_address,
+)
+from ...browser.process.launch import Browser, BrowserLender
 from ...browser.source import PageSource, StorageState
-from ...browser.transport import PageTransport
-from ...errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, format_seconds
+from ...browser.transport import PageTransport, ServerAddress, sender_of
+from ...errors import (
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    NotAbpApp,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    format_seconds,
+)
 from ...protocol.messages import Message, Sender
-from ...protocol.urls import redact_url
+from ...protocol.plain_text import redact_url
 from ...tasks import cancel_and_wait
-from .frame import AppFrame
-from .harness import HarnessSite, open_harness
-from .navigation import NavigationWatcher
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Page
+    from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
 
-__all__ = ["PostMessageTransport"]
+__all__ = ["HARNESS_ORIGIN", "AppFrame", "HarnessSite", "NavigationWatcher", "PostMessageTransport", "open_harness"]
+
+
+class AppFrame:
+    """The frame of an app, in a process of its own or in that of the harness.
+
+    An app of another site than the harness has a process of its own, and with it a debugging session. One of the same
+    site is a part of the harness's page: there the session is one with the page, and scripts run in one of its
+    contexts.
+    """
+
+    def __init__(self, agent: PageAgent, session: CDPSession, timeout: float) -> None:
+        self._agent = agent
+        self._session = session
+        self._timeout = timeout
+        self._shared = False
+        self._context: dict[str, Any] = {}
+
+    @classmethod
+    async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
+        """Return the frame, watched for crashes and side effects; ``None`` if the browser cannot do it."""
+        from playwright.async_api import Error
+
+        if agent.channel.cdp is None:
+            return None
+        context = frame.page.context
+        with contextlib.suppress(Error):
+            try:
+                own = cls(agent, await context.new_cdp_session(frame), timeout)
+            except Error:  # it has no process of its own
+                own = cls(agent, await context.new_cdp_session(frame.page), timeout)
+                if not await own._enter():
+                    return None
+            else:
+                crashed = Disconnected("the embedded app's process crashed")
+                listen(own._session, "Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
+                await own._session.send("Inspector.enable")
+            await effects.watch_frame(own._session, own._context, shared=own._shared)
+            return own
+        return None
+
+    async def _enter(self) -> bool:
+        """Find the context of the app's scripts among those of the page. Returns ``False`` if there is none."""
+        self._shared = True
+        contexts: list[dict[str, Any]] = []
+        note = listener(lambda event: contexts.append(event["context"]))
+        self._session.on("Runtime.executionContextCreated", note)
+        await self._session.send("Runtime.enable")  # tells of each context before it returns
+        self._session.remove_listener("Runtime.executionContextCreated", note)
+        await self._session.send("Runtime.disable")  # the console of the app would be sent here too
+        tree = await self._session.send("Page.getFrameTree")
+        children = [child["frame"]["id"] for child in tree["frameTree"].get("childFrames", ())]
+        for context in contexts:
+            data = context.get("auxData", {})
+            if data.get("isDefault") and data.get("frameId") in children[:1]:
+                self._context = {"uniqueContextId": context["uniqueId"]}
+        return bool(self._context)
+
+    async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
+        """Send a command to the frame's session, within the time for opening."""
+        sent = self._session.send(method, params)
+        reply: dict[str, Any] = await self._agent.with_deadline(sent, method, timeout=self._timeout)
+        return reply
+
+    async def height(self) -> float:
+        """Return the height of the app's content in CSS pixels. Raises :class:`~transports.errors.ProtocolError`."""
+        if not self._shared:
+            metrics = await self.send("Page.getLayoutMetrics", {})
+            return float(metrics["cssContentSize"]["height"])
+        expression = "document.documentElement.scrollHeight"
+        measured = await self.send(
+            "Runtime.evaluate", {"expression": expression, "returnByValue": True, **self._context}
+        )
+        height = measured["result"].get("value")
+        if not isinstance(height, (int, float)):
+            raise ProtocolError("the embedded app hides how tall it is")
+        return float(height)
+
+
+class NavigationWatcher:
+    """Records what became of the requests for the document of the frame in ``page``, until it is closed."""
+
+    def __init__(self, page: Page, harness_origin: str) -> None:
+        self._harness_origin = harness_origin
+        self._page = page
+        self._failed: Request | None = None
+        self.response: Response | None = None
+        #: Is set once the frame shows an error page of the browser: nothing in it will ever answer.
+        self.failed = asyncio.Event()
+        self._listeners = {
+            "requestfailed": listener(self._on_failed),
+            "response": listener(self._on_response),
+            "framenavigated": listener(self._on_document),
+        }
+        for event, handle in self._listeners.items():
+            page.on(event, handle)  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        """Stop listening."""
+        while self._listeners:
+            self._page.remove_listener(*self._listeners.popitem())
+
+    def _on_failed(self, request: Request) -> None:
+        if request.is_navigation_request() and self._is_apps(request.frame):
+            self._failed = request
+
+    def _on_response(self, response: Response) -> None:
+        if response.request.is_navigation_request() and self._is_apps(response.frame):
+            self.response = response
+
+    def _on_document(self, frame: Frame) -> None:
+        if self._is_apps(frame) and frame.url.startswith("chrome-error:"):
+            self.failed.set()
+
+    def _is_apps(self, frame: Frame) -> bool:
+        return frame.parent_frame == self._page.main_frame  # and not one that the app embeds
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status of the document, if it came over HTTP."""
+        return self.response.status if self.response else None
+
+    async def reason(self, url: str) -> str:
+        """Return why the frame, opened at ``url``, shows an error page."""
+        leads = ""
+        if self._failed is not None and not same_document(self._failed.url, url):
+            leads = f"it leads to {shown_address(self._failed.url).partition('?')[0]}: "
+        failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
+        if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
+            return leads + explain_load_failure(failure, url)
+        headers: dict[str, str] = {}
+        with contextlib.suppress(Exception):  # of a page that is gone meanwhile, any
+            async with asyncio.timeout(5.0):
+                headers = await self.response.all_headers()
+        policy = headers.get("content-security-policy", "")
+        directive = next((part.strip() for part in policy.split(";") if "frame-ancestors" in part), None)
+        refusal = directive or f"X-Frame-Options: {headers.get('x-frame-options', '?')}"
+        return (
+            f"{leads}it refuses to be embedded ({refusal}); have the app allow {self._harness_origin}, or open it by "
+            "itself (transport='playwright')"
+        )
+
+
+HarnessSite: TypeAlias = Literal["same", "other"]
+"""Where the harness stands: on the app's own site, or on another one."""
+
+#: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
+#: apps can both be embedded and keep what secure contexts offer.
+HARNESS_ORIGIN = "http://abp-harness.localhost"
+#: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
+#: second is for an app on the first.
+_PORTS = 47474, 47475
+_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
+<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
+#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
+#: browser's own would block the frame.
+_PRINT_SCRIPT = """if (self !== top) {
+  const post = top.postMessage.bind(top);
+  self.print = function print() { post({type: "print"}, %r); };
+}"""
+
+
+async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
+    """Load the harness for the app at ``url`` into ``page`` and return its origin."""
+    from playwright.async_api import Error
+
+    origin = _origin_beside(url) if site == "same" else HARNESS_ORIGIN
+    # the browser itself turns http into https for a host that asks for it (RFC 6797)
+    address = re.compile(rf"^https?://{re.escape(origin.partition('//')[2])}/$", re.IGNORECASE)
+    await page.route(address, _serve)
+    await page.goto(f"{origin}/")
+    await page.unroute(address)  # interception would slow down the app's own requests
+    origin = page.url.removesuffix("/")
+    with contextlib.suppress(Error):  # older browsers do not know this permission, and never ask for it
+        await page.context.grant_permissions(["local-network-access"], origin=origin)
+    await page.add_init_script(script=_PRINT_SCRIPT % origin)
+    return origin
+
+
+def _origin_beside(url: str) -> str:
+    """Return an origin of the same site as ``url``: its scheme and host, and a port of ours."""
+    parts = urlsplit(url)
+    port = _PORTS[parts.port == _PORTS[0]]
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].removesuffix(f':{parts.port}')}:{port}"
+
+
+async def _serve(route: Route) -> None:
+    # The agent cluster of the site, not of the origin, so that a buffer can move between frames without a copy.
+    headers = {"Content-Security-Policy": _POLICY, "Origin-Agent-Cluster": "?0"}
+    await route.fulfill(body=_HTML, content_type="text/html; charset=utf-8", headers=headers)
+
 
 logger = logging.getLogger("transports.postmessage")
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from .file import Recording
-from .page_tools import record_transport
-from .recorder import Recorder
+from .recorder import Recorder, record_transport
 
 __all__ = ["Recorder", "Recording", "record_transport"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import logging
@@ -9,34 +10,76 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, Unpack
 
-from ...artifacts import Staged
+from ...artifacts import ArtifactRef, PutOptions, Staged
 from ...artifacts.wrapped_transport import WrappedTransport
-from ...base import PageTools, Transport
-from ...binary import Download, Handle
+from ...base import Fetch, PageTools, PdfOptions, ScreenshotOptions, Transport
+from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
-from .content import ContentPacker, scrubbed
-from .discovery import pack_discovery
-from .entries import (
+from .file import (
     FORMAT,
     STATE,
     Abandoned,
     Answer,
+    ContentPacker,
     EventEntry,
     Failed,
     Header,
     Kind,
     Operation,
     RecordedEffect,
+    Recording,
+    Writer,
+    pack_discovery,
+    read_header,
     record_error,
+    scrubbed,
+    unpack_content,
 )
-from .file import Recording, Writer
-from .tee import TeeStaged
+from .replay import ReplayTransport
 
-__all__ = ["Fields", "Recorder"]
+__all__ = ["Fields", "PageRecorder", "PageReplay", "Recorder", "TeeStaged", "record_transport", "replay_transport"]
+
+
+class TeeStaged(Staged):
+    """Writes to ``staged`` and to the file ``copy``. For downloads, which only write and reset."""
+
+    def __init__(self, staged: Staged, copy: Path) -> None:
+        self.copy = copy
+        self._staged = staged
+        copy.touch()
+
+    @property
+    def path(self) -> Path:
+        """The path of the staged file."""
+        return self._staged.path
+
+    @property
+    def size(self) -> int:
+        """The size of the staged file in bytes."""
+        return self._staged.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append a chunk to both files."""
+        await self._staged.write(chunk)
+        await asyncio.to_thread(self._append, chunk)
+
+    def _append(self, chunk: bytes | memoryview) -> None:
+        with self.copy.open("ab") as file:
+            file.write(chunk)
+
+    async def reset(self) -> None:
+        """Empty both files."""
+        await self._staged.reset()
+        self.copy.write_bytes(b"")
+
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Commit the staged file; the copy stays."""
+        return await self._staged.commit(**options)
+
 
 logger = logging.getLogger("transports.recording")
 
@@ -179,7 +222,7 @@ class Recorder(WrappedTransport):
     ) -> T:
         """Record an operation, run it, and record its outcome.
 
-        ``describe`` turns the result into fields of an :class:`~transports.adapters.recording.entries.Answer`.
+        ``describe`` turns the result into fields of an :class:`~transports.adapters.recording.file.Answer`.
         """
         writer, packer = self._require_open()
         n = next(self._numbers)
@@ -237,3 +280,64 @@ class Recorder(WrappedTransport):
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
+
+
+def record_transport(transport: Transport, recording: Recording) -> Recorder:
+    """Return a transport that behaves as ``transport`` and is recorded, with its page's tools if it has any."""
+    return (PageRecorder if isinstance(transport, PageTools) else Recorder)(transport, recording)
+
+
+def replay_transport(path: str | Path) -> ReplayTransport:
+    """Return a transport that plays the recording ``path``, with a page's tools if the recorded transport had them."""
+    header = read_header(Path(path))
+    return (PageReplay if header is not None and header.tools else ReplayTransport)(path)
+
+
+class PageRecorder(Recorder):
+    """A recorder of a transport with a page's tools."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Pass the call on, and record the PDF."""
+        tools = self._tools()
+        arguments = {"html": html, "options": dict(options)}
+        return await self._record(
+            "render_to_pdf",
+            lambda: tools.render_to_pdf(html, options, timeout=timeout, fetch=fetch),
+            self._binary_fields,
+            payload=arguments,
+        )
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Pass the call on, and record the picture."""
+        tools = self._tools()
+        arguments = {"options": dict(options)}
+        return await self._record(
+            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=arguments
+        )
+
+    def _tools(self) -> PageTools:
+        assert isinstance(self.wrapped, PageTools)
+        return self.wrapped
+
+    async def _binary_fields(self, binary: BinaryData) -> Fields:
+        return {"leaves": [await self._require_open()[1].leaf(binary)]}
+
+
+class PageReplay(ReplayTransport):
+    """A replay of a transport with a page's tools."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Return the recorded PDF for the same HTML and options."""
+        return await self._play_binary("render_to_pdf", {"html": html, "options": dict(options)})
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Return the recorded picture for the same options."""
+        return await self._play_binary("screenshot", {"options": dict(options)})
+
+    async def _play_binary(self, kind: Kind, arguments: Mapping[str, object]) -> BinaryData:
+        action, answer = await self._play(await self._operation_for(kind, arguments))
+        line = action.end or action.start
+        for leaf in answer.leaves:
+            if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
+                return made
+        raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")

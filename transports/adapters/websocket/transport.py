@@ -10,31 +10,192 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import ssl
 import ssl as ssl_module
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
+from websockets.uri import parse_uri
 
 from ...base import Features, Transport
-from ...errors import ABPError, ConnectFailed, Disconnected
-from ...protocol.durations import checked_timeout
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
+from ...errors.base import connection_failure
 from ...protocol.envelope import decode_envelope, encode_envelope
-from ...protocol.messages import Message, misdirected
+from ...protocol.messages import Message, PendingReplies, misdirected
+from ...protocol.plain_text import origin_of, redact_url
 from ...protocol.strict_json import PARSED_ON_LOOP
-from ...protocol.urls import origin_of, redact_url
+from ...protocol.times import checked_timeout
 from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from .connection import Connection
-from .connection_errors import close_error, lost_error, open_error
-from .handshake import open_connection
-from .incoming import Incoming
 
-__all__ = ["State", "WebSocketTransport"]
+__all__ = [
+    "Incoming",
+    "State",
+    "WebSocketTransport",
+    "answered_request",
+    "close_error",
+    "lost_error",
+    "open_connection",
+    "open_error",
+]
+
+_REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
+
+
+class _Handshake(connect):
+    """One handshake, which is not redirected."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def open_connection(
+    url: str, *, headers: Mapping[str, str], timeout: float, options: Mapping[str, Any]
+) -> ClientConnection:
+    """Open a connection to ``url``, or where it redirects to, within ``timeout`` seconds. ``headers`` are sent to the
+    origin of ``url``, until the first redirect away from it; ``options`` are those of the library.
+
+    Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and what the library raises.
+    """
+    sent: Mapping[str, str] | None = headers
+    async with asyncio.timeout(timeout):
+        for _ in range(_MAX_REDIRECTS + 1):
+            try:
+                return await _Handshake(url, additional_headers=sent, open_timeout=None, **options)
+            except InvalidStatus as refused:
+                locations = refused.response.headers.get_all("Location")
+                if refused.response.status_code not in _REDIRECTS or len(locations) != 1:
+                    raise
+                before, url = url, urljoin(url, locations[0])
+            old, new = parse_uri(before), parse_uri(url)
+            if old.secure and not new.secure:
+                raise ConnectFailed(
+                    f"{redact_url(before)} redirects to {redact_url(url)}, without TLS, which is not followed; give "
+                    "the address that it should lead to"
+                )
+            if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
+                sent = None
+    raise ConnectFailed(
+        f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the address they should lead to"
+    )
+
+
+#: What OpenSSL says of an answer that is no TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+
+
+def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
+    """Return the error for a connection that could not be opened; ``timeout`` is the limit in seconds."""
+    address = redact_url(url)
+    match error:
+        case InvalidStatus():
+            status = error.response.status_code
+            hint = "; give a token= or headers= that it accepts" if status in (401, 403) else ""
+            hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
+            return ConnectFailed(
+                f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
+            )
+        case TimeoutError():
+            return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
+        case ssl.SSLError() if error.reason in _NO_TLS:
+            return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
+        case ssl.SSLError():
+            reason, is_about = error.reason or "TLS failed", "that it accepts"
+            if isinstance(error, ssl.SSLCertVerificationError):
+                is_about = "that trusts its certificate"
+            return ConnectFailed(f"{address}: {reason}; give an ssl= context {is_about}")
+        case OSError():
+            reason = connection_failure(error)
+            return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
+    return ConnectFailed(f"{address} did not become a WebSocket ({type(error).__name__}); check the address")
+
+
+def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:
+    """Return the error for requests that were under way when the connection ended (RFC 6455 §7.4.1).
+
+    ``max_bytes`` is our limit of a message, ``silence`` the seconds after which a silent peer is given up.
+    ``reconnects`` says that the transport opens the connection again.
+    """
+    code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
+    ours = closed.sent is not None and not closed.rcvd_then_sent
+    if code == 1009 and ours:
+        return TooLarge(
+            f"the app sent a message over the limit of {max_bytes:,} bytes; "
+            "raise max_bytes=, or have the app answer with a downloadUrl",
+            details={"limit": max_bytes},
+        )
+    if code == 1007 and ours:
+        return ProtocolError("the app sent a text frame that is no valid UTF-8")
+    if code == 1002 and ours:
+        return ProtocolError("the app sent frames that break RFC 6455")
+    if code == 1011 and ours:
+        return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
+    reason = closed.rcvd.reason if closed.rcvd else ""
+    said = f": {reason[:80]}" if reason else ""
+    return lost_error(f"the connection is gone (code {code or 1006}{said})", reconnects=reconnects)
+
+
+def lost_error(what: str, *, reconnects: bool) -> Disconnected:
+    """Return the error for a connection that is lost: ``what`` happened, and what follows."""
+    return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")
+
+
+_EVENTS = {"notification", "progress", "elicitation/request"}
+_ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
+
+
+class Incoming:
+    """What becomes of messages: ``pending`` gets replies, ``events`` what the app sends on its own, and ``None`` at the
+    end. The rest is logged and counted."""
+
+    def __init__(self) -> None:
+        self.pending = PendingReplies()
+        self.events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._unknown: Counter[str] = Counter()
+
+    def deliver(self, message: Message) -> None:
+        """Give a message to whom it is for."""
+        outcome = self.pending.deliver(message)
+        if outcome == "delivered":
+            return
+        if outcome != "event":
+            # a late one is what a call that was cancelled or timed out leaves behind
+            level = logging.INFO if outcome == "late" else logging.WARNING
+            logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
+        elif message.type in _EVENTS:
+            self.events.put_nowait(message)
+        else:
+            self._unknown[message.type] += 1
+            if self._unknown[message.type] == 1:
+                logger.warning(
+                    "ignored a message of the unknown type %r; more of them are ignored quietly", message.type
+                )
+
+    def refuse(self, data: bytes, reason: Exception) -> None:
+        """Ignore a message that cannot be read. The request that it answers fails now, instead of at its timeout."""
+        error = reason
+        if not isinstance(error, ProtocolError):
+            error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
+        self.pending.counts["unreadable"] += 1
+        if (request := answered_request(data)) is not None:
+            self.pending.fail(request, error)
+        logger.warning("%s", error.message)
+
+
+def answered_request(data: bytes) -> str | None:
+    """Return the id that stands near the beginning or the end of a message that cannot be parsed."""
+    found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
+    return found[1].decode(errors="replace") if found else None
+
 
 logger = logging.getLogger("transports.websocket")
 

@@ -5,28 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack, cast
 
-from ...binary.filenames import safe_filename
-from ...binary.media import OCTET_STREAM, extension_for, normalise_mime
-from ...errors import ABPError, Corrupt, StoreError, first_line
-from ...protocol.redaction import Redactor
-from ...protocol.secrets import NO_SECRETS
+from ...binary.media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
+from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
+from ...privacy.redaction import Redactor
+from ...privacy.secrets import NO_SECRETS
 from ...tasks import in_thread
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..content import Description, Meter, PutOptions, describe, encode_text
-from ..metadata import not_found
-from ..ref import ArtifactRef, Scope
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from ..content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text
+from ..ref import ArtifactRef, Scope, not_found
 from ..retention import Entry
 from ..spool import BufferedFile
-from ..staged import StagedFile
-from .facade import FacadeStore
-from .protocol import HostFacade, HostStore, is_facade
-from .translate import (
+from .protocol import (
+    HostFacade,
+    HostStore,
     id_of,
+    is_facade,
     keywords_of,
     scope_class,
+    scope_from_host,
     scope_of,
     scope_to_host,
     size_of,
@@ -34,7 +33,51 @@ from .translate import (
     text_of,
 )
 
-__all__ = ["HostedStore"]
+__all__ = ["FacadeStore", "HostedStore", "StoreForHost"]
+
+
+class FacadeStore:
+    """A :class:`HostFacade` with the methods of a :class:`HostStore`. The facade decides whose an artifact is and who
+    may read it."""
+
+    def __init__(self, facade: HostFacade) -> None:
+        self._facade = facade
+        self.get = facade.download
+        self.get_ref = facade.get_metadata
+        self.exists = facade.exists
+        self.delete = facade.delete
+        if callable(listing := getattr(facade, "list", None)):
+            self.list = listing
+
+    @property
+    def upload_scope(self) -> Scope:
+        """The owner of everything that is put."""
+        return scope_from_host(self._facade.scope)
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Upload bytes."""
+        return await self._facade.upload(data, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Upload text."""
+        return await self._facade.upload(text, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
+
 
 T = TypeVar("T")
 #: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
@@ -255,3 +298,130 @@ def _apart(namespace: str, scope: Scope) -> str:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+Ref = TypeVar("Ref")
+list_ = list  # the host's protocol has a method of that name
+
+#: Where a namespace that a host gave stays in ``source``: the head of an id cannot hold all of them.
+_NAMESPACE = "host.namespace"
+#: Heads of ids that say nothing of where content comes from.
+_NO_NAMESPACE = (NO_NAMESPACE, "truncated")
+
+
+class StoreForHost(Generic[Ref]):
+    """A store of ours with the methods and the references of a host::
+
+        ReactPlanner(…, artifact_store=StoreForHost(open_store("s3://bucket/prefix"), penguiflow.artifacts.ArtifactRef))
+
+    ``reference`` is the host's class for references: it is called with those of the keywords ``id``, ``mime_type``,
+    ``size_bytes``, ``filename``, ``sha256``, ``scope``, ``namespace`` and ``source`` that it takes. What it does not
+    take goes into ``source``, and so do ``uri`` and ``path``, which hosts have no field for.
+
+    An unknown id is ``None`` or ``False``, as hosts expect. What the store refuses (too large, full, damaged) is an
+    :class:`~transports.errors.ABPError`. The store sees what its own scope covers; a host that hands artifacts to
+    several users checks the scope of each reference itself, or gives each a view (``store.scoped(…)``).
+    """
+
+    def __init__(self, store: ArtifactStore, reference: Callable[..., Ref]) -> None:
+        #: The store that keeps the artifacts.
+        self.store = store
+        self._make_ref = reference
+        self._fields = keywords_of(reference)
+        self._make_scope = scope_class(reference)
+
+    def __repr__(self) -> str:
+        return f"StoreForHost({self.store!r})"
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: object = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Ref:
+        """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and what
+        the store found out (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_bytes(data, **options))
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: object = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Ref:
+        """Store text as UTF-8; the rest as :meth:`put_bytes`."""
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_text(text, **options))
+
+    async def get(self, artifact_id: str) -> bytes | None:
+        """Return the content, compared with its hash; ``None`` for an unknown id. Raises
+        :class:`~transports.errors.Corrupt`."""
+        try:
+            return await self.store.get(artifact_id)
+        except ArtifactNotFound:
+            return None
+
+    async def get_ref(self, artifact_id: str) -> Ref | None:
+        """Return the reference; ``None`` for an unknown id."""
+        try:
+            return self._to_host(await self.store.stat(artifact_id))
+        except ArtifactNotFound:
+            return None
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Remove an artifact; ``False`` for an unknown id."""
+        return await self.store.delete(artifact_id)
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Return whether :meth:`get_ref` would find it."""
+        return await self.store.exists(artifact_id)
+
+    async def list(self, *, scope: object = None) -> list_[Ref]:
+        """Return the references of everything that ``scope`` covers, oldest first; without one, of everything."""
+        return [self._to_host(ref) for ref in await self._view(scope).list()]
+
+    def _view(self, scope: object) -> ArtifactStore:
+        return self.store if scope is None else self.store.scoped(scope_from_host(scope))
+
+    def _to_host(self, ref: ArtifactRef) -> Ref:
+        source = dict(ref.source)
+        head = ref.id.rpartition("_")[0]
+        namespace = source.pop(_NAMESPACE, None if head in _NO_NAMESPACE else head)
+        fields: dict[str, object] = {
+            "id": ref.id,
+            "mime_type": ref.mime_type,
+            "size_bytes": ref.size_bytes,
+            "filename": ref.filename,
+            "sha256": ref.sha256,
+            "scope": scope_to_host(ref.scope, self._make_scope),
+            "namespace": namespace,
+        }
+        source.setdefault("uri", ref.uri)
+        if ref.local_path is not None:
+            source.setdefault("path", ref.local_path)
+        if self._fields is not None:
+            for name in fields.keys() - self._fields:
+                value = fields.pop(name)
+                if name == "scope":
+                    value = dict(ref.scope.items()) or None
+                if value is not None:
+                    source.setdefault(name, value)
+        if self._fields is None or "source" in self._fields:
+            fields["source"] = source
+        return self._make_ref(**fields)
+
+
+def _options(
+    mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
+) -> PutOptions:
+    given = {_NAMESPACE: namespace} if namespace is not None else {}
+    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": {**(meta or {}), **given}}

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import NoneType
 from typing import Protocol, TypeGuard
 
-__all__ = ["HostFacade", "HostStore", "is_facade", "is_host_store"]
+from ...errors import StoreError
+from ..ref import Scope
+
+__all__ = [
+    "HostFacade",
+    "HostScope",
+    "HostStore",
+    "id_of",
+    "is_facade",
+    "is_host_store",
+    "keywords_of",
+    "scope_class",
+    "scope_from_host",
+    "scope_of",
+    "scope_to_host",
+    "size_of",
+    "source_of",
+    "text_of",
+]
 
 
 class HostStore(Protocol):
@@ -94,3 +117,94 @@ def is_facade(value: object) -> TypeGuard[HostFacade]:
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:
     return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
+
+
+@dataclass(frozen=True, slots=True)
+class HostScope:
+    """A scope in the words of a host (docs/requirements.md R2-7.2), for hosts whose own class cannot be found."""
+
+    tenant_id: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+
+
+def scope_class(of: Callable[..., object]) -> Callable[..., object]:
+    """Return the class of the parameter or field ``scope`` as its annotation names it, else :class:`HostScope`."""
+    try:
+        hint = typing.get_type_hints(of).get("scope")
+    except (NameError, TypeError, AttributeError):  # written for a type checker only, or not a Python function
+        hint = None
+    for candidate in typing.get_args(hint) or (hint,):
+        if isinstance(candidate, type) and candidate not in (NoneType, object):
+            return candidate
+    return HostScope
+
+
+def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
+    """Return ``scope`` as the host's class; ``None`` for one that leaves everything open."""
+    return make(**{f"{name}_id": value for name, value in scope.items()}) if scope else None
+
+
+def scope_from_host(scope: object) -> Scope:
+    """Return a host's scope as ours. Raises :class:`~transports.errors.UsageError` for a value that ours does not
+    take, such as an empty string: left out, it would open the scope to everybody."""
+    names = ("tenant", "user", "session", "trace")
+    if isinstance(scope, Mapping):
+        return Scope(**{name: scope.get(f"{name}_id") for name in names})
+    return Scope(**{name: getattr(scope, f"{name}_id", None) for name in names})
+
+
+def keywords_of(function: Callable[..., object]) -> frozenset[str] | None:
+    """Return the names that ``function`` takes as keywords; ``None`` if it takes any, or does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD))
+
+
+# --- references -------------------------------------------------------------------------------------------------------
+
+
+def _field(ref: object, name: str) -> object:
+    return ref.get(name) if isinstance(ref, Mapping) else getattr(ref, name, None)
+
+
+def id_of(ref: object) -> str:
+    """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
+    found = _field(ref, "id")
+    if not isinstance(found, str) or not found:
+        raise StoreError(
+            f"the store of the host answered a {type(ref).__name__} without an id; nothing can be found by it"
+        )
+    return found
+
+
+def text_of(ref: object, name: str) -> str | None:
+    """Return a field of a host's reference if it is text, else ``None``."""
+    found = _field(ref, name)
+    return found if isinstance(found, str) and found else None
+
+
+def size_of(ref: object) -> int | None:
+    """Return the size in bytes that a host's reference says."""
+    found = _field(ref, "size_bytes")
+    return found if isinstance(found, int) else None
+
+
+def source_of(ref: object) -> dict[str, object]:
+    """Return what a host's reference says of where its content comes from."""
+    found = _field(ref, "source")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def scope_of(ref: object) -> Scope | None:
+    """Return the scope of a host's reference, empty if it belongs to nobody; ``None`` if references of this host have
+    no scope."""
+    if not (("scope" in ref) if isinstance(ref, Mapping) else hasattr(ref, "scope")):
+        return None
+    found = _field(ref, "scope")
+    return Scope() if found is None else scope_from_host(found)

@@ -12,14 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 from ...protocol.strict_json import without_collection
-from ..metadata import ID, Metadata
-from ..metadata_json import LONGEST
-from ..ref import ArtifactRef, Scope
+from ..ref import ID, LONGEST, ArtifactRef, Metadata, Scope
 from ..retention import Entry
-from .folder import Folder
-from .index import Index
-from .rows import Row, ref_from_row
-from .tree import SYMLINK, Tree
+from .index import Index, Row, ref_from_row
+from .tree import SYMLINK, Folder, Tree
 
 __all__ = ["Catalog", "read_metadata"]
 

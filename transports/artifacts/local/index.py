@@ -16,18 +16,63 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import closing, contextmanager, suppress
+from typing import TypeAlias, TypeVar
 
-from ..clock import stamp
-from ..metadata import Metadata
-from ..ref import Scope
+import msgspec
+
+from ...errors import StoreError
+from ...protocol.strict_json import encode_json
+from ..ref import ArtifactRef, Metadata, Scope, stamp
 from ..retention import Entry
-from .rows import Row, row_of, where
 from .tree import Tree
 
-__all__ = ["Index"]
+__all__ = ["Index", "Row", "TextIndex", "ref_from_row", "row_of", "where"]
+
+#: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
+Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
+
+
+def row_of(metadata: Metadata, inode: int) -> tuple[object, ...]:
+    """Return the row of metadata whose file has that ``inode``."""
+    names = encode_json([name.name for name in reversed(metadata.names)])
+    created = str(metadata.source.get("created", ""))
+    scope = metadata.scope
+    source = encode_json(metadata.source)
+    head = (metadata.id, metadata.sha256, metadata.size_bytes, metadata.mime_type, names, source, created)
+    return (*head, metadata.stored, inode, metadata.stored, scope.tenant, scope.user, scope.session, scope.trace)
+
+
+_names = msgspec.json.Decoder(list[str]).decode
+_source = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def ref_from_row(
+    row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
+) -> ArtifactRef:
+    """Return the reference of a row.
+
+    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` caches the
+    scopes that were made before: a store has many artifacts and few scopes.
+    """
+    key, digest, size, mime, encoded, source = row[:6]
+    owner = row[7:]
+    scope = scopes.get(owner)
+    if scope is None:
+        scope = scopes[owner] = Scope(*owner)
+    names = _names(encoded)
+    name = next(filter(exists, names), None)
+    path = None if name is None else folder + name
+    return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
+
+
+def where(scope: Scope) -> tuple[str, list[str]]:
+    """Return the SQL condition for what ``scope`` covers, and its values."""
+    given = scope.items()
+    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # "user" is a word of PostgreSQL's own
+    return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
+
 
 T = TypeVar("T")
 
@@ -297,3 +342,88 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
+
+
+_FILE = "text.sqlite"
+_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
+_TEXT_WAIT = 10.0  # seconds for another process that writes
+_TEXT_SCHEMA = """
+CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
+"""
+
+
+class TextIndex:
+    """The index file of one store, opened for each question. Every method blocks.
+
+    Raises :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def missing(self, keys: Set[str]) -> list[str]:
+        """Drop the texts of other artifacts than ``keys``, and return those of ``keys`` that are not in the index."""
+        with self._open() as db:
+            known = dict(db.execute("SELECT id, number FROM artifacts"))
+            gone = [(known[key],) for key in known.keys() - keys]
+            db.executemany("DELETE FROM texts WHERE rowid = ?", gone)
+            db.executemany("DELETE FROM artifacts WHERE number = ?", gone)
+        return sorted(keys - known.keys())
+
+    def add(self, texts: Sequence[tuple[str, str]]) -> None:
+        """Add texts, each with the id of its artifact. One that is there already stays."""
+        with self._open() as db:
+            for key, text in texts:
+                added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
+                if added.rowcount:
+                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+
+    def find(self, words: Sequence[str]) -> set[str]:
+        """Return the ids of the texts with all of ``words``, of which the last may be the beginning of a word."""
+        query = " AND ".join(f'"{word}"' for word in words) + "*"
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT id FROM artifacts JOIN texts ON texts.rowid = number WHERE texts MATCH ?", (query,)
+            )
+            return {key for (key,) in rows}
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction. One that is damaged is removed, and made anew."""
+        try:
+            try:
+                db = self._connect()
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
+                self._remove()
+                db = self._connect()
+            with closing(db), db:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+        except sqlite3.DatabaseError as error:
+            path = self._tree.root / ".abp" / _FILE
+            raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._tree.folder(".abp", create=True) as folder:
+            with suppress(FileExistsError):
+                # made here, with our mode and never through a symlink
+                os.close(folder.create(_FILE))
+            if not folder.lstat(_FILE):
+                raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
+        db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_TEXT_WAIT, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode=WAL").fetchone()
+            db.execute("PRAGMA secure_delete=ON").fetchone()
+            db.executescript(_TEXT_SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _remove(self) -> None:
+        with self._tree.folder(".abp") as folder:
+            for name in _TEXT_FILES:
+                folder.unlink(name)

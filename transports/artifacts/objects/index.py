@@ -2,20 +2,233 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from typing import cast
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar, cast
 
-from ...database import Connection, Cursor, Value
-from ..clock import now, stamp
-from ..metadata import Metadata
+import msgspec
+
+from ...database import Connection, Cursor, Transactions, Value, without_nul
+from ...errors import StoreUnavailable
+from ..local.index import where
 from ..query import Query
-from ..ref import Scope
+from ..ref import ID, Metadata, OtherCase, Scope, now, stamp
 from ..retention import Entry, Retention
-from .index_rows import COLUMNS, Indexed, condition, metadata_of, row_of, scope_condition
-from .index_tables import IndexTables
 
-__all__ = ["StoreIndex"]
+__all__ = [
+    "COLUMNS",
+    "IndexTables",
+    "Indexed",
+    "NotBuilt",
+    "StoreIndex",
+    "condition",
+    "metadata_of",
+    "row_of",
+    "scope_condition",
+    "tables",
+]
+
+logger = logging.getLogger("transports.artifacts")
+
+#: The columns of a row, after the number of its store. Another layout gets tables of another name.
+COLUMNS = (
+    "id", "e_tag", "metadata", "size", "mime", "created", "stored", "used", "capability", "app",
+    "tenant", '"user"', "session", "trace",
+)  # fmt: skip
+#: Characters of a value that is looked up: an entry of PostgreSQL's indexes has 2.7 KB at most.
+_LONGEST = 200
+#: Above all characters.
+_END = "\U0010ffff"
+
+
+class Indexed(NamedTuple):
+    """Metadata and the ETag of the object that it was read from."""
+
+    metadata: Metadata
+    e_tag: str
+
+
+def tables(text: str) -> tuple[str, ...]:
+    """Return the statements that make the tables. ``text`` is the database's type of a text compared by its bytes. The
+    last two make ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
+    artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
+    store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
+    mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
+    capability {text} NOT NULL, app {text} NOT NULL, tenant TEXT, "user" TEXT, session TEXT, trace TEXT,
+    PRIMARY KEY (store, id)
+)"""
+    indexes = {
+        "created": "created, id",
+        "capability": "capability, created, id",
+        "app": "app, created, id",
+        "mime": "mime, created, id",
+        "size": "size",
+        "stored": "stored",
+        "session": "session, created, id",
+    }
+    return (
+        "CREATE TABLE IF NOT EXISTS abp_artifact_stores_1 (url TEXT PRIMARY KEY, number INTEGER UNIQUE NOT NULL, "
+        "built DOUBLE PRECISION, changes BIGINT NOT NULL)",
+        artifacts,
+        *(
+            f"CREATE INDEX IF NOT EXISTS abp_artifacts_1_{name} ON abp_artifacts_1 (store, {columns})"
+            for name, columns in indexes.items()
+        ),
+        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_2 (store INTEGER NOT NULL, id {text} NOT NULL, "
+        "number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
+    )
+
+
+def row_of(indexed: Indexed) -> tuple[Value, ...]:
+    """Return the row of an artifact."""
+    one = indexed.metadata
+    text = msgspec.json.format(one.encode(), indent=-1).decode()
+    found = (one.source.get(name) for name in ("capability", "app"))
+    names = [key_of(value) if isinstance(value, str) else "" for value in found]
+    owner = one.scope.tenant, one.scope.user, one.scope.session, one.scope.trace
+    head = (one.id, indexed.e_tag, text, one.size_bytes, key_of(one.mime_type), key_of(one.age_key[0]))
+    return (*head, one.stored, one.stored, *names, *owner)
+
+
+def key_of(text: str) -> str:
+    """Return a text as it is looked up."""
+    return (without_nul(text) or "")[:_LONGEST]
+
+
+def metadata_of(text: Value, key: Value) -> Metadata | None:
+    """Return the metadata in a row; ``None``, with a warning, for what we did not write."""
+    try:
+        if not ID.fullmatch(str(key)):
+            raise ValueError("not an id")
+        return Metadata.decode(str(text).encode(), str(key))
+    except (ValueError, OtherCase) as error:
+        logger.warning("a row of the index is skipped (%s); `abp artifacts reindex` repairs it", error)
+        return None
+
+
+def scope_condition(scope: Scope) -> tuple[str, list[Value]]:
+    """Return the SQL condition for what ``scope`` covers, to follow another one, and its values."""
+    conditions, values = where(scope)
+    return conditions.replace("WHERE", " AND", 1), [*values]
+
+
+def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
+    """Return the SQL condition for what ``query`` wants of ``scope``, to follow another one, and its values."""
+    text, values = scope_condition(scope)
+    since, until = query.times
+    mime = query.mime_type
+    kind = mime is not None and mime[-1:] == "/"
+    wanted: tuple[tuple[str, Value], ...] = (
+        ("capability = ?", None if query.capability is None else key_of(query.capability)),
+        ("app = ?", None if query.app is None else key_of(query.app)),
+        ("mime >= ?" if kind else "mime = ?", None if mime is None else key_of(mime)),
+        ("mime < ?", f"{key_of(mime or '')}{_END}" if kind else None),
+        ("created >= ?", since),
+        ("created < ?", until),
+        ("size >= ?", query.min_bytes),
+        ("size <= ?", query.max_bytes),
+    )
+    for one, value in wanted:
+        if value is not None:
+            text += f" AND {one}"
+            values.append(value)
+    if after := query.after:
+        text += " AND (created, id) < (?, ?)"
+        values += [*map(key_of, after)]
+    return text, values
+
+
+T = TypeVar("T")
+
+#: Seconds for which a lost connection is opened again, and for which the index is left alone after that.
+_PATIENCE, _PAUSE = 3.0, 10.0
+#: Made last of what belongs to a table: where both are there, all is.
+_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
+
+
+class NotBuilt(Exception):
+    """The index was not compared with the metadata yet: it cannot answer a question about all artifacts."""
+
+
+class IndexTables:
+    """The tables in one database, for the store at ``url``."""
+
+    def __init__(self, database: Connection, url: str) -> None:
+        self._url = url
+        self._database = database
+        self._transactions: Transactions | None = None
+        self._prepared = False
+        self._turn = asyncio.Lock()
+        self._failed: tuple[float, str] | None = None
+
+    async def aclose(self) -> None:
+        """Close the connection. The next transaction opens another one."""
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            await transactions.aclose()
+
+    async def run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
+        """Run ``work`` with the number of this store, in tables that are made if they are not there (any more). Raises
+        :class:`NotBuilt` if what it asks needs an index that is ``built``."""
+        async with self._turn:  # so that who waits while the database is found to be down need not ask it, too
+            if self._failed and time.monotonic() < self._failed[0]:
+                raise StoreUnavailable(self._failed[1], retryable=True)
+            if self._transactions is None:
+                self._transactions = Transactions(self._database, _PATIENCE)
+            numbered = partial(self._numbered, work, built)
+            try:
+                if not self._prepared:
+                    await self._transactions.run(self._prepare)
+                    self._prepared = True
+                try:
+                    result = await self._transactions.run(numbered, write=write)
+                except StoreUnavailable as error:
+                    if error.retryable or not await self._transactions.run(self._prepare):
+                        raise
+                    result = await self._transactions.run(numbered, write=write)  # it was deleted meanwhile
+            except StoreUnavailable as error:
+                self._prepared = False
+                message = f"{error.message}, or leave out ?index= to have every object read for a list"
+                self._failed = time.monotonic() + _PAUSE, message
+                raise StoreUnavailable(message, retryable=error.retryable) from error.__cause__
+            self._failed = None
+            return result
+
+    def _prepare(self, cursor: Cursor) -> bool:
+        """Make the tables and the number of this store, unless they are there. Returns whether they were not."""
+        self._database.lock(cursor, "artifact index")
+        if not (there := all(self._is_there(cursor, name) for name in _RELATIONS)):
+            for statement in tables(self._database.text):
+                cursor.execute(statement)
+            cursor.execute("DELETE FROM abp_artifact_stores_1")  # the rows may have been lost alone
+        cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        if cursor.fetchall():
+            return not there
+        cursor.execute(
+            # neither a number nor a change token comes again in an index that is made anew
+            "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
+            (self._url, secrets.randbelow(1 << 31), time.time_ns() // 1000),
+        )
+        return True
+
+    def _is_there(self, cursor: Cursor, name: str) -> bool:
+        cursor.execute(self._database.find_relation, (name,))
+        return bool(cursor.fetchall())
+
+    def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
+        # asked each time: tables that were made anew have other numbers
+        cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        found = cursor.fetchall()
+        if not found:
+            raise self._database.error(f"{self._database.name} does not know the store any more")
+        if built and found[0][1] is None:
+            raise NotBuilt
+        return work(cursor, cast(int, found[0][0]))
+
 
 #: Rows that one statement reads.
 _PAGE = 5000

@@ -3,29 +3,149 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO, Protocol
 
 from ...errors import Corrupt, StoreUnavailable, UsageError
 from ..audit import AuditLog
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore, Publisher, StagedFile
 from ..content import Description, Meter
-from ..metadata import ID, Metadata, candidate_ids, not_found
+from ..files import map_os_errors, write_all
 from ..query import Page, Query
-from ..ref import ArtifactRef, CheckReport, ReindexReport, Scope
+from ..ref import (
+    ID,
+    ArtifactRef,
+    CheckReport,
+    Metadata,
+    Problem,
+    ReindexReport,
+    Scope,
+    candidate_ids,
+    digest_prefix,
+    not_found,
+)
 from ..retention import Entry, Removal, Retention
-from ..staged import StagedFile
+from ..spool import SpooledFile
 from .bucket import Bucket
-from .catalog import Catalog
+from .catalog import Catalog, IndexedCatalog
 from .index import StoreIndex
 from .index_address import open_index
-from .indexed import IndexedCatalog
-from .maintenance import Maintenance
-from .staging import ObjectStaged
 
-__all__ = ["ObjectStore"]
+__all__ = ["Maintenance", "ObjectStaged", "ObjectStore"]
+
+_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
+
+
+class ContentPublisher(Publisher, Protocol):
+    """The part of a store in a bucket that its staged files use."""
+
+    async def publish(
+        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    ) -> ArtifactRef:
+        """Make measured content an artifact."""
+
+
+class ObjectStaged(SpooledFile):
+    """A staged file in memory while it is small, then in a temporary file.
+
+    It is uploaded when all of it is verified, and may be committed again if the upload failed.
+    """
+
+    _store: ContentPublisher
+
+    def _start(self) -> None:
+        super()._start()
+        self._chunks: list[bytes] = []
+        self._in_memory = 0
+        self._file: IO[bytes] | None = None
+        self._blob = f"-{secrets.token_hex(8)}"
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        if self._file is None:
+            self._chunks.append(bytes(chunk))
+            self._in_memory += len(chunk)
+            if self._in_memory <= _IN_MEMORY:
+                return
+            chunk = memoryview(b"".join(self._chunks))
+            with map_os_errors("make a temporary file", self._scratch()):
+                self._file = (self._scratch() / "written").open("xb", buffering=0)
+            self._chunks = []
+        with map_os_errors("write a temporary file", self._scratch()):
+            write_all(self._file.fileno(), chunk)
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
+        return await self._store.publish(
+            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
+        )
+
+    async def aclose(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+        await super().aclose()
+
+
+_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
+_QUARANTINE = 86400.0  # seconds that what is damaged is kept for a look at it
+
+
+class Maintenance:
+    """The sweep and the check of one store. ``reading`` counts the readers of each content in this process."""
+
+    def __init__(self, bucket: Bucket, catalog: Catalog, reading: Mapping[str, int]) -> None:
+        self._bucket = bucket
+        self._catalog = catalog
+        self._reading = reading
+
+    async def sweep(self, *, dry_run: bool) -> list[Removal]:
+        """Remove content that no metadata names, an hour after it came, and what is in quarantine after a day."""
+        now = time.time()
+        found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if found else set()
+        # metadata that cannot be read does not tell what it names
+        perhaps = tuple(_content(key) for key in compared.unreadable)
+        out = [
+            Removal("content", one.key, one.size, "orphan")
+            for one in found
+            if one.key not in used and not one.key.startswith(perhaps) and not self._reading[one.key]
+        ]
+        async for one in self._bucket.list("quarantine/"):
+            if now - one.modified.timestamp() > _QUARANTINE:
+                out.append(Removal("quarantine", one.key, one.size, "expired"))
+        if not dry_run:
+            for swept in out:
+                await self._bucket.delete(swept.id)
+        return out
+
+    async def check(self, *, repair: bool) -> list[Problem]:
+        """Return which metadata cannot be read, and what was wrong in the index, which is corrected. ``repair`` moves
+        the metadata to quarantine, with its content."""
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if repair and compared.unreadable else set()
+        detail = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, detail) for key in compared.wrong]
+        for key in compared.unreadable:
+            detail = "; delete the artifact, store it again, or --repair"
+            if repair:
+                await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
+                for one in [one async for one in self._bucket.list("content/") if one.key.startswith(_content(key))]:
+                    if one.key not in used:
+                        await self._bucket.move(one.key, one.key.replace("content/", "quarantine/", 1))
+                detail = "; it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
+        return problems
+
+
+def _content(key: str) -> str:
+    """The beginning of the keys that content of an id has."""
+    return f"content/{digest_prefix(key)}"
 
 
 @dataclass(slots=True)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .local import LocalEngine
-from .ray_cluster import require_ray
-from .ray_engine import RayEngine
-from .report import WorkReport
+from .local import LocalEngine, WorkReport
+from .ray_engine import RayEngine, require_ray
 
 __all__ = ["Engine", "LocalEngine", "RayEngine", "WorkReport", "require_ray"]
 

@@ -1,11 +1,8 @@
 """The table that knows what became of each job: SQLite in the run's folder, or PostgreSQL for many machines."""
 
 from .entries import Added, Counts, Leased, Row, Settlement
-from .ledger import Ledger
-from .listing import JobPage, JobQuery
-from .opening import open_ledger, open_view
-from .tally import FINAL, Overview
-from .view import LedgerView
+from .ledger import Ledger, open_ledger, open_view
+from .reads import FINAL, JobPage, JobQuery, LedgerView, Overview
 
 __all__ = [
     "FINAL",

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...protocol.strict_json import JSONValue
-from ..jobs import Job, State
-from ..outcome import Outcome
+from ..jobs import Job, Outcome, State
 
 __all__ = ["Added", "Counts", "Leased", "Row", "Settlement"]
 

@@ -7,20 +7,20 @@ import os
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from ...database import Cursor, Transactions, Value
-from ...errors import LedgerError
+from ...database import Cursor, PostgresUrl, Transactions, Value
+from ...errors import LedgerError, UsageError
+from ...protocol.plain_text import redact_url
 from ..jobs import Job, State
-from .adding import Addition
-from .columns import COLUMNS, COPY_COLUMNS, row_from
-from .database import Database
+from .backends import PostgresDatabase, SqliteDatabase
 from .entries import Added, Counts, Leased, Row, Settlement
-from .leasing import HostTurns, LeaseRequest, lease_jobs
-from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
-from .settling import settle_jobs
+from .reads import LedgerView
+from .schema import COLUMNS, COPY_COLUMNS, INPUT, LEASED, VERSION, Database, make_tables, put_value, row_from, values_of
+from .writes import Addition, HostTurns, LeaseRequest, lease_jobs, settle_jobs
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "open_ledger", "open_view"]
 
 T = TypeVar("T")
 
@@ -288,3 +288,32 @@ class Ledger:
     async def replaced(self) -> int:
         """Return how many lines of failed jobs gave their places to corrected ones."""
         return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
+
+
+def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
+    """Return the ledger of a run, which ``async with`` opens.
+
+    ``where`` is the run's folder, whose ``ledger.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
+    for workers on many machines; without ``run=`` the run is called ``default``. With ``existing``,
+    opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. One that is
+    ``read_only`` can be looked at alone. Raises
+    :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
+    """
+    return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
+
+
+def open_view(where: str | os.PathLike[str]) -> LedgerView:
+    """Return what looks into the ledger of a run that is there already, and changes nothing. ``where`` is as in
+    :func:`open_ledger`, and so is what is raised."""
+    return LedgerView(*_database_at(os.fspath(where), read_only=True))
+
+
+def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
+    """The database of an address, and the name that the run has in it."""
+    scheme, colon, _ = where.partition("://")
+    if not colon:
+        return SqliteDatabase(Path(where), read_only=read_only), ""
+    if scheme not in ("postgresql", "postgres"):
+        raise UsageError(f"{redact_url(where)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
+    address, run = PostgresUrl.read(where).take("run")
+    return PostgresDatabase(address, read_only=read_only), run or "default"

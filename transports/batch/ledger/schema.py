@@ -2,10 +2,105 @@
 
 from __future__ import annotations
 
-from ...database import Cursor
-from .database import Database
+from collections.abc import Sequence
+from typing import Protocol, cast
+from urllib.parse import urlsplit
 
-__all__ = ["INPUT", "LEASED", "VERSION", "make_tables", "put_value", "values_of"]
+from ...database import Connection, Cursor, Value, without_nul
+from ...protocol.strict_json import JSONValue, decode_json, encode_json
+from ..jobs import Job, State, job_document, parse_job
+from .entries import Row
+
+__all__ = [
+    "COLUMNS",
+    "COPY_COLUMNS",
+    "INPUT",
+    "LEASED",
+    "VERSION",
+    "Database",
+    "decoded_list",
+    "decoded_object",
+    "encoded",
+    "host_of",
+    "make_tables",
+    "new_row",
+    "put_value",
+    "row_from",
+    "values_of",
+]
+
+
+def encoded(value: object) -> str:
+    """Return a JSON value as text."""
+    return encode_json(value).decode()
+
+
+def decoded_object(text: Value) -> dict[str, JSONValue]:
+    """Return the JSON object of a cell."""
+    return cast("dict[str, JSONValue]", decode_json(str(text)))
+
+
+def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
+    """Return the JSON objects of a cell."""
+    return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
+
+
+#: What a row is read from.
+COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
+#: The same of a copy ``c`` and its job ``j``.
+COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))
+
+
+def new_row(job: Job, line: int) -> tuple[Value, ...]:
+    """Return the key, line, host, id, text, idempotence and state of a job that is added, queued. Reads its files."""
+    text = encoded(job_document(job))
+    return job.key, line, host_of(job), without_nul(job.id), text, int(job.idempotent), State.QUEUED.value
+
+
+def row_from(*cells: object, copy: bool = False) -> Row:
+    """Return the row that the cells of :data:`COLUMNS` make, with those of a ``copy`` in their places."""
+    position, key, job, state, attempts, worker, started, finished, milliseconds, code, error, artifacts = cells
+    return Row(
+        cast(int, position),
+        str(key),
+        parse_job(decoded_object(str(job))),
+        State(str(state)),
+        cast(int, attempts),
+        cast("str | None", worker),
+        cast("float | None", started),
+        cast("float | None", finished),
+        cast(float, milliseconds),
+        cast("str | None", code),
+        cast("str | None", error),
+        tuple(decoded_list(str(artifacts))),
+        copy,
+    )
+
+
+def host_of(job: Job) -> str:
+    """Return what limits per host count: the host and the port of the target, else the target itself."""
+    target = (job.target or "").replace("\0", "")
+    try:
+        return urlsplit(target).netloc.rpartition("@")[2].lower() or target[:200] or "-"
+    except ValueError:
+        return target[:200] or "-"
+
+
+class Database(Connection, Protocol):
+    """A connection that knows which workers are at work. The lock of a run is for leasing,
+    where limits per host are counted and then used, and for cancelling."""
+
+    #: Whether it can tell that another worker has ended.
+    sees_workers: bool
+    #: Whether a transaction that writes keeps all others from writing: an input is read before it begins.
+    one_writer: bool
+
+    def lost_workers(self, workers: Sequence[str]) -> list[str]:
+        """Return those of ``workers`` that are certain to have ended."""
+
+    def begin_work(self, worker: str) -> None:
+        """Note that ``worker`` is at work until this connection closes or its process ends."""
+
 
 #: A ledger of another version is refused.
 VERSION = "4"

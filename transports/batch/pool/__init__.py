@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-from .endpoints import Endpoint
+from .fleet import BrowserStats, Endpoint, PoolStats
 from .leases import Reuse
 from .pool import Pool
-from .stats import BrowserStats, PoolStats
 
 __all__ = ["BrowserStats", "Endpoint", "Pool", "PoolStats", "Reuse"]

@@ -3,21 +3,454 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from statistics import median
+from typing import TYPE_CHECKING
 
-from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, first_line, format_seconds
+from ...browser.process.launch import Browser
+from ...browser.source import close_quietly
+from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line, format_seconds
+from ...protocol.plain_text import redact_url
+from ...session.session import Session
 from ...tasks import backoff_delay, cancel_and_wait, spawn
 from ...telemetry import BROWSER_RESTARTS, record
-from .endpoints import Source
-from .members import Member
-from .slots import Slots
 
-__all__ = ["PATIENCE", "Fleet", "Limits"]
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+__all__ = [
+    "PATIENCE",
+    "BrowserStats",
+    "Endpoint",
+    "Fleet",
+    "HeldSession",
+    "Latency",
+    "Limits",
+    "Member",
+    "PoolStats",
+    "Slot",
+    "Slots",
+    "Source",
+    "clear_context",
+    "open_context",
+]
+
+#: Calls of one kind that a median is taken over.
+_CALLS = 100
+#: Milliseconds that a median must grow by to count: below them it is noise.
+_NOTABLE = 20.0
+#: Kinds of calls that are followed; those that come later are not.
+_MAX_KINDS = 64
+
+
+class Latency:
+    """The durations of calls in one browser, by kind: the median of the last hundred against that of the first."""
+
+    def __init__(self) -> None:
+        #: By how much the slowest kind has slowed down: 1 for not at all.
+        self.slowdown = 1.0
+        #: The median of the latest hundred calls of any kind, in milliseconds.
+        self.recent = 0.0
+        self._first: dict[object, float] = {}
+        self._latest: dict[object, list[float]] = {}
+
+    def add(self, kind: object, milliseconds: float) -> None:
+        """Count a call of ``kind``, such as its target and capability."""
+        if kind not in self._latest and len(self._latest) >= _MAX_KINDS:
+            return
+        latest = self._latest.setdefault(kind, [])
+        latest.append(milliseconds)
+        if len(latest) < _CALLS:
+            return
+        self.recent = median(latest)
+        latest.clear()
+        first = self._first.setdefault(kind, self.recent)
+        if self.recent - first > _NOTABLE:
+            self.slowdown = max(self.slowdown, self.recent / max(first, 0.1))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A browser that runs elsewhere, for a :class:`Pool`: ``cdp_url`` or ``browser_server`` with their ``headers``, as
+    :class:`~transports.Browser` takes them.
+
+    ``weight`` is its share of the calls beside other endpoints and the pool's own browsers, which have a weight of 1
+    each. ``sessions`` is how many it takes at once, by default as many as any browser of the pool.
+
+    Raises :class:`~transports.errors.UsageError` for a weight or a number that is not positive, and unless exactly one
+    address is given.
+    """
+
+    cdp_url: str | None = field(default=None, repr=False)
+    browser_server: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    weight: float = 1.0
+    sessions: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cdp_url is None) == (self.browser_server is None):
+            raise UsageError("an endpoint is either cdp_url= or browser_server=; give one of them")
+        if not self.weight > 0 or (self.sessions is not None and self.sessions < 1):
+            raise UsageError("the weight and the sessions of an endpoint are more than 0")
+
+    def browser(self, timeout: float) -> Browser:
+        """Return the browser, not opened yet; connecting to it may take ``timeout`` seconds."""
+        return Browser(cdp_url=self.cdp_url, browser_server=self.browser_server, headers=self.headers, timeout=timeout)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """``make`` makes a browser, of which there are ``count`` at most, for ``sessions`` at once each."""
+
+    make: Callable[[], Browser]
+    count: int
+    sessions: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserStats:
+    """One browser of a pool, by its ``number`` in the order of their starts.
+
+    ``age`` is in seconds, ``resident_bytes`` the memory of all its processes and its driver when it was last looked at
+    (0 for one that runs elsewhere), ``recent_ms`` the median of its latest hundred calls. ``draining`` says that its
+    successor serves already.
+    """
+
+    number: int
+    sessions: int
+    leased: int
+    calls: int
+    age: float
+    resident_bytes: int
+    recent_ms: float
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """The state of a pool: its ``browsers``, sessions that are open, those of them that are leased to a call, and calls
+    that wait for one. ``recycled`` counts the browsers that were replaced by reason: ``calls``, ``age``, ``memory``,
+    ``slow``, ``lease`` (a call outlived it), ``unresponsive``, ``ended`` (it died)."""
+
+    browsers: tuple[BrowserStats, ...]
+    sessions: int
+    leased: int
+    waiting: int
+    calls: int
+    recycled: Mapping[str, int]
+
+
+#: Seconds for a session to close; its transport has stricter limits of its own.
+_CLOSE_TIMEOUT = 10.0
+#: Seconds for a context to open, or to be cleared.
+_CONTEXT_TIMEOUT = 10.0
+
+
+class HeldSession:
+    """A session that is opened, held open and closed by a task of its own, since calls come and go in others."""
+
+    def __init__(self, target: str, session: Session) -> None:
+        self.target = target
+        self.session = session
+        self._opened = asyncio.Event()
+        self._leave = asyncio.Event()
+        self._task = asyncio.ensure_future(self._hold())
+
+    async def _hold(self) -> None:
+        async with self.session:
+            self._opened.set()
+            await self._leave.wait()
+
+    async def opened(self, timeout: float) -> None:
+        """Wait until the session is open, ``timeout`` seconds at most; its own limit is stricter.
+
+        Raises what opening it raises. It is closed if this is cancelled."""
+        waiting = asyncio.ensure_future(self._opened.wait())
+        try:
+            await asyncio.wait((waiting, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            if not self._opened.is_set() and not self._task.done():
+                await cancel_and_wait((self._task,))
+        if self._opened.is_set():
+            return
+        if not self._task.done() or self._task.cancelled():
+            raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and does not end")
+        await self._task
+
+    async def aclose(self) -> None:
+        """Close the session, within ten seconds. Never raises: what goes wrong is logged."""
+        self._leave.set()
+        await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
+        if not self._task.done():
+            await cancel_and_wait((self._task,))
+        if self._task.done() and not self._task.cancelled() and (error := self._task.exception()):
+            logger.info("a session closed with an error: %s", first_line(error))
+
+
+async def open_context(browser: Browser) -> BrowserContext:
+    """Return a new context of ``browser``. Raises :class:`~transports.errors.ConnectFailed` if it opens none."""
+    try:
+        async with asyncio.timeout(_CONTEXT_TIMEOUT):
+            return await browser.playwright.new_context()
+    except ABPError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a driver that ends meanwhile, any
+        raise ConnectFailed(f"the browser opens no context: {first_line(error)}") from None
+
+
+async def clear_context(context: BrowserContext) -> bool:
+    """Remove everything that pages of ``context`` have stored: cookies, local storage, databases, caches, files and
+    service workers of all origins, and what they were permitted. The browser's HTTP cache stays.
+
+    Returns whether it is clean. Where it may not be, the context has been closed: a browser without CDP cannot do it.
+    """
+    try:
+        async with asyncio.timeout(_CONTEXT_TIMEOUT):
+            page = await context.new_page()
+            cdp = await context.new_cdp_session(page)
+            await cdp.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+            await context.clear_cookies()
+            await context.clear_permissions()
+            await page.close()
+    except Exception as error:  # noqa: BLE001 - whatever it was, the context is given up
+        logger.info("a context could not be cleared: %s", first_line(error))
+        await close_quietly(context)
+        return False
+    return True
+
+
+class Slot:
+    """Room for one session. ``held`` is the one that is open there, ``context`` that of its page if it outlives it."""
+
+    __slots__ = ("context", "held", "leased", "member", "released")
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.held: HeldSession | None = None
+        self.context: BrowserContext | None = None
+        self.leased = False
+        #: When it was last used, by :func:`time.monotonic`.
+        self.released = 0.0
+
+    async def empty(self, *, keep_context: bool = False) -> None:
+        """Close the session, and its context unless it is kept. Never raises."""
+        held, self.held = self.held, None
+        if held is not None:
+            await held.aclose()
+        if not keep_context and self.context is not None:
+            context, self.context = self.context, None
+            await close_quietly(context)
+
+
+class Member:
+    """A browser of the pool; without one, the room for sessions that need none.
+
+    It gets new calls while it is ``serving``. ``due`` is the reason why its successor is being started.
+    """
+
+    def __init__(self, number: int, source: Source, browser: Browser | None) -> None:
+        self.number = number
+        self.source = source
+        self.browser = browser
+        self.slots = [Slot(self) for _ in range(source.sessions)]
+        self.serving = True
+        self.due = ""
+        self.calls = 0
+        self.leased = 0
+        self.resident = 0
+        self.latency = Latency()
+        #: Before this time (:func:`time.monotonic`) no successor is started: the last attempt failed.
+        self.not_before = 0.0
+        #: Takes back the notice of the browser's end.
+        self.stop_watching: Callable[[], None] = lambda: None
+        self._started = time.monotonic()
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the browser was started."""
+        return time.monotonic() - self._started
+
+    @property
+    def load(self) -> float:
+        """How busy it is for its weight."""
+        return self.leased / self.source.weight
+
+    def lease(self, slot: Slot) -> None:
+        """Mark ``slot`` as leased."""
+        slot.leased = True
+        self.leased += 1
+        self._drained.clear()
+
+    def end_lease(self, slot: Slot) -> None:
+        """Mark ``slot`` as free again."""
+        slot.leased, slot.released = False, time.monotonic()
+        self.leased -= 1
+        if not self.leased:
+            self._drained.set()
+
+    def replace(self, slot: Slot) -> None:
+        """Put an empty slot in the place of one whose session does not end."""
+        self.slots[self.slots.index(slot)] = Slot(self)
+        self.end_lease(slot)
+
+    async def drained(self) -> None:
+        """Wait until no slot is leased."""
+        await self._drained.wait()
+
+    async def aclose(self) -> None:
+        """Close all sessions and the browser, within bounds of their own. Calls in them fail."""
+        self.serving = False
+        self.stop_watching()
+        await asyncio.gather(*(slot.empty() for slot in self.slots))
+        if self.browser is not None:
+            await self.browser.aclose()
+
+    def stats(self) -> BrowserStats:
+        """Return its state as of now."""
+        return BrowserStats(
+            number=self.number,
+            sessions=sum(slot.held is not None for slot in self.slots),
+            leased=self.leased,
+            calls=self.calls,
+            age=self.age,
+            resident_bytes=self.resident,
+            recent_ms=self.latency.recent,
+            draining=not self.serving,
+        )
+
+
+#: A call whose app has a warm session in a free slot goes before older ones, until one of these waited so many seconds.
+_MAX_OVERTAKEN = 1.0
+#: What opening a session costs, in calls that a browser has under way already.
+_COLD = 0.5
+#: Waiting calls that are looked at for one with a warm session.
+_LOOK_AHEAD = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    target: str
+    granted: asyncio.Future[Slot]
+    since: float
+
+
+class Slots:
+    """The slots of the browsers that serve, and the calls that wait for one.
+
+    ``may_open`` says whether there is memory for one more session. ``on_demand`` is called for each call, which may be
+    work for one more browser.
+    """
+
+    def __init__(self, may_open: Callable[[], bool], on_demand: Callable[[], None]) -> None:
+        self.members: list[Member] = []
+        self._may_open = may_open
+        self._on_demand = on_demand
+        self._waiters: deque[_Waiter] = deque()
+
+    @property
+    def leased(self) -> int:
+        """How many slots are leased."""
+        return sum(member.leased for member in self.members)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a slot."""
+        return len(self._waiters)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the oldest of them has waited."""
+        return time.monotonic() - self._waiters[0].since if self._waiters else 0.0
+
+    async def acquire(self, target: str) -> Slot:
+        """Return a slot, leased: one with a warm session for ``target`` if there is one, else an empty one, else the
+        one that was not used for longest, whose session the caller closes. Waits for one to become free."""
+        slot = None if self._waiters else self._find(target)
+        if slot is not None:
+            slot.member.lease(slot)
+            self._on_demand()
+            return slot
+        waiter = _Waiter(target, asyncio.get_running_loop().create_future(), time.monotonic())
+        self._waiters.append(waiter)
+        self._on_demand()
+        try:
+            return await waiter.granted
+        except BaseException:
+            granted = waiter.granted
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.release(granted.result())
+            with contextlib.suppress(ValueError):
+                self._waiters.remove(waiter)
+            raise
+
+    def release(self, slot: Slot) -> None:
+        """Take a slot back, and give it to a call that waits."""
+        slot.member.end_lease(slot)
+        self.grant()
+
+    def add(self, member: Member) -> None:
+        """Give the slots of one more browser to calls."""
+        self.members.append(member)
+        self.grant()
+
+    def remove(self, member: Member) -> None:
+        """Give its slots to no further call."""
+        member.serving = False
+        with contextlib.suppress(ValueError):
+            self.members.remove(member)
+
+    def fail(self, error: Callable[[], ABPError]) -> None:
+        """Have all calls that wait raise an error."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.granted.done():
+                waiter.granted.set_exception(error())
+
+    def grant(self) -> None:
+        """Give free slots to calls that wait, the oldest first, but for warm sessions."""
+        while self._waiters:
+            waiter = self._next()
+            slot = self._find(waiter.target)
+            if slot is None:
+                return
+            self._waiters.remove(waiter)
+            if not waiter.granted.done():
+                slot.member.lease(slot)
+                waiter.granted.set_result(slot)
+
+    def _next(self) -> _Waiter:
+        if self.waited < _MAX_OVERTAKEN:
+            warm = {slot.held.target for slot in self._free() if slot.held}
+            for waiter in islice(self._waiters, _LOOK_AHEAD):
+                if waiter.target in warm:
+                    return waiter
+        return self._waiters[0]
+
+    def _free(self) -> list[Slot]:
+        return [slot for member in self.members for slot in member.slots if not slot.leased]
+
+    def _find(self, target: str) -> Slot | None:
+        """The free slot that costs least: a warm session in a browser with little to do; else the one whose session
+        was not used for longest."""
+        free = self._free()
+        usable = [slot for slot in free if slot.held and slot.held.target == target]
+        if len(usable) < len(free) and self._may_open():
+            usable += [slot for slot in free if slot.held is None]
+        if usable:
+            return min(usable, key=lambda slot: (slot.member.load + (0 if slot.held else _COLD), -slot.released))
+        return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
+
 
 logger = logging.getLogger("transports.batch")
 

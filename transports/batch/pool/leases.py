@@ -20,14 +20,11 @@ from ...errors import (
     format_seconds,
 )
 from ...routing import Result
+from ...session.apps import shares_browser
 from ...session.calls import SESSION_LOST
-from ...session.named_apps import shares_browser
 from ...session.session import Session
 from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
-from .fleet import PATIENCE, Fleet
-from .held import HeldSession, clear_context, open_context
-from .members import Slot
-from .slots import Slots
+from .fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
 
 __all__ = ["Connect", "Leases", "Reuse", "Work"]
 

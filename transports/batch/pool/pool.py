@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -21,29 +23,112 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
+import psutil
+
 from ...artifacts import ArtifactStore
 from ...browser.process.launch import Browser
 from ...errors import UsageError
-from ...errors.tracebacks import short_traceback
+from ...errors.base import short_traceback
 from ...protocol.strict_json import JSONValue
 from ...routing import Result
+from ...session.calls import timeout_seconds
 from ...session.connect import connect as default_connect
-from ...session.retention import retention_settings
+from ...session.connect import open_configured_store
 from ...session.session import Session
-from ...session.settings import Settings
-from ...session.stores import open_configured_store
-from ...session.timeouts import timeout_seconds
-from ..jobs import Job
-from ..outcome import NOT_SENT, Outcome
-from .endpoints import Endpoint, Source
-from .fleet import Fleet, Limits
+from ...session.settings import Settings, retention_settings
+from ...tasks import cancel_and_wait
+from ..jobs import NOT_SENT, Job, Outcome
+from .fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from .leases import Connect, Leases, Reuse
-from .mapping import run_all
-from .members import Member
-from .memory import FreeMemory
-from .stats import PoolStats
 
-__all__ = ["Pool"]
+__all__ = ["FreeMemory", "Pool", "free_memory", "run_all"]
+
+
+async def run_all(
+    jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
+) -> AsyncGenerator[Outcome, None]:
+    """Run jobs, ``count`` of them at once, and yield the outcome of each as it ends.
+
+    Raises what ``jobs`` and ``run`` raise, after the outcomes of those before."""
+    waiting, ended = _reading(jobs), 0
+    reading = asyncio.Lock()
+    outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
+
+    async def work() -> None:
+        try:
+            while True:
+                async with reading:
+                    job = await anext(waiting, None)
+                if job is None:
+                    break
+                await outcomes.put(await run(job))
+        except Exception as error:  # noqa: BLE001 - of the jobs' source, raised below
+            await outcomes.put(error)
+        else:
+            await outcomes.put(None)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(count)]
+    failure: BaseException | None = None
+    try:
+        while ended < count:
+            outcome = await outcomes.get()
+            if isinstance(outcome, Outcome):
+                yield outcome
+            else:
+                ended, failure = ended + 1, failure or outcome
+        if failure is not None:
+            raise failure
+    finally:
+        await cancel_and_wait(workers)
+
+
+async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
+    if isinstance(jobs, AsyncIterable):
+        async for job in jobs:
+            yield job
+    else:
+        for job in jobs:
+            yield job
+
+
+#: Seconds that one measurement holds for.
+_MEASURED_FOR = 0.25
+
+#: Where a container's limit is told, what it uses, and the name of its page cache that the kernel gives back: of
+#: version 2 of control groups, and of version 1.
+_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def free_memory() -> int:
+    """Return the bytes that new processes can have without swapping: of this machine, or of the container's limit
+    where that leaves less."""
+    return int(min(psutil.virtual_memory().available, *(_free_in_group(*group) for group in _GROUPS)))
+
+
+def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
+    with contextlib.suppress(OSError, ValueError):  # no container, no limit ("max"), or another operating system
+        allowed = int(Path(folder, limit).read_text())
+        stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+        return allowed - int(Path(folder, used).read_text()) + int(stat.get(cache, 0))
+    return math.inf
+
+
+class FreeMemory:
+    """Whether ``floor`` bytes are free, as of a moment ago."""
+
+    def __init__(self, floor: int) -> None:
+        self._floor = floor
+        self._free, self._measured = 0, -math.inf
+
+    def suffices(self) -> bool:
+        """Whether there is memory for one more session or browser."""
+        now = time.monotonic()
+        if now - self._measured > _MEASURED_FOR:
+            self._free, self._measured = free_memory(), now
+        return self._free >= self._floor
 
 
 class Pool:

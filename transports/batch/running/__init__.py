@@ -1,12 +1,9 @@
 """A batch from its input to its manifest: read jobs, run them with limits and retries, write what became of them."""
 
-from .batch import add_input, open_run, run
-from .files import export_files
-from .notes import input_notes
-from .options import RunOptions, pool_size
-from .outputs import export_run
+from .batch import add_input, export_files, open_run, run
+from .outputs import export_run, input_notes
 from .reading import require_input, spool_stream
-from .runner import Driver, Runner
+from .runner import Driver, Runner, RunOptions, pool_size
 
 __all__ = [
     "Driver",

@@ -2,24 +2,170 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from ...artifacts.replacing import replacing
-from ...errors import LedgerError
-from ...protocol.strict_json import JSONValue, encode_json
+from ...artifacts.files import replacing
+from ...errors import ABPError, LedgerError
+from ...protocol.strict_json import JSONValue, decode_json, encode_json
 from ...tasks import in_thread
-from ..job_format import job_document
-from ..jobs import State
-from ..ledger import Ledger, Row
-from .notes import CarriedParameters
-from .parquet import write_parquet
+from ..jobs import MAX_FIELDS, Job, State, job_document
+from ..ledger import Added, Ledger, Row
+from .reading import first_jobs
 
-__all__ = ["export_run"]
+__all__ = ["CarriedParameters", "export_run", "input_notes", "write_parquet"]
+
+logger = logging.getLogger("transports")
+
+_ROWS = 5000
+#: Types of our own columns, in Parquet's words; the others are found in the manifest.
+_TYPES = {
+    **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
+    **dict.fromkeys(("attempts", "size_bytes"), "int64"),
+    **dict.fromkeys(("duration_ms", "started", "finished"), "double"),
+    "artifacts": "json",
+}
+_FOUND = {bool: "bool", float: "double", str: "string"}
+#: Integers up to this are exact as a double.
+_EXACT = 2**53
+#: What a column of several kinds of numbers is; one of other kinds is JSON text.
+_MERGED = {
+    frozenset({"int53"}): "int64",
+    frozenset({"int53", "int64"}): "int64",
+    frozenset({"int53", "double"}): "double",
+}
+
+
+async def write_parquet(manifest: Path, path: Path) -> bool:
+    """Write the lines of a manifest to ``path`` as Parquet, and return whether pyarrow is there to do it.
+
+    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Of more
+    than 1,000 of them the first are written, with a warning; the manifest has all. Raises
+    :class:`~transports.errors.LedgerError`."""
+    try:
+        import pyarrow
+    except ImportError:
+        return False
+    try:
+        await asyncio.to_thread(_write, manifest, path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be written ({error}); `abp batch export` writes it again") from error
+    return True
+
+
+def _write(manifest: Path, path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    types = _types(manifest)
+    schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
+    with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
+        while lines := [*islice(file, _ROWS)]:
+            rows = [_document(line) for line in lines]
+            cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
+            writer.write_table(pyarrow.Table.from_pylist(cells, schema))
+
+
+def _types(manifest: Path) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    beyond = False
+    with manifest.open("rb") as file:
+        for line in file:
+            for name, value in _document(line).items():
+                if name in _TYPES or value is None:
+                    continue
+                if name in found or len(found) < MAX_FIELDS:
+                    found.setdefault(name, set()).add(_kind(value))
+                else:
+                    beyond = True
+    if beyond:
+        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
+    return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
+
+
+def _kind(value: object) -> str:
+    if type(value) is int:
+        return "int53" if abs(value) <= _EXACT else "int64" if -(2**63) <= value < 2**63 else "json"
+    return _FOUND.get(type(value), "json")
+
+
+def _merged(kinds: set[str]) -> str:
+    return _MERGED.get(frozenset(kinds)) or (next(iter(kinds)) if len(kinds) == 1 else "json")
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    document: Any = decode_json(line)
+    return document if isinstance(document, dict) else {}
+
+
+def _cell(value: object, kind: str) -> object:
+    return encode_json(value).decode() if kind == "json" and value is not None else value
+
+
+#: Names that are told.
+_MOST = 10
+#: Codes of apps for parameters that are missing.
+_MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
+
+
+def input_notes(added: Added, path: Path) -> list[str]:
+    """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or
+    none of the first has parameters, columns or fields that may be meant as such. An input that cannot be read any more
+    is not spoken of: its jobs are in the run."""
+    before = added.lines - added.jobs - added.copies
+    said = []
+    if added.copies:
+        are = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
+        said.append(f"{added.copies} of {added.lines} lines {are}; each job runs once")
+    if before:
+        are = "is a job" if before == 1 else "are jobs"
+        said.append(f"{before} of {added.lines} lines {are} that the run has already")
+    if added.replaced:
+        was = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
+        said.append(f"{was} replaced by one of the same id")
+    if not added.known:
+        first: list[Job] = []
+        with suppress(ABPError):
+            first = first_jobs(path)
+        if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
+            said += _hints(name for job in first for name in job.carried)
+    return said
+
+
+class CarriedParameters:
+    """Collects names that apps miss among the parameters of jobs and that these jobs carry along."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def look(self, row: Row) -> None:
+        """Look at one job."""
+        if row.error_code in _MISSING and len(self._names) < _MOST:
+            words = set(re.findall(r"\w+", row.error or ""))
+            self._names |= {name for name in row.job.carried if _place(name) in words - row.job.params.keys()}
+
+    def hints(self) -> list[str]:
+        """Return a sentence for each name."""
+        return _hints(self._names)
+
+
+def _hints(names: Iterable[str]) -> list[str]:
+    some = sorted(set(names))[:_MOST]
+    return [f"{name} is carried along, no parameter; name it params.{_place(name)} if it is one" for name in some]
+
+
+def _place(name: str) -> str:
+    """The name without what is left of a ``params.`` that was written in another way."""
+    return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
+
 
 #: Points of the throughput over time, and the percentiles of a report.
 _POINTS = 60

@@ -4,27 +4,125 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
 import zipfile
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from ...base import Transport
 from ...errors import first_line
-from ...protocol.secret_values import SecretValues
-from ...protocol.secrets import KNOWN_SECRETS, KnownSecrets
+from ...privacy.redaction import SecretValues
+from ...privacy.secrets import KNOWN_SECRETS, KnownSecrets
 from ...tasks import in_thread
-from .console import ConsoleLog
-from .ffmpeg import no_ffmpeg
-from .har import clean_har, learn_har
-from .kinds import EvidenceFile, EvidenceKind
-from .trace_zip import clean_trace, learn_trace
+from ..page.channel import listener
+from ..process.runfolder import RunFolder
+from .har import clean_har, clean_trace, learn_har, learn_trace
+from .kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import ConsoleMessage, Error, Page, Request
+
+__all__ = [
+    "EXCLUSIVE",
+    "CallEvidence",
+    "CallRecording",
+    "ConsoleLog",
+    "HasPage",
+    "PageEvidence",
+    "find_ffmpeg",
+    "no_ffmpeg",
+    "page_of",
+]
+
+
+def find_ffmpeg() -> tuple[Path, bool]:
+    """Return where Playwright looks for its ffmpeg, and whether it is there."""
+    import playwright
+
+    package = Path(playwright.__file__).parent / "driver" / "package"
+    browsers = json.loads((package / "browsers.json").read_text(encoding="utf-8"))["browsers"]
+    revision = next(one["revision"] for one in browsers if one["name"] == "ffmpeg")
+    name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
+    path = _registry(package) / f"ffmpeg-{revision}" / name
+    return path, os.access(path, os.X_OK)
+
+
+def no_ffmpeg() -> str:
+    """Return what is missing for a video and how to get it, in words."""
+    path, _ = find_ffmpeg()
+    return (
+        "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
+        f"or link an ffmpeg with VP9 to {path}"
+    )
+
+
+def _registry(package: Path) -> Path:
+    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    if given == "0":
+        return package / ".local-browsers"
+    if given:
+        return Path(given)
+    if platform.system() == "Darwin":
+        return Path.home() / "Library" / "Caches" / "ms-playwright"
+    if platform.system() == "Windows":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ms-playwright"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ms-playwright"
+
+
+class ConsoleLog:
+    """Listens to a page from :meth:`start` to :meth:`stop`. Secrets of the requests that it sends are learned too."""
+
+    def __init__(self, page: Page, secrets: SecretValues) -> None:
+        self._page = page
+        self._secrets = secrets
+        self._lines = TimedLines("the page said nothing")
+        self._listening = False
+        self._listeners: list[tuple[Any, Any]] = [
+            ("console", listener(self._on_console)),
+            ("pageerror", listener(self._on_error)),
+            ("request", listener(self._on_request)),
+        ]
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._listening = True
+        for event, handle in self._listeners:
+            self._page.on(event, handle)
+
+    def stop(self) -> None:
+        """Listen no more. Idempotent."""
+        listening, self._listening = self._listening, False
+        for event, handle in self._listeners if listening else ():
+            self._page.remove_listener(event, handle)
+
+    def text(self) -> str:
+        """Return the lines without secrets, each with its time (UTC) and where it was said."""
+        return self._lines.text(self._secrets)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        place = message.location
+        where = f" ({place['url']}:{place['lineNumber'] + 1})" if place.get("url") else ""
+        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=where)
+
+    def _on_error(self, error: Error) -> None:
+        self._lines.add(f"page error: {error.stack or error.message}")
+
+    def _on_request(self, request: Request) -> None:
+        self._secrets.learn(request.url)
+        self._secrets.learn(dict(request.headers))
+        with contextlib.suppress(UnicodeDecodeError):  # a body that is no text
+            self._secrets.learn_pairs((request.post_data or "")[:MAX_CHARS])
+
 
 T = TypeVar("T")
 
-__all__ = ["EXCLUSIVE", "CallRecording"]
 
 #: Kinds of which the browser can record one at a time.
 EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
@@ -189,3 +287,90 @@ class CallRecording:
             made.discard(kind)
             self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
             return None
+
+
+@runtime_checkable
+class HasPage(Protocol):
+    """A transport whose app is in a page."""
+
+    @property
+    def page(self) -> Page | None:
+        """The page of ``playwright.async_api``; ``None`` while it is not open."""
+
+
+def page_of(transport: Transport) -> HasPage | None:
+    """Return the transport, or the one that it wraps (recorders do, and guards of secrets), if its app is in a page."""
+    inner: object = transport
+    while (wrapped := getattr(inner, "wrapped", None)) is not None:
+        inner = wrapped
+    return inner if isinstance(inner, HasPage) else None
+
+
+class PageEvidence:
+    """Records calls in the page of ``source``, in temporary files, without secrets: ``known`` are the values that
+    the user of the session was given. Close it at the end of the session."""
+
+    def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
+        self._source = source
+        self._stack = contextlib.ExitStack()
+        self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
+        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._numbers = itertools.count()
+        #: Kinds that are recorded now: a trace, a video and a HAR can be of one call at a time.
+        self.busy: set[EvidenceKind] = set()
+
+    async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
+        """Begin to record a call with these parameters, whose secrets are removed from all files."""
+        page = self._source.page
+        taken = {kind for kind in kinds if kind in EXCLUSIVE & self.busy}
+        wanted = frozenset(kinds) - taken if page is not None else frozenset[EvidenceKind]()
+        evidence = CallEvidence(self, wanted)
+        evidence.notes += [f"{kind}: another call of this session was being recorded" for kind in sorted(taken)]
+        if page is None:
+            evidence.notes.append("the page was not open when the call began")
+            return evidence
+        self.busy |= EXCLUSIVE & wanted
+        folder = self._folder / str(next(self._numbers))
+        evidence.recording = recording = CallRecording(
+            page, wanted, folder, title=title, params=params, known=self._known
+        )
+        try:
+            await recording.start()
+        except OSError as error:  # the call counts more than its evidence
+            self.busy -= wanted
+            evidence.recording = None
+            evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
+        except BaseException:
+            self.busy -= wanted
+            raise
+        return evidence
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._stack.close()
+
+
+class CallEvidence:
+    """The evidence of one call that runs. ``notes`` say what could not be had, and why."""
+
+    def __init__(self, owner: PageEvidence, kinds: frozenset[EvidenceKind]) -> None:
+        self._owner = owner
+        self._kinds = kinds
+        self.notes: list[str] = []
+        self.recording: CallRecording | None = None
+
+    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """End it, and return the files of the kinds to ``keep``; they are there until :meth:`discard`."""
+        if self.recording is None:
+            return []
+        try:
+            return await self.recording.end(keep)
+        finally:
+            self._owner.busy -= self._kinds
+            self.notes += self.recording.notes
+
+    def discard(self) -> None:
+        """Remove the temporary files."""
+        if self.recording is not None:
+            shutil.rmtree(self.recording.folder, ignore_errors=True)

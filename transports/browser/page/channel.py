@@ -6,16 +6,28 @@ No method here has a deadline: callers wrap each in :meth:`PageAgent.with_deadli
 
 from __future__ import annotations
 
+import functools
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-__all__ = ["OPAQUE", "Channel", "DevTools", "FrameDocument", "FrameWatcher", "OnEmit", "PageObject"]
+__all__ = [
+    "OPAQUE",
+    "Channel",
+    "DevTools",
+    "FrameDocument",
+    "FrameWatcher",
+    "OnEmit",
+    "PageObject",
+    "listen",
+    "listener",
+]
 
 #: The origin of a document that shares its origin with no other, as browsers spell it.
 OPAQUE = "null"
@@ -139,3 +151,30 @@ class Channel(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Undo :meth:`install`, as far as the page is still there."""
+
+
+P = ParamSpec("P")
+
+logger = logging.getLogger("transports.browser")
+
+
+def listener(handle: Callable[P, object]) -> Callable[P, None]:
+    """Return ``handle`` as a listener that logs its exceptions.
+
+    Playwright keeps what a listener raised and raises it in the *next* command, which is that of another call. A fault
+    of ours in one event must cost that event only.
+    """
+
+    @functools.wraps(handle)
+    def listening(*args: P.args, **options: P.kwargs) -> None:
+        try:
+            handle(*args, **options)
+        except Exception:
+            logger.exception("an event of the page could not be handled; it is ignored")
+
+    return listening
+
+
+def listen(source: Any, event: str, handle: Callable[[Any], object]) -> None:
+    """Let ``handle``, as a :func:`listener`, hear an event of Playwright's ``source`` for as long as that lives."""
+    source.on(event, listener(handle))

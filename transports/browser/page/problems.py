@@ -11,18 +11,107 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
-from ...errors import NotAbpApp, first_line
-from ...protocol.redaction import Redactor
-from ...protocol.secrets import NO_SECRETS
-from ...protocol.urls import redact_url
-from .listening import listen
-from .sign_in import SIGN_IN
+from ...errors import NotAbpApp, first_line, format_seconds
+from ...errors.base import NOTHING_LISTENS
+from ...privacy.redaction import Redactor
+from ...privacy.secrets import NO_SECRETS
+from ...protocol.plain_text import redact_url
+from .channel import listen
+from .received import FoundApp
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
-__all__ = ["PageProblems", "not_abp", "read_problems"]
+__all__ = [
+    "SIGN_IN",
+    "PageProblems",
+    "advice_for",
+    "app_fault",
+    "asks_to_sign_in",
+    "explain_load_failure",
+    "not_abp",
+    "now_at",
+    "read_problems",
+    "same_document",
+    "shown_address",
+]
+
+#: Characters of an address that a page chose.
+_SHOWN = 200
+_REASONS = {
+    "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
+    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
+    "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
+    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
+    "ignore_https_errors=True",
+    "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
+    "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
+    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
+    "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
+}
+
+
+def explain_load_failure(error: str, url: str) -> str:
+    """Return the reason of a failed navigation to ``url``, with what to do about it where the cause is known.
+
+    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
+    """
+    first = first_line(error)
+    if known := next((text for code, text in _REASONS.items() if code in first), None):
+        return known
+    net = first.find("net::")
+    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+
+
+def now_at(current: str, target: str) -> str:
+    """Return words for a message about ``target``: where it has led to, if that is another document."""
+    return "" if same_document(current, target) else f", now at {shown_address(current)},"
+
+
+def shown_address(url: str) -> str:
+    """Return an address that a page chose, for a message: without secrets, and not too long."""
+    return redact_url(url)[:_SHOWN]
+
+
+def same_document(current: str, target: str) -> bool:
+    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    current_parts, target_parts = urlsplit(current), urlsplit(target)
+    fragment = target_parts.fragment in ("", current_parts.fragment)
+    return fragment and _document(current_parts) == _document(target_parts)
+
+
+def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query
+
+
+#: What to do then, for a message.
+SIGN_IN = (
+    "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
+    "profile= or storage_state="
+)
+#: Words in an address.
+_WORDS = re.compile(r"(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])", re.IGNORECASE)
+
+
+async def asks_to_sign_in(frame: Frame, target: str) -> bool:
+    """Whether the page in ``frame``, which was opened at ``target``, has a field for a password, or has led to an
+    address that speaks of signing in. Never raises; what hangs asks for nothing, after two seconds."""
+    moved = not same_document(frame.url, target)
+    if moved and _WORDS.search(_place(frame.url)) and not _WORDS.search(_place(target)):
+        return True
+    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+        async with asyncio.timeout(_TIMEOUT):
+            return await frame.locator("input[type=password]").count() > 0
+    return False
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc + parts.path
+
 
 #: Seconds for the page to answer; a page that hangs has nothing to say.
 _TIMEOUT = 2.0
@@ -173,3 +262,28 @@ def _append(items: list[str], item: str) -> None:
 def _line(text: str) -> str:
     line = _REDACTOR.text(first_line(text))
     return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
+
+
+_LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
+
+
+def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
+    """Return what is wrong with the page ``grace`` seconds after it loaded; empty if its ``window.abp`` is whole.
+    ``protocol`` is ``abp``, ``webmcp`` or ``auto``: what was looked for."""
+    if found.threw:
+        return f"has a window.abp that throws: {found.threw[:200]}"
+    if not found.present:
+        return f"has {_LACKS[protocol]} {format_seconds(grace)} after it loaded"
+    if found.missing:
+        return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
+    return ""
+
+
+def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
+    """Return what to look at where a page, answered with the HTTP ``status`` if that is known, has nothing to drive."""
+    if status == 426:  # Upgrade Required
+        return "take ws:// for a WebSocket"
+    if protocol != "webmcp":
+        return "is it the right address, and does the app speak ABP?"
+    without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
+    return f"does it register tools, or a form with a toolname?{without}"

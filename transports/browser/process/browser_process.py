@@ -4,28 +4,203 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import stat
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakSet
 
 import psutil
 
+from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
+from ...protocol.plain_text import origin_of, redact_url
 from ...telemetry import OPEN_BROWSERS
-from .driver import start_driver
-from .environment import child_environment, compile_cache
+from ..timeouts import playwright_timeout
 from .extension import load_unpacked
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
-from .remote import Remote
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, CDPSession, Playwright
 
-__all__ = ["SESSION_CONTEXTS", "BrowserProcess"]
+__all__ = ["SESSION_CONTEXTS", "BrowserProcess", "Remote", "child_environment", "compile_cache", "start_driver"]
+
+_HOW_TO_SEE_WHY = (
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
+    "(apt-get install libatomic1)"
+)
+
+
+async def start_driver() -> tuple[Playwright, list[int]]:
+    """Start the driver; return Playwright and the driver's process id, as a list of one.
+
+    The list is empty if this version of Playwright keeps its process elsewhere: it is private there. Then a driver
+    that hangs while it is attached to a browser ends only with this process.
+
+    Raises :class:`~transports.errors.BrowserNotFound` for a driver that cannot run here.
+    """
+    from playwright.async_api import async_playwright
+
+    manager = async_playwright()
+    try:
+        playwright = await manager.start()
+    except Exception as error:  # plain ones: the driver, a Node.js, is not there, or ends at once
+        raise BrowserNotFound(f"Playwright's driver did not start ({first_line(error)}); {_HOW_TO_SEE_WHY}") from error
+    client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
+    transport = getattr(client, "_transport", None)
+    ended = getattr(transport, "on_error_future", None)
+    if isinstance(ended, asyncio.Future):  # nobody awaits it: asyncio would log the end of each driver that is killed
+        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+    process = getattr(transport, "_proc", None)
+    return playwright, [] if process is None else [process.pid]
+
+
+#: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the
+#: processor with it.
+_COMPILE_CACHE = "NODE_COMPILE_CACHE"
+#: What names the temp folder on some system or other.
+_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
+_lock = threading.Lock()
+_users = 0
+_saved: dict[str, str | None] = {}
+
+
+@contextlib.contextmanager
+def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
+    """Give child processes that are started inside the block ``folder`` as their temp folder, and ``cache``, which is
+    a :func:`compile_cache`.
+
+    Blocks may overlap if all name the same folder; the last one restores the variables.
+    """
+    global _users
+    with _lock:
+        if _users == 0:
+            wanted = dict.fromkeys(_TEMP_FOLDER, str(folder))
+            if cache is not None:
+                wanted[_COMPILE_CACHE] = str(cache)
+            _saved.update({name: os.environ.get(name) for name in wanted})
+            os.environ.update(wanted)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                for name, value in _saved.items():
+                    if value is None:
+                        os.environ.pop(name, None)
+                    else:
+                        os.environ[name] = value
+                _saved.clear()
+
+
+def compile_cache() -> Path | None:
+    """Return the folder of this user for compiled scripts of the driver, made if it was not there; ``None`` if there
+    can be none, or the environment names another. What is in it is run, so nobody else may write there. It blocks."""
+    if _COMPILE_CACHE in os.environ:
+        return None
+    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    try:
+        base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+        folder = base / "abp-transports" / "node"
+        if not base.is_absolute():
+            return None
+        base.mkdir(0o700, parents=True, exist_ok=True)
+        mode = base.stat().st_mode
+        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace what is in it
+            return None
+        for one in (folder.parent, folder):
+            one.mkdir(0o700, parents=True, exist_ok=True)
+            status = one.lstat()
+            if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o170022 != 0o040000):
+                return None
+    except (OSError, RuntimeError):  # a user without a home
+        return None
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The address of a browser that runs already, and the headers that are sent to it; neither is ever shown whole.
+
+    With ``is_server`` it is that of a Playwright server, else of a Chromium's DevTools.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    is_server: bool
+
+    @classmethod
+    def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
+        """Return what these options name, if they name one. Raises :class:`~transports.errors.UsageError` for two
+        addresses, and for headers without one."""
+        if cdp_url is not None and browser_server is not None:
+            raise UsageError("cdp_url= and browser_server= each name a browser; give one of them")
+        url = browser_server if cdp_url is None else cdp_url
+        if url is None:
+            if headers is not None:
+                raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
+            return None
+        return cls(url, dict(headers or {}), browser_server is not None)
+
+    @property
+    def display_name(self) -> str:
+        """The address without secrets."""
+        return redact_url(self.url)
+
+    async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
+        """Return the browser, connected within ``timeout`` seconds."""
+        limit = playwright_timeout(timeout)
+        if self.is_server:
+            kind = getattr(playwright, engine)
+            server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
+            return server
+        url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
+        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
+        return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
+
+    async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
+        """Return the WebSocket of a Chromium, and the headers for it: those are for the origin of the address alone.
+        Playwright asks for it, too, but sends the headers wherever a redirect or the answer leads."""
+        headers = dict(self.headers)
+        if self.url.lower().startswith(("ws:", "wss:")):
+            return self.url, headers
+        parts = urlsplit(self.url)
+        asked = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
+        asking = await playwright.request.new_context(extra_http_headers=headers)
+        try:
+            answer = await asking.get(asked, max_redirects=0, timeout=limit)
+            text = await answer.text()
+        finally:
+            await asking.dispose()
+        try:
+            url = json.loads(text)["webSocketDebuggerUrl"] if answer.ok else None
+        except (ValueError, TypeError, KeyError):
+            url = None
+        if not isinstance(url, str):
+            raise self.error(f"(it answered HTTP {answer.status} to /json/version and names no WebSocket)")
+        return url, headers if origin_of(url) == origin_of(self.url) else {}
+
+    def error(self, reason: str) -> ConnectFailed:
+        """Return the error for a browser that could not be reached."""
+        reason = reason.replace(self.url, self.display_name)  # its query may hold a key
+        for value in self.headers.values():
+            reason = reason.replace(value, "…") if value else reason
+        how = (
+            "start one of the same version of Playwright with `playwright run-server`"
+            if self.is_server
+            else "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
+        )
+        return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
+
 
 #: Contexts that were opened for one session, and that no caller has got hold of: with them ends all that they hold.
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()

@@ -3,31 +3,165 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import ExitStack
+import os
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from ...errors import BrowserCrashed, UsageError, format_seconds
-from ...errors.tracebacks import short_traceback
-from ...protocol.durations import checked_timeout
+import psutil
+
+from ...errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds
+from ...errors.base import short_traceback
+from ...protocol.times import checked_timeout
 from ...telemetry import BROWSER_RESTARTS, record, span
 from .ahead import next_process
-from .browser_process import BrowserProcess
-from .find import ENGINES, BrowserChoice, find_browser
-from .profile import lock_profile
-from .remote import Remote
+from .browser_process import BrowserProcess, Remote
+from .find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
 from .runfolder import RunFolder
-from .start_errors import is_playwright_error, not_found, require_display, start_error, start_reason
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, CDPSession
 
-__all__ = ["Browser"]
+__all__ = [
+    "ALREADY_OPEN_MESSAGES",
+    "Browser",
+    "BrowserLender",
+    "is_playwright_error",
+    "lock_profile",
+    "not_found",
+    "require_display",
+    "start_error",
+    "start_reason",
+]
+
+
+@runtime_checkable
+class BrowserLender(Protocol):
+    """Lends each session a browser for as long as it lasts, such as a :class:`transports.batch.Pool`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is lent any more: sessions whose browser ends are over."""
+
+    def lend(self) -> AbstractAsyncContextManager[Browser]:
+        """Lend a browser that runs for the length of a block. One that dies meanwhile is not started again; its
+        borrower gives it back and borrows another. Raises :class:`~transports.errors.TransportError`."""
+
+
+#: Parts of the messages of browsers whose profile another process has open.
+ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
+_locked: set[Path] = set()
+
+
+@contextlib.contextmanager
+def lock_profile(folder: Path) -> Iterator[None]:
+    """Reserve the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+
+    Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
+    started on an open profile would not only fail, it would open a window in the one that has it. Raises
+    :class:`~transports.errors.UsageError` if ``folder`` is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"profile= must be a folder, and {folder} is none")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = folder.resolve()
+    locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
+    if real in _locked or locked or any(_is_held(real / name) for name in ("lockfile", "parent.lock")):
+        raise ProfileInUse.at(folder)
+    _locked.add(real)
+    try:
+        yield
+    finally:
+        _locked.discard(real)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
+
+    A lock of another machine counts as free: the browser itself decides about that one.
+    """
+    try:
+        owner = str(lock.readlink())
+    except OSError:
+        return False
+    host, _, pid = owner.rpartition("+" if "+" in owner else "-")
+    here = owner[:1].isdigit() or host == socket.gethostname()
+    return here and pid.isdigit() and psutil.pid_exists(int(pid))
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a browser on Windows has its lock file open, which nobody else can open then."""
+    try:
+        with lock.open("rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
+_HOW_TO_GET = {
+    "chrome": "install it, or leave browser= out to take any Chromium",
+    "msedge": "install it, or leave browser= out to take any Chromium",
+    "firefox": "run `playwright install firefox`, or install the system's",
+    "webkit": "run `playwright install webkit`",
+}
+_SANDBOX_FAILED = "Chromium sandboxing failed!"
+#: How Playwright reports it, and how Chromium's helper does, below what else is said.
+_SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
+_HOW_TO_SANDBOX = (
+    "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
+)
+
+
+def is_playwright_error(error: BaseException) -> bool:
+    """Return whether an exception is one of Playwright's, without which it was not raised."""
+    from playwright.async_api import Error
+
+    return isinstance(error, Error)
+
+
+def start_reason(error: BaseException) -> str:
+    """Return what Playwright says of a browser that did not start, in one line."""
+    return _SANDBOX_FAILED if any(text in str(error) for text in _SANDBOX_FAILURES) else first_line(error)
+
+
+def not_found(name: str | None) -> BrowserNotFound:
+    """Return the error for a browser that this system lacks; ``name`` is the one that was asked for, if any."""
+    wanted = name or "Chromium or Chrome"
+    return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
+
+
+def require_display() -> None:
+    """Raise :class:`~transports.errors.BrowserNotFound` where a browser with a window cannot start."""
+    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
+        raise BrowserNotFound("there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True")
+
+
+def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
+    """Return the error for a browser that did not start.
+
+    ``reason`` is ``within N s``, or the message of Playwright in parentheses.
+    """
+    if _SANDBOX_FAILED in reason:
+        return BrowserNotFound(f"{program} did not start: it has no sandbox here; {_HOW_TO_SANDBOX}")
+    if any(text in reason for text in ALREADY_OPEN_MESSAGES):
+        return ProfileInUse.at(profile)
+    if engine != "chromium":
+        reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
+        return BrowserNotFound(f"{program} did not start {reason}")
+    return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
+
 
 logger = logging.getLogger("transports.browser")
 

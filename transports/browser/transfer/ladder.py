@@ -28,9 +28,7 @@ from ...telemetry import annotate
 from ..page.agent import Agent, FrameAgent
 from ..page.channel import PageObject
 from ..page.received import Held, decode_base64, parse_json
-from .cdp_downloads import CdpDownloads, RungUnusable, remaining
-from .growing import move_file
-from .playwright_downloads import PlaywrightDownloads
+from .downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_file, remaining
 
 __all__ = ["Ladder"]
 

@@ -5,24 +5,226 @@ from __future__ import annotations
 import asyncio
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...protocol.plain_text import plain_text
-from .artifact_list import document_of, print_list
-from .artifact_lookup import Id, find
-from .artifact_query import QueryOptions
-from .artifact_store import store_at
-from .artifact_upkeep import fsck, gc, reindex
-from .option_groups import spread_groups
-from .options import Json, Output
+from .options import Json, Output, spread_groups
 from .output import asynchronous, print_error, print_json, print_note, print_text
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactRef, ArtifactStore
+    from ...artifacts import ArtifactRef, ArtifactStore, Query, Retention
+
+__all__ = ["Id", "QueryOptions", "document_of", "find", "fsck", "gc", "print_list", "reindex", "store_at"]
+
+
+def document_of(ref: ArtifactRef) -> dict[str, object]:
+    """Return an artifact as JSON values, with what is known of its origin."""
+    return {**ref.as_dict(), "source": dict(ref.source)}
+
+
+def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
+    """Print artifacts; ``none`` is the note if there are none."""
+    if as_json:
+        print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
+        return
+    id_width = max((len(ref.id) for ref in refs), default=0)
+    type_width = max((len(ref.mime_type) for ref in refs), default=0)
+    for ref in refs:
+        start = f"{ref.id:<{id_width}} {ref.size_bytes:>12,}  {ref.mime_type:<{type_width}}"
+        print_text(f"{start} {_date(ref):<16}  {ref.filename}")
+    if not refs:
+        print_note(none)
+
+
+def _date(ref: ArtifactRef) -> str:
+    """When the artifact was stored first, in local time to the minute."""
+    try:
+        return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):  # a store of a host need not say it
+        return ""
+
+
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Id of the artifact (see `abp artifacts list`), its beginning, or the name of its file."
+    ),
+]
+
+#: Ids that a message about an ambiguous name lists.
+_MAX_IDS = 5
+
+
+async def find(store: ArtifactStore, name: str) -> ArtifactRef:
+    """Return the artifact that a user means: by its id, by the beginning of one, or by a name of its file.
+
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for a name or a
+    beginning of several."""
+    from ...artifacts import is_named
+    from ...errors import ArtifactNotFound, UsageError
+
+    try:
+        return await store.stat(name)
+    except ArtifactNotFound as error:
+        refs = await store.list() if name else []
+        found = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
+        if not found:
+            message = f"there is no artifact {name!r} in {store.url}; `abp artifacts list` shows what there is"
+            raise ArtifactNotFound(message, details=error.details) from None
+    if len(found) > 1:
+        ids = ", ".join(ref.id for ref in found[:_MAX_IDS]) + (", …" if len(found) > _MAX_IDS else "")
+        raise UsageError(f"{name!r} may be any of {len(found)} artifacts: {ids}; give more of the id")
+    return found[0]
+
+
+_TIME = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """Which artifacts are wanted, all of them unless an option says otherwise."""
+
+    capability: Annotated[
+        str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")
+    ] = None
+    app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
+    mime_type: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/*.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME}."),
+    ] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
+    ] = None
+    min_bytes: Annotated[
+        int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only those of N bytes or more.")
+    ] = None
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only those of N bytes or less.")
+    ] = None
+
+    def query(self, limit: int | None) -> Query:
+        """Return the query that the options mean. Raises :class:`~transports.errors.UsageError`."""
+        from ...artifacts import Query
+
+        given = asdict(self)
+        given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
+        return Query(**given, limit=limit)
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    from ...errors import UsageError
+    from ...protocol.times import parse_duration
+
+    if text is None:
+        return None
+    if text[-1:] in tuple("smhd") and (seconds := parse_duration(text)) is not None:
+        return datetime.now(UTC) - timedelta(seconds=seconds)
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone()  # without a zone it is local time
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{option} takes {_TIME}; this is {text!r}") from None
+
+
+def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
+    """Return the store at ``url``, by default that of the settings, as is the retention."""
+    from ...session.connect import open_configured_store
+    from ...session.settings import Settings, retention_settings
+
+    return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
+
+
+@asynchronous
+async def gc(
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Remove what nobody can reach.
+
+    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    (after a day)."""
+    async with store_at(output, _retention_by_age(ttl)) as store:
+        removed = await store.gc(dry_run=dry_run)
+    size = sum(one.size_bytes for one in removed)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "dry_run": dry_run,
+                "removed": [one._asdict() for one in removed],
+                "size_bytes": size,
+            }
+        )
+        return 0
+    width = max((len(one.id) for one in removed), default=0)
+    for one in removed:
+        print_text(f"{one.kind:<10} {one.id:<{width}} {one.size_bytes:>12,}  {one.reason}")
+    print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+    return 0
+
+
+def _retention_by_age(ttl: float | None) -> Retention | None:
+    from ...artifacts import Retention
+
+    if ttl is None:
+        return None
+    return Retention.only(ttl_seconds=ttl)
+
+
+@asynchronous
+async def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Read every artifact and say what is damaged. Exit status 1 if anything is."""
+    async with store_at(output) as store:
+        report = await store.fsck(repair=repair)
+        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+        if not report.problems:
+            if as_json:
+                print_json({"success": True, **report.as_dict()})
+            else:
+                print_note(f"{summary}: all whole")
+            return 0
+        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
+        if as_json:
+            error = {"code": "CORRUPT", "message": message, "retryable": False}
+            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
+        else:
+            width = max((len(problem.id) for problem in report.problems), default=0)
+            for problem in report.problems:
+                print_text(f"{problem.kind:<10} {problem.id:<{width}} {problem.message}")
+        print_note(f"{message} [CORRUPT]", always=True)
+        return 1
+
+
+@asynchronous
+async def reindex(output: Output = None, as_json: Json = False) -> None:
+    """Build or correct the index of an object store."""
+    from ...artifacts import reindex as reindex_store
+
+    async with store_at(output) as store:
+        report = await reindex_store(store)
+        if as_json:
+            print_json({"success": True, **report.as_dict()})
+        else:
+            print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
+
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
 

@@ -2,25 +2,353 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import sys
-from contextlib import AsyncExitStack
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from ...errors import UsageError
-from .batch_options import Store, WorkerOptions
-from .batch_work import exit_status, in_this_process, on_ray, print_report, work_off
-from .option_groups import spread_groups
-from .options import Json, local_folder, start_driver
-from .output import asynchronous, print_json, print_note, print_text, run_async
+from .options import (
+    AdapterFile,
+    EvidenceText,
+    Headed,
+    Headers,
+    Json,
+    Timeout,
+    Token,
+    headers_of,
+    local_folder,
+    spread_groups,
+    start_driver,
+)
+from .output import asynchronous, is_dumb_terminal, is_quiet, print_event, print_json, print_note, print_text, run_async
+from .signals import draining
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["app"]
+    from ...batch import Pool, RunOptions
+    from ...batch.consent import Consent
+    from ...batch.ledger import Counts, Settlement
+
+__all__ = [
+    "BatchProgress",
+    "WorkerOptions",
+    "app",
+    "exit_status",
+    "in_this_process",
+    "on_ray",
+    "print_report",
+    "work_off",
+]
+
+Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
+Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
+PerHost = Annotated[
+    int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
+]
+Rate = Annotated[
+    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker begins in a second.")
+]
+Retries = Annotated[
+    int,
+    typer.Option("--retries", metavar="N", min=0, help="How often a job is sent again that may be, after an error."),
+]
+Deadline = Annotated[
+    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
+]
+Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
+AllowPrograms = Annotated[
+    bool,
+    typer.Option(
+        "--allow-programs", help="Let jobs name targets that start a program, load an extension or read a file."
+    ),
+]
+FilesFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--files-from",
+        metavar="DIR",
+        parser=local_folder,
+        help="Where jobs' files are (default: with the input); they may go to any target.",
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """The limits of a worker, and how it reaches apps. With Ray they travel to other machines."""
+
+    store: Store = None
+    concurrency: Concurrency = 8
+    per_host: PerHost = None
+    rate: Rate = None
+    retries: Retries = 3
+    deadline: Deadline = None
+    browsers: Browsers = None
+    metrics: Metrics = None
+    allow_programs: AllowPrograms = False
+    files_from: FilesFrom = None
+    timeout: Timeout = None
+    headed: Headed = False
+    adapter: AdapterFile = None
+    token: Token = None
+    header: Headers = None
+    evidence: EvidenceText = ""
+
+    def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
+        """Return what jobs may do: those of a run with this ``target``, whose input is in the folder ``inputs``."""
+        from ...batch.consent import Consent
+
+        folder = self.files_from or inputs
+        return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
+
+    def run_options(self, consent: Consent) -> RunOptions:
+        """Return the limits of the worker, and what its jobs may do."""
+        from ...batch import RunOptions
+
+        return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
+
+    def for_any_process(self, files: Path) -> WorkerOptions:
+        """Return the options with absolute paths, for another folder than this one. ``files`` is the store where
+        ``--store`` names none."""
+        store = self.store if self.store and ":" in self.store else str(Path(self.store or files).absolute())
+        return replace(self, store=store, adapter=self.adapter and self.adapter.absolute())
+
+    def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
+        """Return a pool with a session for each of ``concurrency`` jobs."""
+        from ...batch import Pool
+        from ...batch.running import pool_size
+        from ...session.connect import connect
+        from ...session.evidence import keeping
+
+        headers = headers_of(self.token, self.header or ())
+        return Pool(
+            *pool_size(concurrency, browsers),
+            store=self.store,
+            headless=False if self.headed else None,
+            timeout=self.timeout,
+            connect=keeping(partial(connect, adapter=self.adapter, headers=headers), self.evidence),
+        )
+
+
+#: Seconds that the rate is measured over.
+_WINDOW = 10.0
+#: Jobs whose ends are remembered for it.
+_MOST = 5000
+#: What is shown until a job ends: the first browsers may take half a minute.
+_OPENING = "browsers and apps are starting"
+
+
+class BatchProgress:
+    """Shows how far a run is, while the context lasts. ``counts`` is where it begins."""
+
+    def __init__(self, counts: Counts, *, as_json: bool) -> None:
+        from ...batch import State
+
+        self._as_json = as_json
+        self._counts = counts
+        self._total = counts.total
+        self._ended = counts.total - counts.open
+        self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
+        self._recent: deque[float] = deque(maxlen=_MOST)
+        self._bar = None
+        if as_json:
+            print_event({"event": "begun", **counts.as_dict()})
+        if as_json or is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}", markup=False),
+            TextColumn("{task.fields[failed]}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=self._total, completed=self._ended, rate=_OPENING, failed="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def settled(self, settlement: Settlement) -> None:
+        """Show what became of a job."""
+        from ...batch import State
+
+        outcome, again = settlement.outcome, settlement.again_after
+        if self._as_json:
+            print_event(
+                {
+                    "event": "retried" if again is not None else "ended",
+                    "id": outcome.job.id,
+                    "key": settlement.key,
+                    "status": outcome.state.value,
+                    "error_code": outcome.error_code,
+                    "error": outcome.error,
+                    "duration_ms": round(outcome.milliseconds, 1),
+                    **({} if again is None else {"again_after": round(again, 3)}),
+                }
+            )
+        if again is None:
+            self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
+
+    def counted(self, counts: Counts) -> None:
+        """Show how many jobs are in which state, where nobody tells of each job."""
+        from ...batch import State
+
+        if counts != self._counts:
+            self._counts = counts
+            if self._as_json:
+                print_event({"event": "progress", **counts.as_dict()})
+            self._show(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
+
+    def _show(self, ended: int, failed: int) -> None:
+        now = time.monotonic()
+        self._recent.extend([now] * min(ended - self._ended, _MOST))
+        self._ended, self._failed = ended, failed
+        if self._bar is not None:
+            while self._recent and now - self._recent[0] > _WINDOW:
+                self._recent.popleft()
+            seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
+            rate = f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
+            self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")
+
+
+if TYPE_CHECKING:
+    from ...batch import Ledger
+    from ...batch.consent import Consent
+    from ...batch.engines import Engine
+    from ...batch.ledger import Counts
+    from ...protocol.strict_json import JSONValue
+
+    MakeEngine = Callable[[Ledger, BatchProgress], Engine]
+
+
+#: Exit status for a run of which not every job succeeded.
+_SOME_FAILED = 3
+
+
+def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
+    """Return what makes the engine that is this process."""
+    from ...batch.engines import LocalEngine
+
+    options = working.run_options(consent)
+    pool = working.pool(options.concurrency, browsers=working.browsers)
+    return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
+
+
+def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
+    """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
+    from ...batch.engines import RayEngine, require_ray
+
+    require_ray()
+    return lambda ledger, progress: RayEngine(
+        ledger,
+        place,
+        partial(working.pool, browsers=1),
+        working.run_options(consent),
+        address=address,
+        browsers=working.browsers,
+        shared=shared,
+        on_counts=progress.counted,
+    )
+
+
+async def work_off(
+    ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
+) -> tuple[int, Mapping[str, JSONValue]]:
+    """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
+    and the report of the engine on its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
+    loop = asyncio.get_running_loop()
+    progress = BatchProgress(await ledger.counts(), as_json=as_json)
+    engine = make_engine(ledger, progress)
+
+    def drain() -> None:
+        loop.call_soon_threadsafe(engine.drain)
+        loop.call_soon_threadsafe(
+            partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
+        )
+
+    with draining(drain) as signalled, progress:
+        async with _metrics_at(metrics):
+            report = await engine.run()
+        stopped = signalled()
+    browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
+    return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
+
+
+@asynccontextmanager
+async def _metrics_at(address: str | None) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    from ..shared.listening import parse_address
+    from ..shared.metrics_server import serve_metrics
+
+    async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
+        print_note(f"numbers for Prometheus: {url}", always=True)
+        yield
+
+
+def exit_status(counts: Counts) -> int:
+    """Return 0 if every job of a run succeeded, else 3."""
+    from ...batch import State
+
+    return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
+
+
+def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool) -> None:
+    """Print how a run stands and where its files are."""
+    if as_json:
+        print_event({"event": "report", "folder": str(folder), **report})
+        return
+    states, codes, hints = report["states"], report["codes"], report["hints"]
+    count = states if isinstance(states, dict) else {}
+    shown = [f"{number} {state}" for state, number in count.items() if number]
+    print_text(f"Jobs: {', '.join(shown) or 'none'}")
+    if copies := report["copies"]:
+        same = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {same}")
+    if isinstance(codes, dict) and codes:
+        print_text("Errors: " + ", ".join(f"{code} {number}" for code, number in codes.items()))
+    for hint in hints if isinstance(hints, list) else ():
+        print_text(f"Hint: {hint}")
+    print_text(f"Manifest: {folder / 'manifest.jsonl'}")
+    if count.get("failed"):
+        print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
+        print_text("To run a corrected copy of them in their place: the same command with that input and --extend")
+    if count.get("queued") or count.get("leased"):
+        print_text("To go on: the same `abp batch run` command")
+    if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
+        print_text(f"To run {again} jobs again: the same command with --retry-failed")
+    if any(number for state, number in count.items() if state != "succeeded"):
+        print_text(f"To look at them: abp serve --batch {shlex.quote(str(folder))}")
+
 
 app = typer.Typer(help="Run many jobs, and go on where they were stopped.", rich_markup_mode=None)
 

@@ -21,9 +21,8 @@ from .options import (
     TransportName,
     headers_of,
 )
-from .output import asynchronous, print_json, print_text
+from .output import asynchronous, is_quiet, print_json, print_text
 from .params import require_folder
-from .verbosity import is_quiet
 
 if TYPE_CHECKING:
     from types import TracebackType

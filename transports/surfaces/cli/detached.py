@@ -105,7 +105,7 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
 @asynchronous
 async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """Wait for the end of a call and print its result, as `abp call` would."""
-    from ...session.handles import CallStatus
+    from ...session.calls import CallStatus
     from .server import open_server
 
     asked = False

@@ -25,9 +25,8 @@ async def login(
 ) -> None:
     """Open an app in a visible browser, and keep what you sign in to for later calls."""
     from ...errors import UsageError
-    from ...session.config_file import read_config
-    from ...session.named_apps import find_app
-    from ...session.sign_in import sign_in
+    from ...session.apps import find_app, sign_in
+    from ...session.settings import read_config
 
     app = find_app(read_config(config), name, None)
     if app is None:

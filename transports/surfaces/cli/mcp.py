@@ -13,17 +13,32 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AdapterFile, Output, SharedBrowsers
-from .output import print_note, run_async
+from .output import print_note, print_text, run_async
 from .retention import Limits, State, Ttl, open_limited_store
-from .trust import trust_found_file
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ..shared.apps import Connect
-    from ..shared.call_ledger import CallLedger
+    from ..shared.detached import CallLedger
     from ..web import Served
 
-__all__ = ["mcp"]
+__all__ = ["mcp", "trust_found_file"]
+
+
+def trust_found_file() -> int:
+    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
+    for good, it would trust whatever the file becomes."""
+    from ...privacy.redaction import Redactor
+    from ...session import settings as config_file
+
+    file, redactor = config_file.trust_found_file(), Redactor()
+    print_text(f"Trusted as long as it stays as it is: {file.path}")
+    for table, settings in sorted((file.tables or {}).items()):
+        for key, value in settings.items():
+            # what a secret is read from is what is trusted; the value itself is elsewhere
+            shown = value if table == "secrets" else redactor.field(key, value)
+            print_text(f"  {table}.{key} = {shown!r}")
+    return 0
 
 
 def mcp(
@@ -67,14 +82,12 @@ def mcp(
     async def work() -> int:
         from ...artifacts import sweeping
         from ...errors import UsageError
-        from ...session.config_file import read_config
+        from ...session.apps import app_entries
         from ...session.connect import connect
-        from ...session.named_apps import app_entries
-        from ...session.retention import BRIDGE_RETENTION
-        from ..shared.call_ledger import CallLedger
-        from ..shared.detached import DetachedCalls
+        from ...session.settings import BRIDGE_RETENTION, read_config
+        from ..shared.apps import pooled
+        from ..shared.detached import CallLedger, DetachedCalls
         from ..shared.listening import parse_address
-        from ..shared.pooled import pooled
 
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol.durations import MAX_TIMEOUT
-from ...protocol.urls import folder_of, is_page
-from .attach import Attach, attached_to
+from ...protocol.plain_text import folder_of, is_page
+from ...protocol.times import MAX_TIMEOUT
+from .output import print_note
 from .params import refuse_file_name
+from .questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdapterFile",
+    "Attach",
     "BrowserName",
     "Connection",
     "ConnectionOptions",
@@ -37,11 +42,95 @@ __all__ = [
     "Timeout",
     "Token",
     "TransportName",
+    "attached_to",
     "headers_of",
     "local_folder",
     "read_token",
+    "spread_groups",
     "start_driver",
 ]
+
+R = TypeVar("R")
+
+
+class spread_groups(Generic[R]):
+    """A command for Typer that has the fields of a dataclass in the place of each parameter that is one. Every field
+    has a default.
+
+    Its signature is made when it is asked for: of all commands that takes a while, and one is called."""
+
+    def __init__(self, command: Callable[..., R]) -> None:
+        self._command = command
+        update_wrapper(self, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
+
+    def __call__(self, **given: Any) -> R:
+        for name, group in self._groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return self._command(**given)
+
+    @cached_property
+    def _own(self) -> inspect.Signature:
+        return inspect.signature(self._command, eval_str=True)
+
+    @cached_property
+    def _groups(self) -> dict[str, Any]:
+        return {name: one.annotation for name, one in self._own.parameters.items() if is_dataclass(one.annotation)}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        parameters: list[inspect.Parameter] = []
+        for name, one in self._own.parameters.items():
+            if (group := self._groups.get(name)) is None:
+                parameters.append(one)
+                continue
+            hints = get_type_hints(group, include_extras=True)
+            parameters += [
+                one.replace(name=field.name, default=field.default, annotation=hints[field.name])
+                for field in fields(group)
+            ]
+        return self._own.replace(parameters=parameters)
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {one.name: one.annotation for one in self.__signature__.parameters.values()}
+
+
+Attach = Annotated[
+    bool,
+    typer.Option("--attach", help="Attach to a Chromium of yours that runs with remote debugging; asks if several do."),
+]
+
+
+def attached_to(attach: bool, cdp_url: str | None) -> str | None:
+    """Return the address of the browser that ``--attach`` finds, without it ``cdp_url``.
+
+    Raises :class:`~transports.errors.UsageError` if there is none, and if there are several and nobody can be asked."""
+    if not attach:
+        return cdp_url
+    from ...browser.process.find import find_running
+    from ...errors import UsageError
+
+    if cdp_url is not None:
+        raise UsageError("--attach finds a browser and --cdp-url names one; give one of them")
+    found = asyncio.run(find_running())
+    if not found:
+        raise UsageError(
+            "--attach: no browser of yours runs with remote debugging; start one with --remote-debugging-port=9222 and "
+            "a --user-data-dir of its own, or allow it at chrome://inspect/#remote-debugging"
+        )
+    if len(found) == 1:
+        print_note(f"attaching to {found[0].where}")
+        return found[0].url
+    listed = [f"{number}  {one.where} ({one.url})" for number, one in enumerate(found, 1)]
+    if not at_terminal():
+        raise UsageError("--attach: several browsers run; name one with --cdp-url: " + "; ".join(listed))
+    for line in listed:
+        print_note(line, always=True)
+    while True:
+        answer = typer.prompt("Attach to which one", err=True)
+        if str(answer).isdigit() and 1 <= int(answer) <= len(found):
+            return found[int(answer) - 1].url
+
 
 Target = Annotated[
     str,

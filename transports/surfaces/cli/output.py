@@ -8,21 +8,34 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
-from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
+import typer
+
+from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, TransportError, UsageError
 from ...protocol.plain_text import plain_json, plain_line, plain_text
-from .option_names import naming_options
+from ...telemetry import is_tracing, use_global_providers
 from .signals import on_signal
-from .verbosity import is_quiet, log_level, reset
+
+if TYPE_CHECKING:
+    from ...protocol.payloads import Progress
 
 __all__ = [
+    "ProgressBar",
+    "add_options",
     "asynchronous",
+    "configure",
     "evidence_lines",
+    "finish",
     "is_dumb_terminal",
+    "is_quiet",
+    "log_level",
+    "naming_options",
     "print_error",
     "print_event",
     "print_json",
@@ -30,10 +43,122 @@ __all__ = [
     "print_note",
     "print_text",
     "report_error",
+    "reset",
     "run_async",
     "start_output",
     "version_of",
 ]
+
+E = TypeVar("E", bound=ABPError)
+
+#: Arguments of the Python API in messages, and the options that they are here.
+_OPTIONS = {
+    "connect(timeout=) or ": "",
+    "give a pathlib.Path, bytes or a BinaryData": "give it with --file KEY=PATH (in the shell KEY@PATH)",
+    "raise timeout=": "raise --timeout",
+    "token= or headers=": "--token or --header",
+    "headers=": "--token and --header",
+    "storage_state=": "--storage-state",
+    "profile=": "--profile",
+    "cdp_url=": "--cdp-url",
+    "browser_server=": "--browser-server",
+    "adapter=": "--adapter",
+    "allow_programs=": "--allow-programs",
+    "files_from=": "--files-from",
+    "with target=": "with --target",
+}
+#: Not in an option, or in the query of an address.
+_ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
+
+
+#: A parameter that should be text, and was read as JSON because it can be.
+_READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
+
+
+def naming_options(error: E) -> E:
+    """Return an error, changed in place, with the names of options in the place of arguments, and how ``-p`` takes a
+    text that is JSON, too. Words of the app stay."""
+    if isinstance(error, UsageError | TransportError):
+        error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
+    elif isinstance(error, CapabilityError):  # what a session adds where nobody can be asked
+        error.message = error.message.replace("nobody answered: give on_elicitation=", "nobody answered: no terminal")
+    faults = error.details.get("faults") if isinstance(error, UsageError) else None
+    for fault in faults if isinstance(faults, list) else ():
+        if found := _READ_AS_JSON.match(str(fault)):
+            error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
+            break
+    return error
+
+
+_LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
+
+#: -1 for ``-q``, else how often ``-v`` was given.
+_verbosity = 0
+
+
+def reset() -> None:
+    """Begin a new command, to which neither option was given."""
+    global _verbosity
+    _verbosity = 0
+
+
+def is_quiet() -> bool:
+    """Whether ``-q`` was given: no progress and no notes."""
+    return _verbosity < 0
+
+
+def log_level(configured: str) -> str:
+    """Return the log level: that of the options, else the ``configured`` one."""
+    return _LEVELS.get(_verbosity, configured).upper()
+
+
+def _set_verbose(count: int) -> None:
+    global _verbosity
+    if count:
+        _verbosity = min(count, 2)
+
+
+def _set_quiet(quiet: bool) -> None:
+    global _verbosity
+    if quiet:
+        _verbosity = -1
+
+
+def _options(
+    verbose: Annotated[
+        int,
+        typer.Option(
+            *("-v", "--verbose"),
+            count=True,
+            expose_value=False,
+            callback=_set_verbose,
+            show_default=False,
+            help="Log more on stderr; -vv logs everything.",
+        ),
+    ] = 0,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            *("-q", "--quiet"), expose_value=False, callback=_set_quiet, help="Only errors on stderr: no progress."
+        ),
+    ] = False,
+) -> None:
+    """The options, as Typer makes them of a function."""
+
+
+def add_options(command: Any) -> None:
+    """Add the options to a command and, if it is a group, to every command in it (commands as Typer makes them)."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_options)
+    made: Any = typer.main.get_command(app)
+    _add(command, made.params)
+
+
+def _add(command: Any, params: list[Any]) -> None:
+    command.params += params
+    for one in getattr(command, "commands", {}).values():
+        _add(one, params)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,7 +278,6 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
     from ...session.settings import Settings  # late: `abp --help` need not wait for these imports
-    from .telemetry import configure, finish
 
     level = log_level(Settings.load().log_level)
     handler = logging.StreamHandler(sys.stderr)
@@ -280,3 +404,136 @@ def version_of(distribution: str) -> str:
         return version(distribution)
     except PackageNotFoundError:  # run from its source
         return "unknown"
+
+
+class ProgressBar:
+    """A progress bar on stderr while the context lasts, unless ``-q`` was given or stderr is no terminal that can
+    draw one."""
+
+    def __init__(self, label: str) -> None:
+        #: The callback for progress; ``None`` without a bar.
+        self.on_progress: Callable[[Progress], None] | None = None
+        self._running = False
+        if is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[stage]}", markup=False),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task(plain_line(label), total=None, stage="")
+        self.on_progress = self._update
+
+    def __enter__(self) -> ProgressBar:
+        if self.on_progress is not None:
+            self._progress.start()
+            self._running = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.on_progress is not None:
+            self._progress.stop()
+            self._running = False
+
+    def set_label(self, label: str) -> None:
+        """Begin again, under another label."""
+        if self.on_progress is not None:
+            self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(plain_line(label), total=None, stage="")
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Hide the bar while the block lasts."""
+        running = self._running
+        self.__exit__()
+        try:
+            yield
+        finally:
+            if running:
+                self.__enter__()
+
+    def _update(self, progress: Progress) -> None:
+        stage = plain_line(progress.stage or progress.status or "")
+        if progress.fraction is None:
+            self._progress.update(self._task, stage=stage)
+        else:
+            self._progress.update(self._task, total=1.0, completed=progress.fraction, stage=stage)
+
+
+_kit_logger = logging.getLogger("transports")
+
+_configured = False
+
+#: One of these says where to, and so turns it on; the SDK reads these and the others itself.
+_DESTINATIONS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_CONFIG_FILE",
+)
+#: Seconds at the end for what is not sent yet: a collector that is gone would hold a command for half a minute.
+_FINISH_TIMEOUT = 3.0
+_DEFAULTS = {
+    "OTEL_SERVICE_NAME": "abp",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+}
+
+
+def configure() -> None:
+    """Set up OpenTelemetry if a variable names a destination, by the SDK's own auto-configuration.
+
+    Where the program was started by ``opentelemetry-instrument``, everything is set up already. Without the extra
+    ``otel`` a warning says what is missing. Raises :class:`~transports.errors.UsageError` for variables that make no
+    sense.
+    """
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
+        return
+    use_global_providers()
+    if is_tracing():
+        return
+    try:
+        from opentelemetry.sdk._configuration import _OTelSDKConfigurator
+    except ImportError:
+        _kit_logger.warning("OTEL_… asks for traces, and OpenTelemetry is missing: pip install 'abp-transports[otel]'")
+        return
+
+    for name, value in _DEFAULTS.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+    global _configured
+    try:
+        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # it is to be subclassed
+        configurator().configure()
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
+    _configured = True
+
+
+def finish() -> None:
+    """Send what is left, three seconds at most, if :func:`configure` has set anything up."""
+    if not _configured:
+        return
+    if not _kit_logger.isEnabledFor(logging.INFO):
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it has a line for each attempt
+    from opentelemetry import metrics, trace
+
+    providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
+    threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _FINISH_TIMEOUT
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    if any(thread.is_alive() for thread in threads):
+        _kit_logger.warning("not all traces and metrics reached their collector; -v says why")

@@ -190,7 +190,7 @@ def read_value(text: str, source: str) -> object:
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:
     """Set the parameter at the path ``key``, and add the path to ``given``. Raises
     :class:`~transports.errors.UsageError` for one that would replace what was given before."""
-    from ...binary.params import set_path
+    from ...binary.detect import set_path
 
     path = tuple(key)
     replaced = next((other for other in given if other[: len(path)] == path), None)

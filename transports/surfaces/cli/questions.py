@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...privacy.redaction import Redactor
 from ...protocol.elicitation import DECLINED, default_answer
 from ...protocol.plain_text import plain_text
-from ...protocol.redaction import Redactor
 from .output import print_line, print_note
 
 if TYPE_CHECKING:

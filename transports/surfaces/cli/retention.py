@@ -50,10 +50,8 @@ def open_limited_store(
 
     ``own`` is the retention of a store that nobody named a place for. What holds is printed on stderr.
     """
-    from ...session.config_file import read_config
-    from ...session.retention import retention_settings
-    from ...session.settings import Settings
-    from ...session.stores import open_configured_store, uses_own_store
+    from ...session.connect import open_configured_store, uses_own_store
+    from ...session.settings import Settings, read_config, retention_settings
 
     settings = Settings.load()
     retention = retention_settings(

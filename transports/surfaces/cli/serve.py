@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .artifact_lookup import Id, find
-from .artifact_store import store_at
+from .artifacts import Id, find, store_at
 from .options import AdapterFile, Json, Output, SharedBrowsers
 from .output import asynchronous, print_json, print_text
 from .retention import Limits, State, Ttl, open_limited_store
@@ -49,12 +48,11 @@ async def serve(
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
     from ...artifacts import sweeping
-    from ...session.config_file import read_config
+    from ...session.apps import app_entries
     from ...session.connect import connect
-    from ...session.named_apps import app_entries
-    from ..shared.apps import adapter_options
-    from ..shared.call_ledger import CallLedger
-    from ..shared.pooled import pooled
+    from ...session.settings import read_config
+    from ..shared.apps import adapter_options, pooled
+    from ..shared.detached import CallLedger
     from ..web import Options
     from ..web import serve as serve_web
 

@@ -6,10 +6,10 @@ the extra ``mcp``; importing this package without it raises :class:`ImportError`
 
 from __future__ import annotations
 
+from .access import parse_tokens
 from .bridge import Bridge
 from .http import serve_http
 from .options import Options
 from .stdio import serve_stdio
-from .tokens import parse_tokens
 
 __all__ = ["Bridge", "Options", "parse_tokens", "serve_http", "serve_stdio"]

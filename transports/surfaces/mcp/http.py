@@ -5,33 +5,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.auth.settings import AuthSettings
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...protocol.initialize import package_version
+from ...protocol.messages import package_version
 from ...tasks import cancel_and_wait
-from ...telemetry.prometheus import Exposition
+from ...telemetry.prometheus import CONTENT_TYPE, Exposition
 from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
+from .access import BearerVerifier, JwtVerifier, ScopeChallenge
 from .bridge import Bridge
-from .metrics_route import metrics_route
 from .options import is_address
-from .request_limit import ServedConnection, SlowReply, TooLargeReply
-from .scopes import ScopeChallenge
-from .tokens import BearerVerifier, JwtVerifier
-from .user_limits import UserLimits
+from .request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
 
-__all__ = ["http_app", "serve_http"]
+__all__ = ["http_app", "metrics_route", "serve_http"]
+
+
+def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
+    """Return the route. It needs a bearer token of the bridge with these scopes, and a ``Host`` and ``Origin`` that
+    ``security`` allows.
+
+    The values are of all users: how often, how long, how much, and the names of capabilities; nothing says whose."""
+    checks = TransportSecurityMiddleware(security)
+
+    async def show(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = await checks.validate_request(Request(scope, receive))
+        response = refused or Response(exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+        await response(scope, receive, send)
+
+    return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
+
 
 _PATH = "/mcp"
 #: Seconds for requests under way when the server ends.

@@ -14,14 +14,13 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
-from ...protocol.urls import is_address
+from ...protocol.plain_text import is_address
 from ...routing import FileLimits
 from ...routing.guard import MAX_BYTES
-from ...session.config_file import read_config
 from ...session.evidence import checked_evidence
-from ...session.settings import settings_error
+from ...session.settings import read_config, settings_error
 from ..shared.apps import adapter_options
-from ..shared.public_url import base_url
+from ..shared.listening import base_url
 
 __all__ = ["Options", "is_address"]
 

@@ -25,7 +25,7 @@ from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
 from ...protocol.strict_json import encode_json
 from ...routing import Result, is_textual
 from ..shared.apps import App
-from .artifact_view import ArtifactView
+from .results import ArtifactView
 
 __all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]
 

@@ -17,7 +17,7 @@ from mcp_types import ErrorData, JSONRPCError
 from ...adapters.mcp.wire import request_id
 from ...protocol.strict_json import MAX_REQUESTED, has_more_values
 from .bridge import Bridge
-from .request_limit import TOO_MANY
+from .request_limits import TOO_MANY
 
 __all__ = ["serve_stdio"]
 

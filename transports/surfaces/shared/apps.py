@@ -6,23 +6,24 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
-from ...browser.page.adapters import read_adapter
+from ...browser.page.scripts import read_adapter
 from ...errors import UsageError
 from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest
-from ...protocol.plain_text import plain_line
-from ...protocol.urls import redact_url
+from ...protocol.plain_text import plain_line, redact_url
+from ...session.apps import is_app_name, shares_browser
 from ...session.events import Event
-from ...session.named_apps import is_app_name
 from ...session.session import Session
+from ...session.settings import Settings
 from ...tasks import cancel_and_wait, spawn
 
-__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key"]
+__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key", "pooled"]
 
 logger = logging.getLogger("transports")
 
@@ -249,3 +250,39 @@ class Apps(dict[str, App]):
         if not self:
             return "no app is connected"
         return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
+
+
+#: Sessions at once in one browser. Before that many, memory is the limit.
+_SESSIONS = 32
+
+
+@asynccontextmanager
+async def pooled(
+    connect: Connect,
+    browsers: int | None,
+    store: ArtifactStore,
+    *,
+    config: Path | None = None,
+    headless: bool | None = None,
+) -> AsyncIterator[Connect]:
+    """Give a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own;
+    without a number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
+
+    All windows are shown or none, as ``headless`` says: a session that asks for the other, or names a browser, raises
+    :class:`~transports.errors.UsageError`."""
+    if browsers is None:
+        yield connect
+        return
+    from ...batch import Pool  # late: most servers have none
+
+    headless = Settings.load().headless if headless is None else headless
+    async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
+
+        def connect_pooled(target: str, **options: object) -> Session:
+            if not shares_browser(target, config, headless=headless):
+                return connect(target, **options)
+            if "browser" in options or options.get("headless", headless) not in (None, headless):
+                raise UsageError("the browsers are shared here: leave browser and headless out")
+            return connect(target, browser=pool, **options)
+
+        yield connect_pooled

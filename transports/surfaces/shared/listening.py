@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol.urls import is_loopback
+from ...protocol.plain_text import is_loopback
 
-__all__ = ["cannot_listen", "parse_address"]
+__all__ = ["base_url", "cannot_listen", "parse_address"]
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
@@ -37,3 +38,11 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
             "before it, and name its address as public_url (docs/team.md)"
         )
     return host, int(port)
+
+
+def base_url(text: str) -> str:
+    """Return an address without a slash at its end. Raises :class:`ValueError` for what is no plain http(s) address."""
+    parts = urlsplit(text)  # raises it for http://[ and the like
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in text:
+        raise ValueError(f"{text!r} is no address of a server, such as https://abp.example")
+    return text.rstrip("/")

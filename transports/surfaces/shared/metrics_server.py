@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ...protocol.initialize import package_version
-from ...protocol.urls import is_loopback
+from ...protocol.messages import package_version
+from ...protocol.plain_text import is_loopback
 from ...telemetry.prometheus import CONTENT_TYPE, Exposition
 from .connections import Connections
 from .listening import cannot_listen

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .make_link import make_link
 from .options import Options
 from .server import Served, serve
-from .signing import Signer
+from .signing import Signer, make_link
 
 __all__ = ["Options", "Served", "Signer", "make_link", "serve"]

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ...artifacts import Scope
-from ...protocol.urls import is_loopback
+from ...protocol.plain_text import is_loopback
 from .responses import RequestRefused
 from .signing import Expired, Signer, decode_scope, encode_scope
 

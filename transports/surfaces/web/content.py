@@ -7,16 +7,82 @@ import re
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 from aiohttp import ETag, web
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...binary.media import safe_filename
 from ...errors import ABPError
-from .artifact_meta import INLINE_TYPES
-from .content_disposition import content_disposition
-from .metrics import Metrics
+from .responses import Metrics
 
-__all__ = ["serve_content"]
+__all__ = ["INLINE_TYPES", "Preview", "artifact_meta", "content_disposition", "preview_of", "serve_content"]
+
+#: Characters that RFC 8187 lets stand as they are; all others are percent-encoded.
+_UNQUOTED = "!#$&+-.^_`|~"
+_NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
+
+
+def content_disposition(kind: str, filename: str, mime_type: str) -> str:
+    """Return the header for ``kind``, ``inline`` or ``attachment``.
+
+    The name is made safe again, whatever the store says. It is written as ASCII in quotes, which every client reads,
+    and as UTF-8 too where ASCII is not all of it."""
+    name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
+    ascii_name = _NOT_IN_QUOTED_STRING.sub("_", name)
+    header = f'{kind}; filename="{ascii_name}"'
+    return header if ascii_name == name else f"{header}; filename*=UTF-8''{quote(name, safe=_UNQUOTED)}"
+
+
+Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
+
+_IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
+_AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
+_VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
+#: MIME types that a browser shows by itself, and without running anything in them.
+INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+_TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
+
+
+def preview_of(mime_type: str) -> Preview:
+    """Return how the gallery shows content of this type. SVG may hold script; it is safe as the source of an image and
+    nowhere else."""
+    if mime_type in _IMAGES or mime_type == "image/svg+xml":
+        return "image"
+    if mime_type == "application/pdf":
+        return "pdf"
+    if mime_type in _AUDIO:
+        return "audio"
+    if mime_type in _VIDEO:
+        return "video"
+    if mime_type == "text/csv":
+        return "csv"
+    if mime_type == "application/json" or mime_type.endswith("+json"):
+        return "json"
+    return "text" if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT else "hex"
+
+
+def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
+    """Return the document that ``/artifacts`` and ``/events`` give of an artifact. ``url`` is a path on this server."""
+    source = ref.source
+    return {
+        "id": ref.id,
+        "uri": ref.uri,
+        "filename": ref.filename,
+        "mime_type": ref.mime_type,
+        "size_bytes": ref.size_bytes,
+        "sha256": ref.sha256,
+        "created": source.get("created"),
+        "session": ref.scope.session,
+        "capability": source.get("capability"),
+        "app": source.get("app"),
+        "call": source.get("call"),
+        "evidence": source.get("evidence"),
+        "preview": preview_of(ref.mime_type),
+        "url": f"/artifacts/{ref.id}",
+    }
+
 
 #: Bytes that are read and sent at a time; a request holds two such pieces.
 _PIECE = 128 << 10

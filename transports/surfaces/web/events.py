@@ -14,12 +14,10 @@ from aiohttp import web
 
 from ...artifacts import ArtifactRef, Scope
 from ...protocol.strict_json import encode_json
-from ..shared.activity import Activity, Entry, LogGap, Subject
-from ..shared.call_record import CallRecord
+from ..shared.activity import Activity, CallRecord, Entry, LogGap, Subject
 from .access import Visitor
-from .artifact_meta import artifact_meta
-from .metrics import Metrics
-from .responses import RequestRefused
+from .content import artifact_meta
+from .responses import Metrics, RequestRefused
 
 __all__ = ["EventStream"]
 

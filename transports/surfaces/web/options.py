@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from ...artifacts import Scope
 from ...session.evidence import checked_evidence
 from ...session.settings import settings_error
-from ..shared.public_url import base_url
+from ..shared.listening import base_url
 
 __all__ = ["Options"]
 

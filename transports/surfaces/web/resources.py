@@ -13,7 +13,7 @@ from ...protocol.plain_text import plain_line
 from ...routing import Result
 from ..shared.activity import Activity, ConnectedApp
 from .access import Visitor
-from .artifact_meta import artifact_meta
+from .content import artifact_meta
 from .responses import RequestRefused, json_response, read_json
 
 __all__ = ["ResourceRoutes"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from aiohttp import web
+from prometheus_client import Counter, Gauge
 
 from ...artifacts import Scope
 from ...binary.media import normalise_mime
@@ -21,9 +22,11 @@ from ...errors import (
     TransportError,
     UsageError,
 )
+from ...protocol.messages import package_version
 from ...protocol.strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
+from ...telemetry.prometheus import CONTENT_TYPE, Exposition
 
-__all__ = ["RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
+__all__ = ["CONTENT_TYPE", "Metrics", "RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
 
 #: Largest JSON document that is accepted, in bytes, and seconds for all of it to arrive.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0
@@ -117,3 +120,28 @@ async def read_json(request: web.Request) -> dict[str, object]:
     if not isinstance(document, dict):
         raise RequestRefused(400, "INVALID_PARAMS", "the body must be a JSON object")
     return document
+
+
+class Metrics(Exposition):
+    """Counters and gauges of one web server, beside those of every process.
+
+    The values of a label must be few and may not come from a client, since each makes a time series.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(package_version())
+        registry = self.registry
+        self.requests = Counter(
+            "abp_requests", "Requests, by method, route and status.", ("method", "route", "status"), registry=registry
+        )
+        self.content_bytes = Counter("abp_content_bytes", "Bytes of artifacts that were sent.", registry=registry)
+        self.content_broken_off = Counter(
+            "abp_content_broken_off", "Artifacts whose sending broke off, by reason.", ("reason",), registry=registry
+        )
+        self.uploads = Counter("abp_uploads", "Files that were uploaded.", registry=registry)
+        self.listeners_dropped = Counter(
+            "abp_listeners_dropped", "Clients of /events that were dropped: they did not read.", registry=registry
+        )
+        self.listeners = Gauge("abp_listeners", "Clients of /events now.", registry=registry)
+        self.apps = Gauge("abp_apps", "Apps that are connected now.", registry=registry)
+        self.calls = Gauge("abp_calls", "Calls that are remembered, by status.", ("status",), registry=registry)

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from itsdangerous import BadData, URLSafeSerializer
 
-from ...artifacts import Scope
-from ...errors import ABPError
+from ...artifacts import ArtifactStore, Scope
+from ...artifacts.files import belongs_to_us, open_file, others_may_read
+from ...errors import ABPError, StoreError, UsageError
+from ...protocol.times import iso_utc, parse_duration
+from ..shared.state_folder import state_folder
+from .options import Options
 
-__all__ = ["MAX_SECONDS", "Expired", "Signer", "decode_scope", "encode_scope"]
+__all__ = [
+    "MAX_SECONDS",
+    "Expired",
+    "Signer",
+    "decode_scope",
+    "encode_scope",
+    "find_server",
+    "make_link",
+    "registered",
+    "signing_key",
+]
 
 #: Longest life of what is signed, in seconds.
 MAX_SECONDS = 30 * 86400.0
@@ -90,3 +109,107 @@ def encode_scope(scope: Scope) -> str:
 def decode_scope(text: str) -> Scope:
     """Return the scope of a text by :func:`encode_scope`. The text must come from a signed value."""
     return Scope(**json.loads(text))
+
+
+_KEY = "serve.key"
+_SERVERS = "servers"
+
+
+def signing_key() -> str:
+    """Return the key of this user on this machine, which is made at its first use, with mode 0600.
+
+    Raises :class:`~transports.errors.StoreError` if it can be neither read nor made, or if others can read it."""
+    try:
+        path = state_folder() / _KEY
+        with suppress(FileExistsError):
+            temporary = path.with_name(f".{_KEY}-{os.getpid()}-{secrets.token_hex(4)}")
+            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                with os.fdopen(fd, "w", encoding="ascii") as file:
+                    file.write(secrets.token_urlsafe(32))
+                os.link(temporary, path)  # the whole key at once, and never over another one
+            finally:
+                temporary.unlink()
+        fd = open_file(path, os.O_RDONLY)
+        with os.fdopen(fd, encoding="ascii") as file:
+            status = os.fstat(fd)
+            if others_may_read(status) or not belongs_to_us(status):
+                raise StoreError(f"{path} can be read by others; remove it, and a new key is made")
+            key = file.read().strip()
+    except OSError as error:
+        raise StoreError(f"cannot keep a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY") from error
+    if len(key) < 32:
+        raise StoreError(f"{path} holds no key; remove it, and a new one is made")
+    return key
+
+
+@contextmanager
+def registered(url: str, store: str) -> Iterator[None]:
+    """Let other processes find a server of ``store`` at ``url`` while the context lasts (:func:`find_server`). A state
+    folder that cannot be written to is no error: the server is not found then."""
+    path: Path | None = None
+    with suppress(OSError):
+        path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps({"url": url, "store": store, "pid": os.getpid()}), encoding="utf-8")
+        temporary.replace(path)
+    try:
+        yield
+    finally:
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+
+def find_server(store: str) -> str | None:
+    """Return the URL of the newest running server of ``store``, or ``None``. Files of servers that died are removed."""
+    from psutil import Process, Error  # isort: skip
+
+    found: list[tuple[float, str]] = []
+    with suppress(OSError):
+        for path in state_folder(_SERVERS).glob("*.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_text(encoding="utf-8"))
+                written = path.stat().st_mtime
+                try:
+                    running = Process(entry["pid"]).create_time() <= written
+                except Error:
+                    running = False
+                if not running:
+                    path.unlink()
+                elif entry["store"] == store:
+                    found.append((written, str(entry["url"])))
+    return max(found)[1] if found else None
+
+
+async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
+    """Return a URL that opens the artifact without a token, and when it expires (ISO 8601).
+
+    A store that makes URLs itself (S3, say) makes this one too. Else it is one of the server at ``base``, or, without
+    ``base``, of the server that runs here for this store. ``expires`` is a duration: ``90s``, ``30m``, ``1h``, ``7d``.
+
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for another
+    ``expires`` or ``base``, or if no server of this store runs here.
+    """
+    seconds = _seconds(expires)
+    signer = Signer(Options.load().key or signing_key())
+    expires_at = signer.clock() + seconds
+    if base is None and (presigned := await store.presigned(artifact_id, seconds)):
+        return presigned, iso_utc(expires_at, timespec="seconds")
+    ref = await store.stat(artifact_id)
+    address = base or find_server(store.url)
+    if address is None:
+        raise UsageError(
+            "no server of this store runs here; start one with `abp serve`, or name the address of yours with --url"
+        )
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
+    return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
+
+
+def _seconds(text: str) -> int:
+    seconds = parse_duration(text)
+    if seconds is None or not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
+    return seconds

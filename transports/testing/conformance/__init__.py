@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...protocol.urls import redact_url
+from ...protocol.plain_text import redact_url
 from .checks import CHECKS, WEBMCP_CHECKS
-from .evidence import Evidence
+from .evidence import Check, Evidence, Outcome, Plan
 from .gather import gather
-from .plan import Plan
 from .report import Report
-from .rules import Check, Outcome
 
 if TYPE_CHECKING:
     from ...browser.process.launch import Browser

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from ...binary import BinaryData
-from ...errors import ABPError
+from ...browser.process.extension import extension_folder
+from ...errors import ABPError, UsageError
 from ...http import Discovery
 from ...protocol.declarations import Capability
 from ...protocol.messages import Effect, Sender
+from ...protocol.plain_text import is_page
+from ...session.settings import Settings
 
-__all__ = ["Cancellation", "ContentItem", "Evidence", "Exchange", "Kind", "ProbeStep", "Trial"]
+__all__ = [
+    "Cancellation",
+    "Check",
+    "ContentItem",
+    "Evidence",
+    "Exchange",
+    "Judge",
+    "Kind",
+    "Level",
+    "NotApplicable",
+    "Outcome",
+    "Plan",
+    "ProbeStep",
+    "Rules",
+    "Status",
+    "Trial",
+    "kind_of",
+]
 
 #: How the app is reached. Some rules apply to some kinds only.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
@@ -170,3 +192,136 @@ class Evidence:
         return [
             (f"{trial.name}: {item.place or 'the answer'}", item) for trial in self.trials for item in trial.contents
         ]
+
+
+class Plan:
+    """What a check may do.
+
+    ``timeout`` in seconds is what each call is given. ``only`` and ``skip`` are patterns (``export.*``) of the
+    capabilities to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of
+    what is checked next: ``session``, a capability.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = 5.0,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        calls: bool = True,
+        on_step: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.timeout, self.only, self.skip, self.calls, self.on_step = timeout, only, skip, calls, on_step
+        #: Whether downloads may go to private addresses (``ABP_ALLOW_PRIVATE_ADDRESSES``).
+        self.allow_private = Settings.load().allow_private_addresses
+
+    def excluded(self, name: str) -> str:
+        """Return why a capability is not to be called, or an empty text if it is."""
+        if not self.calls:
+            return "no capability was to be called"
+        if self.only and not _matches(name, self.only):
+            return "only others were to be called"
+        return "it was to be skipped" if _matches(name, self.skip) else ""
+
+
+def kind_of(target: str, transport: str) -> Kind:
+    """Return how ``target`` is reached; a ``"page"`` may turn out to have tools only (``"webmcp"``). Raises
+    :class:`~transports.errors.UsageError` for a target that is no app, or that ``transport`` does not reach."""
+    if extension_folder(target) is not None:
+        found: Kind = "extension"
+    elif target.lower().startswith(("ws://", "wss://")):
+        found = "websocket"
+    elif is_page(target):
+        found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
+    else:
+        raise UsageError(
+            f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER; a file has to be served"
+        )
+    names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
+    names["webmcp"] = "webmcp"
+    if transport not in ("auto", names[found]):
+        raise UsageError(
+            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[found]!r}"
+        )
+    return found
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+#: How strict a rule is (RFC 2119). An app that breaks a MUST does not conform; a broken SHOULD is a warning.
+Level: TypeAlias = Literal["MUST", "SHOULD"]
+Status: TypeAlias = Literal["passed", "failed", "warning", "not-applicable"]
+#: Yields what breaks the rule, in words; nothing if the rule is kept. May raise :class:`NotApplicable`.
+Judge: TypeAlias = Callable[[Evidence], Iterable[str]]
+
+#: Findings that are reported of one check; an app with a hundred capabilities may break a rule a hundred times.
+_MAX_FINDINGS = 8
+#: Characters of one finding.
+_MAX_LENGTH = 300
+
+
+class NotApplicable(Exception):
+    """There is nothing to judge; the message says why. Raised by judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one check. ``findings`` are what broke the rule, each once and at most eight of them, or why the
+    rule does not apply."""
+
+    check: Check
+    status: Status
+    findings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the outcome as JSON values; ``fix`` only where something is to be fixed."""
+        fix = {"fix": self.check.fix} if self.status in ("failed", "warning") else {}
+        about = {"id": self.check.id, "level": self.check.level, "title": self.check.title}
+        return {**about, "source": self.check.source, "status": self.status, "findings": list(self.findings), **fix}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule. ``id`` is ``theme.name``; ``source`` cites the sections of docs/protocol.md, or the RFC, where the rule
+    stands; ``fix`` tells the author of an app what to do."""
+
+    id: str
+    level: Level
+    title: str
+    source: str
+    fix: str
+    judge: Judge
+
+    @property
+    def theme(self) -> str:
+        """The first part of the id: ``session``, ``binary``."""
+        return self.id.partition(".")[0]
+
+    def outcome(self, evidence: Evidence) -> Outcome:
+        """Judge the evidence."""
+        try:
+            findings = tuple(dict.fromkeys(map(_one_line, islice(self.judge(evidence), 10 * _MAX_FINDINGS))))
+        except NotApplicable as reason:
+            return Outcome(self, "not-applicable", (str(reason),))
+        if not findings:
+            return Outcome(self, "passed")
+        more = (f"… and {len(findings) - _MAX_FINDINGS} more",) if len(findings) > _MAX_FINDINGS else ()
+        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*findings[:_MAX_FINDINGS], *more))
+
+
+class Rules(list[Check]):
+    """The checks of one theme. Called, it is a decorator that adds a judge as a check."""
+
+    def __call__(self, id: str, level: Level, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
+        def add(judge: Judge) -> Judge:
+            self.append(Check(id, level, title, source, fix, judge))
+            return judge
+
+        return add
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…"

@@ -9,35 +9,193 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from websockets.exceptions import ConnectionClosed
 
 from ...adapters.playwright import PlaywrightTransport
 from ...adapters.postmessage import PostMessageTransport
 from ...adapters.webmcp import WebMcpTransport
+from ...adapters.websocket import WebSocketTransport
 from ...base import Transport
-from ...binary.params import prepare_params
-from ...browser.page.adapters import read_adapter
+from ...binary.detect import prepare_params
+from ...browser.page.scripts import read_adapter
 from ...browser.preflight import require_listener
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
 from ...browser.top_page import TopPageTransport
 from ...browser.transport import PageTransport
-from ...errors import ABPError, CallTimeout, ConnectFailed, ProtocolError, UsageError
+from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line
 from ...http import discover
 from ...protocol.capabilities import Capabilities
+from ...protocol.messages import Message
+from ...protocol.strict_json import decode_json
 from ...session.settings import Settings
 from ...session.targets import reject_options
-from .client import Client
-from .content import measured_content
-from .evidence import Cancellation, Evidence, Exchange, Kind, Trial
+from .client import Client, measured_content
+from .evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, kind_of
 from .inputs import CannotGenerate, generated_params, with_wrong_type, without_required
-from .page_probe import UNKNOWN_NAME, probe_page
-from .plan import Plan, kind_of
-from .strict_websocket import StrictWebSocket
 
-__all__ = ["gather"]
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from ...browser.page.scripts import Adapter
+
+__all__ = ["UNKNOWN_NAME", "StrictWebSocket", "gather", "probe_page"]
+
+#: The name of a capability, and of a call, that no app has.
+UNKNOWN_NAME = "abp-conformance.nothing"
+#: Seconds that each step of the probe has.
+_STEP_TIMEOUT = 2.0
+_POLL = 0.05
+
+
+async def probe_page(
+    browser: Browser,
+    url: str,
+    *,
+    storage_state: StorageState | None,
+    timeout: float,
+    long_call: Mapping[str, object] | None,
+    adapter: Adapter | None = None,
+) -> Mapping[str, ProbeStep]:
+    """Return what the steps of ``page_probe.js`` gave in the page at ``url``, by name.
+
+    Three steps are added here: ``ready``, whether the page object was there when the page had loaded; ``reloaded``,
+    what ``initialize`` answers after a reload; and ``broke``, why the probe ended early. Steps that could not be made
+    are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
+    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` comes before the
+    page's first script.
+    """
+    own = browser.context is None
+    state: Any = storage_state
+    context = browser.context or await browser.playwright.new_context(storage_state=state)
+    page = await context.new_page()
+    steps: dict[str, ProbeStep] = {}
+    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
+    try:
+        async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
+            if adapter is not None:
+                await page.add_init_script(adapter.source)
+            await page.goto(url, timeout=timeout * 1000)
+            steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
+            await _wait_for_page_object(page, timeout)
+            steps |= await _run_script(page, {**options, "longCall": long_call})
+            await page.reload(timeout=timeout * 1000)
+            await _wait_for_page_object(page, timeout)
+            steps["reloaded"] = (await _run_script(page, {**options, "longCall": None}))["initialize"]
+    except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
+        steps["broke"] = ProbeStep(threw=first_line(error))
+    finally:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_STEP_TIMEOUT):
+                await (context.close() if own else page.close())
+    return steps
+
+
+async def _wait_for_page_object(page: Page, timeout: float) -> None:
+    async with asyncio.timeout(timeout):
+        while not await page.evaluate("() => typeof window.abp?.initialize === 'function'"):
+            await asyncio.sleep(_POLL)
+
+
+async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
+    """Run the probe. A page that spins would never answer, so a small question is asked meanwhile, with a limit."""
+    running = asyncio.ensure_future(page.evaluate(_script(), options))
+    try:
+        while not (await asyncio.wait((running,), timeout=_STEP_TIMEOUT))[0]:
+            async with asyncio.timeout(_STEP_TIMEOUT):
+                await page.evaluate("() => 0")
+        return _steps(running.result())
+    finally:
+        running.cancel()
+
+
+def _script() -> str:
+    return (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
+
+
+def _steps(text: str) -> dict[str, ProbeStep]:
+    steps: Any = decode_json(text)
+    return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
+
+
+_EVENTS = ("notification", "progress", "elicitation/request")
+#: Bytes of content in one message; large answers are a finding of their own, and must be read to be measured.
+_MAX_BYTES = 192 << 20
+#: What the app did wrong where our side closed the connection, by status code (RFC 6455 §7.4.1).
+_CLOSED_BY_US = {
+    1002: "it sent frames that break RFC 6455",
+    1007: "it sent a text frame that is not UTF-8",
+    1009: "it sent a huge message",
+    1011: "it did not answer a ping",
+}
+
+
+class StrictWebSocket(WebSocketTransport):
+    """One connection to the app at ``url``, which is not opened again when it breaks.
+
+    Every breach of docs/protocol.md 6.1 to 6.4 is appended to ``findings``, in words. Give the same list to several
+    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` go with the
+    handshake.
+    """
+
+    def __init__(
+        self, url: str, *, timeout: float, findings: list[str], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False
+        )
+        self._findings = findings
+        self._end_noted = False
+
+    def _close_error(self, closed: ConnectionClosed) -> ABPError:
+        """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
+        code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
+        if code in _CLOSED_BY_US:
+            finding = reason = _CLOSED_BY_US[code]
+        elif closed.rcvd is None:
+            finding, reason = "the connection broke off without a closing frame", "without a closing frame"
+        else:
+            finding, reason = "", f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
+        if finding and not self._end_noted:
+            self._findings.append(finding)
+            self._end_noted = True
+        return Disconnected(f"the connection ended: {reason}")
+
+    def _on_message(self, data: bytes, text: bool) -> bool:
+        """Note what is wrong with a message, and deliver it if it is one."""
+        note = self._findings.append
+        if text:
+            data.decode()  # what it raises closes the connection
+        else:
+            note("it sent a binary frame")
+        try:
+            envelope = decode_json(data)
+        except ProtocolError as error:
+            note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
+            return True
+        if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
+            note("it sent JSON that is no envelope: {type, id?, timestamp, payload}")
+            return True
+        if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
+            note(f"a {kind} has no timestamp (Unix milliseconds)")
+        identity = envelope.get("id")
+        message = Message(kind, envelope.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
+        outcome = self._pending.deliver(message)
+        if outcome == "duplicate":
+            note(f"it answered the same {kind} twice")
+        elif outcome == "unknown":
+            note(f"a {kind} has an id that no request had")
+        elif outcome == "event" and kind in _EVENTS:
+            self._events.put_nowait(message)
+        elif outcome == "event":
+            note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
+        return True
+
 
 _MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.

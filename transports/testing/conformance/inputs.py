@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...binary import BinaryData
-from ...binary.params import prepare_params
+from ...binary.detect import prepare_params
 from ...errors import UsageError
 from ...protocol.schema import check_output, check_params
 

@@ -9,8 +9,7 @@ from itertools import groupby
 from xml.etree import ElementTree
 
 from ...protocol.messages import PROTOCOL_VERSION
-from .evidence import Kind
-from .rules import Outcome, Status
+from .evidence import Kind, Outcome, Status
 
 __all__ = ["Report"]
 

@@ -16,10 +16,9 @@ from typing import Any, Generic, TypeVar
 from ...artifacts import ArtifactStore
 from ...base import Transport
 from ...errors import ABPError, CallTimeout
-from ...protocol.initialize import initialize_params
-from ...protocol.messages import Message
+from ...protocol.messages import Message, initialize_params
 from ...session.connect import connect
-from ...session.event_dispatch import OnElicitation, OnNotification, OnProgress
+from ...session.dispatch import OnElicitation, OnNotification, OnProgress
 from ...session.session import Session
 
 __all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "initialized", "raises", "until", "value"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rules import Check
+from ..evidence import Check
 from . import answers, binaries, cancelling, discovery, errors, page, schemas, session, webmcp, wire
 
 __all__ = ["CHECKS", "WEBMCP_CHECKS"]

@@ -9,8 +9,7 @@ from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
 from ....protocol.strict_json import encode_json
 from ..client import GRACE
-from ..evidence import Evidence, Exchange, Trial
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
 _NATIVE = {"dialog", "popup", "filechooser", "download"}

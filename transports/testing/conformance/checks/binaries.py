@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....binary import Encoded
-from ....binary.filenames import safe_filename
-from ....binary.media import contradicts
-from ....binary.signatures import sniff
+from ....binary.media import contradicts, safe_filename, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
-from ..evidence import ContentItem, Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import ContentItem, Evidence, NotApplicable, Rules
 
 RULES = Rules()
 #: Seconds that a downloadUrl should live, less what an answer may take to arrive.

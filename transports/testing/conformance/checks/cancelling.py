@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..evidence import Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
 #: A call that ends within so many seconds of being cancelled may have ended by itself.

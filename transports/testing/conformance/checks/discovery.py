@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ....protocol.declarations import Manifest
 from ....protocol.messages import PROTOCOL_VERSION
-from ..evidence import Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
 

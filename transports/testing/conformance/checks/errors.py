@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....errors import ProtocolError
-from ..evidence import Evidence, Exchange, Trial
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..evidence import Evidence, ProbeStep
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, ProbeStep, Rules
 
 RULES = Rules()
 

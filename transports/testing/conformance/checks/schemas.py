@@ -10,8 +10,7 @@ import jsonschema_rs
 from ....binary.detect import find
 from ....errors import ProtocolError, first_line
 from ....protocol.schema import check_output
-from ..evidence import Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
 #: Keywords of a schema that may describe a place in a way that is not followed here.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ....protocol.messages import PROTOCOL_VERSION
-from ..evidence import Evidence, Exchange
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, Exchange, NotApplicable, Rules
 
 RULES = Rules()
 

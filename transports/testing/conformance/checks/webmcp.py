@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..evidence import Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
 

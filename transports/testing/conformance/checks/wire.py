@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..evidence import Evidence
-from ..rules import NotApplicable, Rules
+from ..evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
 

@@ -1,0 +1,519 @@
+"""The checks of parameters and answers against the JSON Schema that a capability declares. No I/O.
+
+The schema is the app's, so it is not trusted: it reaches no address, its patterns run on an engine without
+backtracking, and how deep, how large and how much work it may be is bounded before the validator sees it
+(docs/faults.md 21 and 23). A schema that is broken or out of bounds is the app's fault and never fails a call: it is
+not checked, and a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from types import NoneType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ..binary.detect import MAX_DEPTH, Place, field_of, replace
+from ..errors import ProtocolError, UsageError
+from .plain_text import redact_url, similar_names
+from .strict_json import decode_json, encode_json
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+__all__ = [
+    "MAX_NODES",
+    "MAX_STEPS",
+    "NotChecked",
+    "check_output",
+    "check_params",
+    "check_value",
+    "count_steps",
+    "count_values",
+    "format_error",
+    "is_fault",
+    "is_file",
+    "misgiven_files",
+    "references_and_patterns",
+    "shorten",
+    "target_of",
+    "unnamed_params",
+]
+
+#: A schema above any of these is not checked.
+MAX_NODES = 10_000
+_MAX_PATTERNS = 100
+#: Steps of the validator (measured: below 0.1 µs, and 1 to 2 µs to count one: 0.03 s on a slow machine).
+MAX_STEPS = 15_000
+_HEAD, _TAIL = 60, 70
+_NUMBERS, _LISTS = frozenset((int, float, bool, NoneType)), (list, tuple)
+
+
+class NotChecked(Exception):
+    """The reason why a value is not checked against a schema."""
+
+
+def shorten(text: str) -> str:
+    """Return ``text`` without its middle if it is longer than 130 characters. A validator's message begins with the
+    value and ends with the rule."""
+    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
+
+
+def count_values(tree: object, limit: int, what: str) -> int:
+    """Return how many values ``tree`` has; 64 characters of a text count as one.
+
+    Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a nest of 100,000 ends the process if the
+    validator follows it. ``what`` names the tree in the message.
+    """
+    level: list[object] = [tree]
+    size = depth = 0
+    while level:
+        size += len(level)
+        if size > limit:  # before a look at each: there may be millions
+            raise NotChecked(f"{what} has more than {limit:,} values")
+        inner: list[object] = []
+        for node in level:
+            if type(node) in _NUMBERS:
+                continue
+            if isinstance(node, dict):
+                inner += node.values()
+                size += sum(len(name) >> 6 for name in node if isinstance(name, str))
+            elif isinstance(node, _LISTS):
+                inner += node
+            elif isinstance(node, str):
+                size += len(node) >> 6
+        if size > limit:
+            raise NotChecked(f"{what} has more than {limit:,} values")
+        depth += 1
+        if depth > MAX_DEPTH + 1:  # the leaves of the deepest level that is allowed
+            raise NotChecked(f"{what} is nested deeper than {MAX_DEPTH} levels")
+        level = inner
+    return size
+
+
+def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
+    """Return whether a schema has references, and how many patterns. Raises :class:`NotChecked` for a reference that is
+    no pointer into the schema itself, and for more than 100 patterns."""
+    waiting: list[object] = [schema]
+    references = rebased = False
+    patterns = 0
+    identity = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            waiting += node.values()
+            patterns += isinstance(node.get("pattern"), str)
+            several = node.get("patternProperties")
+            patterns += len(several) if isinstance(several, dict) else 0
+            rebased = rebased or (node is not schema and isinstance(node.get(identity), str))
+            for key in ("$ref", "$dynamicRef", "$recursiveRef"):
+                if isinstance(target := node.get(key), str):
+                    references = True
+                    if key != "$ref" or not (target == "#" or target.startswith("#/")):
+                        raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
+    if patterns > _MAX_PATTERNS:
+        raise NotChecked(f"the schema has more than {_MAX_PATTERNS} patterns")
+    if references and rebased:
+        raise NotChecked("the schema has references and changes what they are relative to ($id)")
+    return references, patterns
+
+
+_SAME = {"not", "if", "then", "else"}
+_SAME_LISTS = {"allOf", "anyOf", "oneOf"}
+_SAME_MAPS = {"dependentSchemas", "dependencies"}
+_EACH_MEMBER = {"additionalProperties", "unevaluatedProperties"}
+_EACH_ITEM = {"items", "additionalItems", "unevaluatedItems", "contains"}
+_BY_INDEX = {"items", "prefixItems"}
+
+
+def count_steps(schema: dict[str, object], data: object) -> int:
+    """Return how many pairs of a subschema and a value the validator meets at most. A few references that name each
+    other twice make 2^n of them. Raises :class:`NotChecked` above :data:`MAX_STEPS`."""
+    waiting: list[tuple[object, object]] = [(schema, data)]
+    steps = 0
+    while waiting:
+        node, value = waiting.pop()
+        steps += 1
+        if isinstance(node, dict):
+            if isinstance(value, str) and "pattern" in node:
+                steps += len(value) >> 6
+            waiting += islice(_applied(node, value, schema), MAX_STEPS)
+        if steps + len(waiting) > MAX_STEPS:
+            raise NotChecked("it would take too long")
+    return steps
+
+
+def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
+    """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to."""
+    members = value if isinstance(value, dict) else {}
+    items = value if isinstance(value, _LISTS) else ()
+    for key, inner in node.items():
+        if key == "$ref" and isinstance(inner, str):
+            yield target_of(root, inner), value
+        elif key in _SAME:
+            yield inner, value
+        elif key in _EACH_MEMBER:
+            named = node.get("properties") if key == "additionalProperties" else None
+            known = named if isinstance(named, dict) else {}
+            yield from ((inner, member) for name, member in members.items() if name not in known)
+        elif key == "propertyNames":
+            yield from ((inner, name) for name in members)
+        elif isinstance(inner, dict):
+            if key == "properties":
+                yield from ((inner[name], member) for name, member in members.items() if name in inner)
+            elif key == "patternProperties":
+                yield from ((one, member) for one in inner.values() for member in members.values())
+                yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
+            elif key in _SAME_MAPS:
+                yield from ((one, value) for one in inner.values())
+            elif key in _EACH_ITEM:
+                yield from ((inner, item) for item in items)
+        elif isinstance(inner, list):
+            if key in _SAME_LISTS:
+                yield from ((one, value) for one in inner)
+            elif key in _BY_INDEX:
+                yield from zip(inner, items, strict=False)
+            elif key == "enum":
+                yield from ((None, value) for _ in range(len(inner) >> 4))
+
+
+def target_of(root: object, pointer: str) -> object:
+    """Return the subschema that a pointer such as ``#/$defs/page`` leads to (RFC 6901). Raises :class:`NotChecked` if
+    there is none."""
+    node = root
+    for step in unquote(pointer).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        try:
+            node = node[name] if isinstance(node, dict) else node[int(name)]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise NotChecked(f"$ref to {shorten(pointer)} leads nowhere") from None
+    return node
+
+
+#: Kinds of errors that are no fault of a value: keywords that newer drafts only annotate with, and an engine's limits.
+_IGNORED_KINDS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
+#: Keywords about an object or a list that hold whatever its members are.
+_ABOUT_SHAPE = {
+    "type",
+    "required",
+    "additionalProperties",
+    "additionalItems",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "minItems",
+    "maxItems",
+    "falseSchema",
+}
+
+
+def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
+    """Return whether ``error`` is a fault of the value. It is none at or below the paths in ``content``, where binaries
+    stand, nor above them if what stands there may have caused it."""
+    place, kind = tuple(error.instance_path), error.kind
+    if kind.name in _IGNORED_KINDS:
+        return False
+    if any(place[: len(path)] == path for path in content):
+        return False
+    if content and not {"then", "else"}.isdisjoint(error.evaluation_path):
+        return False  # an ``if`` may have looked at content
+    if not any(path[: len(place)] == place for path in content):
+        return True
+    if branches := _branches(kind):
+        return all(any(is_fault(one, content) for one in branch) for branch in branches)
+    return kind.name in _ABOUT_SHAPE
+
+
+def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_rs.ValidationError]]:
+    """Return the errors of each alternative of ``anyOf`` and ``oneOf``, if none fits."""
+    import jsonschema_rs  # there already: it made the error
+
+    match kind:
+        case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
+            return kind.context
+        case _:
+            return []
+
+
+def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
+    """Return the message of a fault, shortened. If there are alternatives and none fits, it has the first reason
+    against each, at most three."""
+    reasons: dict[str, None] = {}
+    for branch in _branches(error.kind):
+        for one in islice((one for one in branch if is_fault(one, content)), 1):
+            below = field_of(tuple(one.instance_path[len(error.instance_path) :]))
+            reasons[f"{below}: {shorten(one.message)}" if below else shorten(one.message)] = None
+    if not reasons:
+        return shorten(error.message)
+    return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"
+
+
+#: Parameters that are looked at: the schema is the app's.
+_MAX_PARAMS = 1000
+
+
+def is_file(schema: Mapping[str, object]) -> bool:
+    """Whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and {"content", "mimeType"} <= properties.keys()
+
+
+def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
+    """Return a hint if a parameter is text where ``schema`` declares a file: mostly the path of one."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not isinstance(params, Mapping):
+        return []
+    for name, declared in islice(properties.items(), _MAX_PARAMS):
+        if isinstance(params.get(name), str) and isinstance(declared, Mapping) and is_file(declared):
+            return [f"{str(name)[:80]!r} is a file: give a pathlib.Path, bytes or a BinaryData"]
+    return []
+
+
+#: Objects that are looked at, and subschemas and names of all of them together: the schema is the app's.
+_MAX_OBJECTS, _MAX_STEPS = 1000, 20_000
+#: Hints that are given, names that one lists, and names that are compared.
+_MAX_HINTS, _MAX_NAMES, _MAX_COMPARED = 5, 8, 500
+#: Keywords that say which other members an object may have. ``false`` says that it may have none.
+_OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
+_ELSEWHERE = ("$dynamicRef", "$recursiveRef")
+
+
+def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
+    """Return a hint for each member of ``params`` that ``schema`` does not name, at most five, where it lists
+    ``properties`` and does not say that an object may have others. The schema is one that the validator takes."""
+    found = (_hint(place, name, names) for place, name, names in _unnamed(schema, params))
+    return list(islice(found, _MAX_HINTS))
+
+
+def _hint(place: Place, name: str, names: list[str]) -> str:
+    given = shorten(field_of((*place, name)))
+    nearest = similar_names(name, names[:_MAX_COMPARED], most=1)
+    if nearest:
+        end = f"did you mean {field_of((*place, nearest[0]))!r}?"
+    else:
+        end = f"it has {', '.join(map(shorten, names[:_MAX_NAMES]))}{' …' * (len(names) > _MAX_NAMES)}"
+    return f"you gave {given!r}, which its inputSchema does not name; {end}"
+
+
+def _unnamed(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
+    """Yield the place of an object, the name of a member that nothing names, and the names that there are."""
+    waiting: list[tuple[Place, list[object], object]] = [((), [schema], params)]
+    steps = iter(range(_MAX_STEPS))
+    for _ in range(_MAX_OBJECTS):
+        if not waiting:
+            return
+        place, schemas, value = waiting.pop()
+        if isinstance(value, list | tuple):
+            items = [one["items"] for one in schemas if isinstance(one, Mapping) and "items" in one]
+            waiting += [((*place, n), items, item) for n, item in enumerate(value[:_MAX_OBJECTS])] if items else []
+        elif isinstance(value, Mapping) and (named := _named_members(schemas, schema, steps)) is not None:
+            for name, member in value.items():
+                if isinstance(name, str) and name not in named:
+                    yield place, name, [*named]
+                elif isinstance(member, Mapping | list | tuple):
+                    waiting.append(((*place, name), named[name], member))
+
+
+def _named_members(
+    schemas: list[object], root: Mapping[str, object], steps: Iterator[int]
+) -> dict[str, list[object]] | None:
+    """Return the members that the schemas of one object name, each with its own schemas; ``None`` if they list none, if
+    others may stand beside them, or if ``steps`` are used up. Alternatives count together: which of them is meant is
+    not known."""
+    named: dict[str, list[object]] = {}
+    listed = False
+    waiting, seen = list(schemas), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        others = any(node.get(key, False) is not False for key in _OTHERS)
+        if others or any(key in node for key in _ELSEWHERE):
+            return None
+        properties, required = node.get("properties"), node.get("required")
+        members = properties if isinstance(properties, Mapping) else {}
+        listed = listed or bool(members)
+        if next(islice(steps, len(members), None), None) is None:
+            return None
+        for name, inner in members.items():
+            named.setdefault(name, []).append(inner)
+        for name in required if isinstance(required, list) else ():
+            if isinstance(name, str):
+                named.setdefault(name, [])
+        waiting += _same_place(node, root)
+    descriptor = {"content", "mimeType"} <= named.keys()  # a file, whose other fields every app takes
+    return named if listed and not descriptor else None
+
+
+def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Iterator[object]:
+    """Yield the subschemas of ``node`` that apply to the object itself."""
+    for key in ("allOf", "anyOf", "oneOf"):
+        several = node.get(key)
+        yield from several if isinstance(several, list) else ()
+    for key in ("if", "then", "else"):
+        yield node.get(key)
+    for key in ("dependentSchemas", "dependencies"):
+        by_name = node.get(key)
+        yield from by_name.values() if isinstance(by_name, Mapping) else ()
+    if isinstance(pointer := node.get("$ref"), str):
+        try:
+            yield target_of(root, pointer)
+        except NotChecked:
+            yield {"additionalProperties": True}  # nobody knows what it names
+
+
+#: Schemas that are remembered.
+_MAX_SEEN = 64
+#: Bytes of JSON; a larger schema is not checked.
+_MAX_ENCODED = 256 * 1024
+#: Values (and 64 characters of text count as one) of an instance that is checked.
+_MAX_VALUES = 100_000
+#: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
+_MAX_LISTING_STEPS = 2_000
+#: Faults that are listed.
+_MAX_LISTED = 5
+#: Bytes that one pattern may take once compiled, and all of a schema together (measured: 3 ms for each megabyte).
+_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
+
+
+def check_params(
+    capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
+) -> list[str]:
+    """Check the ``params`` of a call against the capability's ``inputSchema``, and return warnings: why the schema was
+    not checked.
+
+    ``content`` are the paths of binaries (:func:`~.binary.params.prepare_params`): apps declare those as text, as an
+    object, or not at all, so nothing at or below them is a fault.
+
+    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
+    most five faults are listed. The message also has the hints of :func:`.unnamed_params`: a parameter that is missing
+    may have been misspelt.
+    """
+    try:
+        faults = _faults(schema, params, content)
+    except NotChecked as reason:
+        return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
+    if faults:
+        listed = [fault.message("params") for fault in faults]
+        more = f"; and {'at least ' * (len(listed) == _MAX_LISTED)}{len(listed) - 1} more" if len(listed) > 1 else ""
+        details = {"path": field_of(faults[0].place), "faults": listed}
+        message = "; ".join(
+            (f"{capability}: {listed[0]}{more}", *misgiven_files(schema, params), *unnamed_params(schema, params))
+        )
+        raise UsageError(message, details=details)
+    return []
+
+
+def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
+    """Return how an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five. Raises
+    nothing: an answer is never refused for its schema.
+
+    ``content`` are the paths of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
+    """
+    try:
+        return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]
+    except NotChecked as reason:
+        return [f"the answer was not checked against outputSchema: {reason}"]
+
+
+def check_value(schema: Mapping[str, object], value: object, name: str) -> list[str]:
+    """Return how ``value``, called ``name``, differs from ``schema``: at most five faults with their places, none where
+    the schema cannot be checked."""
+    try:
+        return [fault.message(name) for fault in _faults(schema, value, ())]
+    except NotChecked:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    place: Place
+    text: str
+
+    def message(self, root: str) -> str:
+        return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
+
+
+def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
+    """Return the first faults of ``data``, none if it is valid. A schema is read once: it must not change."""
+    if not schema:
+        return []
+    places = tuple(content)
+    _, compiled = known if (known := _seen.get(id(schema))) and known[0] is schema else _read(schema)
+    if isinstance(compiled, str):
+        raise NotChecked(compiled)
+    tree = replace(data, dict.fromkeys(places))
+    values = count_values(tree, _MAX_VALUES, "the value")
+    steps = 0
+    if compiled.references or values * compiled.nodes > MAX_STEPS:
+        steps = count_steps(compiled.schema, tree)
+    try:
+        if compiled.validator.is_valid(tree):
+            return []
+        if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
+            raise NotChecked("it does not fit, but is too large to say where")
+        errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
+        faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
+        return list(islice(faults, _MAX_LISTED))
+    except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
+        raise NotChecked(shorten(str(error))) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    validator: jsonschema_rs.Validator
+    schema: dict[str, object]
+    nodes: int
+    references: bool
+
+
+#: Schemas that were read, by :func:`id`: an app's are there as long as its session, and each call asks for one.
+_seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
+
+
+def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled | str]:
+    """Return a schema and its validator, or why there is none, and remember both."""
+    try:
+        encoded = encode_json(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotChecked(f"the schema is no JSON: {error}") from None
+    if len(encoded) > _MAX_ENCODED:
+        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
+    read = _seen[id(schema)] = schema, _compiled(encoded)
+    if len(_seen) > _MAX_SEEN:
+        _seen.popitem(last=False)
+    return read
+
+
+@lru_cache(maxsize=_MAX_SEEN)
+def _compiled(encoded: bytes) -> _Compiled | str:
+    """Return the validator of a schema, or why there is none."""
+    import jsonschema_rs  # late: a session loads it while its transport opens
+
+    try:
+        schema = decode_json(encoded)
+        assert isinstance(schema, dict)
+        nodes = count_values(schema, MAX_NODES, "the schema")
+        references, patterns = references_and_patterns(schema)
+        limit = min(_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES // max(patterns, 1))
+        validator = jsonschema_rs.validator_for(
+            schema,
+            validate_formats=False,
+            offline=True,
+            # The linear engine, without look-around and back references: those backtrack, without a bound in time.
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit),
+        )
+    except NotChecked as reason:
+        return str(reason)
+    except (ValueError, ProtocolError) as error:
+        problem = shorten(str(getattr(error, "message", error)))
+        too_large = ", or all patterns together are too large" if problem.endswith('is not a "regex"') else ""
+        return f"the schema cannot be used: {problem}{too_large}"
+    return _Compiled(validator, schema, nodes, references)

@@ -1,0 +1,50 @@
+"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``; the range of timeouts. No I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+from ..errors import UsageError
+
+__all__ = ["MAX_TIMEOUT", "checked_timeout", "format_duration", "is_timeout", "iso_utc", "parse_duration"]
+
+#: Seconds of the longest timeout, 11 days. A page counts milliseconds in 32 bits: much longer ones end at once there.
+MAX_TIMEOUT = 1_000_000
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def is_timeout(seconds: object) -> bool:
+    """Return whether a value is a number of seconds above 0 and at most :data:`MAX_TIMEOUT`."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return a timeout that a caller gives, in seconds; ``math.inf`` waits for ever. Raises
+    :class:`~transports.errors.UsageError` for anything else that :func:`is_timeout` refuses."""
+    if is_timeout(seconds) or seconds == math.inf:
+        return seconds
+    given = "a larger number" if isinstance(seconds, int) and seconds > MAX_TIMEOUT else repr(seconds)[:60]
+    range_of = f"a positive number of seconds, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
+    raise UsageError(f"timeout must be {range_of}, not {given}")
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds in a text such as ``90s``, ``30m``, ``1h``, ``7d`` or ``3600``; ``None`` for another text."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text.strip())
+    return int(match[1]) * _UNITS[match[2] or "s"] if match else None
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the largest unit that divides it, such as ``1 hour`` or ``90 minutes``."""
+    size, name = next((unit for unit in _NAMES if seconds and seconds % unit[0] == 0), _NAMES[-1])
+    return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"
+
+
+def iso_utc(seconds: float, *, timespec: str = "milliseconds") -> str:
+    """Return Unix time in seconds as RFC 3339 text in UTC, such as ``2026-07-28T12:00:00.250Z``. ``timespec`` is
+    that of :meth:`datetime.datetime.isoformat`; digits beyond it are cut."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
