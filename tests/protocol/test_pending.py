@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.errors import CallTimeout, Disconnected, ProtocolError
-from transports.protocol.messages import Message, PendingReplies
+from transports.protocol.messages import Message
+from transports.protocol.pending import PendingReplies
 
 
 def reply(identity: str | None, kind: str = "capabilities/call-result", payload: object = None) -> Message:

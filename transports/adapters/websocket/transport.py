@@ -30,7 +30,8 @@ from ...base import Features, Transport
 from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
 from ...errors.base import connection_failure
 from ...protocol.envelope import decode_envelope, encode_envelope
-from ...protocol.messages import Message, PendingReplies, misdirected
+from ...protocol.messages import Message, misdirected
+from ...protocol.pending import PendingReplies
 from ...protocol.plain_text import origin_of, redact_url
 from ...protocol.strict_json import PARSED_ON_LOOP
 from ...protocol.times import checked_timeout

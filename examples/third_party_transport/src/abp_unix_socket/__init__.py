@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Message, Transport
 from transports.errors import ConnectFailed, Disconnected, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
-from transports.protocol.messages import PendingReplies
+from transports.protocol.pending import PendingReplies
 
 __all__ = ["UnixSocketTransport"]
 
