@@ -88,7 +88,7 @@ coverage: $(READY)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
-		--include='transports/errors/*.py,transports/protocol/capabilities.py,transports/protocol/messages.py,transports/protocol/payloads.py,transports/protocol/declarations.py,transports/binary/data.py,transports/binary/detect.py'
+		--include='transports/errors/*.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/binary/_data.py,transports/binary/detect.py'
 
 # A deadline of a browser may pass on a busy machine. What failed runs once more, alone: what fails then too is a failure.
 again:

@@ -14,7 +14,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from transports.surfaces.mcp.tool_list import FIXED_TOOLS
+from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 
 __all__ = ["make_bundle"]
 

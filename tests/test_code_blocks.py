@@ -26,7 +26,7 @@ import transports
 import transports.routing
 import transports.sync
 from transports import connect
-from transports.surfaces.cli.commands import app as abp
+from transports.surfaces.cli._commands import app as abp
 from transports.testing.plugin import serve_fixture_app
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from hatch_build import standalone
-from transports.surfaces.cli.doctor import _EXTRAS
+from transports.surfaces.cli._doctor import _EXTRAS
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

@@ -15,19 +15,19 @@ from functools import partial
 import pytest
 
 from tests.support.processor import seconds
-from transports.artifacts.content import Meter, clean_namespace, describe
-from transports.artifacts.ref import LONGEST, Metadata
+from transports.artifacts._content import Meter, clean_namespace, describe
+from transports.artifacts._ref import LONGEST, Metadata
+from transports.binary._media import contradicts, extension_for, normalise_mime, safe_filename, sniff
 from transports.binary.detect import find
-from transports.binary.media import contradicts, extension_for, normalise_mime, safe_filename, sniff
 from transports.errors import ABPError, CapabilityError
-from transports.http.headers import Representation, content_range, filename_of, http_date, retry_after
-from transports.privacy.redaction import Redactor
-from transports.protocol.capabilities import with_suggestions
-from transports.protocol.declarations import Capability, parse
+from transports.http._headers import Representation, content_range, filename_of, http_date, retry_after
+from transports.privacy._redaction import Redactor
+from transports.protocol._capabilities import with_suggestions
+from transports.protocol._declarations import Capability, parse
+from transports.protocol._plain_text import redact_url
+from transports.protocol._strict_json import PARSED_ON_LOOP, decode_json
 from transports.protocol.envelope import decode_envelope
-from transports.protocol.plain_text import redact_url
 from transports.protocol.schema import _compiled, check_output
-from transports.protocol.strict_json import PARSED_ON_LOOP, decode_json
 
 BOUND = 0.050
 INLINE = PARSED_ON_LOOP

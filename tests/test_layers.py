@@ -39,7 +39,7 @@ RANKS = {
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("adapters", "surfaces")
 #: The files that may import siblings: the commands that start another surface.
-STARTERS = ("surfaces/cli/mcp.py", "surfaces/cli/serve.py")
+STARTERS = ("surfaces/cli/_mcp.py", "surfaces/cli/_serve.py")
 
 ROOT = Path(transports.__file__).parent
 
@@ -150,7 +150,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("adapters/a.py", "from . import b", "adapters/a.py (40) imports adapters.b (40)"),
         ("surfaces/web.py", "from .cli.params import x", "surfaces/web.py (65) imports surfaces.cli.params (65)"),
         ("surfaces/web.py", "from .mcp import x", "surfaces/web.py (65) imports surfaces.mcp (65)"),
-        ("surfaces/cli/params.py", "from ..mcp import x", "surfaces/cli/params.py (65) imports surfaces.mcp (65)"),
+        ("surfaces/cli/_params.py", "from ..mcp import x", "surfaces/cli/_params.py (65) imports surfaces.mcp (65)"),
         ("surfaces/shared/a.py", "from ..mcp import x", "surfaces/shared/a.py (64) imports surfaces.mcp (65)"),
         ("new.py", "", "new.py is not in the table"),
         ("base.py", "from .nowhere import x", "base.py imports nowhere, which is not in the table"),
@@ -159,7 +159,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
     ],
 )
 def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint: str) -> None:
-    files = {**BASE, **dict.fromkeys(("adapters/b.py", "surfaces/cli/__init__.py", "surfaces/cli/params.py"), "")}
+    files = {**BASE, **dict.fromkeys(("adapters/b.py", "surfaces/cli/__init__.py", "surfaces/cli/_params.py"), "")}
     files |= {"surfaces/mcp/__init__.py": "", path: code}
     assert complaint in violations(files)
 
@@ -173,14 +173,14 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
     allowed = {
         "artifacts/a.py": "from .b import B\nfrom ..errors import ABPError\nimport os, json",
         "artifacts/b.py": "import transports.errors",
-        "session/session.py": "def make():\n    from ..adapters.b import B\n    from ..routing import Router",
+        "session/_session.py": "def make():\n    from ..adapters.b import B\n    from ..routing import Router",
         "routing/__init__.py": "from ..base import Transport",
         "adapters/__init__.py": "",
         "adapters/b.py": "from ..base import Transport\nfrom ..artifacts import a",
         "surfaces/shared/__init__.py": "from ...session import connect",
         "surfaces/cli/__init__.py": "from . import params\nfrom ..shared import apps",
-        "surfaces/cli/params.py": "from ...session import connect",
-        "surfaces/cli/mcp.py": "from ..mcp import serve_http",
+        "surfaces/cli/_params.py": "from ...session import connect",
+        "surfaces/cli/_mcp.py": "from ..mcp import serve_http",
         "surfaces/mcp/__init__.py": "",
     }
     assert violations({**BASE, **allowed}) == []

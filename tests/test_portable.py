@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 from tests.support.local_store import run_script
-from transports.adapters.mcp import connection as process
-from transports.adapters.mcp.servers import StdioServer
-from transports.artifacts.files import ExportFile
-from transports.batch.ledger.backends import SqliteDatabase
-from transports.browser.process.browser_process import child_environment
-from transports.browser.process.launch import lock_profile
-from transports.browser.process.processes import is_running
+from transports.adapters.mcp import _connection as process
+from transports.adapters.mcp._servers import StdioServer
+from transports.artifacts._files import ExportFile
+from transports.batch.ledger._backends import SqliteDatabase
+from transports.browser.process._browser_process import child_environment
+from transports.browser.process._launch import lock_profile
+from transports.browser.process._processes import is_running
 from transports.errors import ProfileInUse
-from transports.session.apps import _write as write_state
-from transports.surfaces.cli import doctor as checks
+from transports.session._apps import _write as write_state
+from transports.surfaces.cli import _doctor as checks
 from transports.surfaces.cli import main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
@@ -47,10 +47,10 @@ runner.get_loop()  # which has a pair of sockets
 forget()
 from transports.artifacts import AuditLog, LocalStore, Scope
 from transports.artifacts.local import tree
-from transports.artifacts.local.tree import PortableFolder
-from transports.batch.ledger.backends import SqliteDatabase
+from transports.artifacts.local._tree import PortableFolder
+from transports.batch.ledger._backends import SqliteDatabase
 from transports.errors import Corrupt, StoreError
-from transports.surfaces.web.signing import signing_key
+from transports.surfaces.web._signing import signing_key
 
 async def keep(root):
     store = LocalStore(root, audit=AuditLog(root.with_name("audit")))
@@ -131,7 +131,7 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a virus scanner opens what is new."""
-    monkeypatch.setattr("transports.artifacts.files.OPEN_FILES_MOVE", False)
+    monkeypatch.setattr("transports.artifacts._files.OPEN_FILES_MOVE", False)
     replace, tries = Path.replace, 0
 
     def refused_once(path: Path, target: Path) -> Path:

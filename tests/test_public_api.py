@@ -46,7 +46,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
-    homes = {"adapters.recording", "artifacts.objects", "protocol.declarations", "protocol.payloads", "surfaces"}
+    homes = {"adapters.recording", "artifacts.objects", "protocol._declarations", "protocol._payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
     assert not late & loaded_by("from transports import connect; from transports.sync import connect")
     beside = {"jsonschema_rs", "pathvalidate", "html", "email"}  # a session loads them while its transport opens
@@ -112,10 +112,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
-    modules = loaded_by("import transports.surfaces.cli.commands")
-    assert "transports.surfaces.cli.commands" in modules
+    modules = loaded_by("import transports.surfaces.cli._commands")
+    assert "transports.surfaces.cli._commands" in modules
     assert not modules & (
-        HEAVY | {"transports.session.session", "transports.browser", "importlib.metadata", "jsonschema_rs"}
+        HEAVY | {"transports.session._session", "transports.browser", "importlib.metadata", "jsonschema_rs"}
     )
 
 
@@ -133,7 +133,7 @@ def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -
             given = ["call", "http://127.0.0.1:8000/", "name", "-p", "a=1", "-p", "b=x", "--json", "--out", "f"]
             assert main([*given, *more]) == 0
     """
-    assert "transports.surfaces.cli.calls" in loaded_by(program)
+    assert "transports.surfaces.cli._calls" in loaded_by(program)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
             main([names.get(one, one) for one in {given!r}])"""
     modules = loaded_by(program)
     assert "playwright.async_api" in modules
-    assert not modules & {"transports.session.connect", "transports.artifacts", "transports.routing"}
+    assert not modules & {"transports.session._connect", "transports.artifacts", "transports.routing"}
 
 
 def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
@@ -178,7 +178,7 @@ def test_a_session_loads_its_models_while_its_transport_opens() -> None:
             async def open(self):
                 assert "pydantic" not in sys.modules
                 async with asyncio.timeout(15):
-                    while not hasattr(sys.modules.get("transports.protocol.payloads"), "Progress"):
+                    while not hasattr(sys.modules.get("transports.protocol._payloads"), "Progress"):
                         await asyncio.sleep(0.01)
                 await super().open()
 

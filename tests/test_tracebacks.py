@@ -13,7 +13,7 @@ from tests.support.apps import hang
 from transports import ABPError, CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
 from transports.adapters.memory import Call
 from transports.errors import ConnectFailed
-from transports.errors.base import short_traceback
+from transports.errors._base import short_traceback
 
 PACKAGE = str(Path(transports.__file__).parent)
 

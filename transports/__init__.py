@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
     from .base import Features, PageTools, Transport
     from .binary import BinaryData
-    from .browser.process.launch import Browser
+    from .browser.process._launch import Browser
     from .errors import (
         ABPError,
         BinaryError,
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .http import discover
-    from .protocol.capabilities import CapabilitiesChanged
-    from .protocol.declarations import Capability
+    from .protocol._capabilities import CapabilitiesChanged
+    from .protocol._declarations import Capability
+    from .protocol._payloads import ElicitationRequest, Notification, Progress
+    from .protocol._strict_json import JSONValue
     from .protocol.messages import Effect, Message
-    from .protocol.payloads import ElicitationRequest, Notification, Progress
-    from .protocol.strict_json import JSONValue
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
-    from .session.calls import CallHandle, CallStatus
-    from .session.connect import connect
-    from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
-    from .session.evidence import Evidence
-    from .session.session import Session
+    from .session._calls import CallHandle, CallStatus
+    from .session._connect import connect
+    from .session._events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session._evidence import Evidence
+    from .session._session import Session
 
 #: The module that each public name is loaded from.
 _HOMES = {
@@ -70,7 +70,7 @@ _HOMES = {
         "Transport",
     ),
     "binary": ("BinaryData",),
-    "browser.process.launch": ("Browser",),
+    "browser.process._launch": ("Browser",),
     "errors": (
         "ABPError",
         "BinaryError",
@@ -83,38 +83,38 @@ _HOMES = {
         "UsageError",
     ),
     "http": ("discover",),
-    "protocol.capabilities": ("CapabilitiesChanged",),
-    "protocol.declarations": ("Capability",),
+    "protocol._capabilities": ("CapabilitiesChanged",),
+    "protocol._declarations": ("Capability",),
     "protocol.messages": (
         "Effect",
         "Message",
     ),
-    "protocol.payloads": (
+    "protocol._payloads": (
         "ElicitationRequest",
         "Notification",
         "Progress",
     ),
-    "protocol.strict_json": ("JSONValue",),
+    "protocol._strict_json": ("JSONValue",),
     "routing": (
         "ObservationClamped",
         "Result",
         "Router",
         "RoutingPolicy",
     ),
-    "session.connect": ("connect",),
-    "session.events": (
+    "session._connect": ("connect",),
+    "session._events": (
         "CallFinished",
         "CallStarted",
         "ConnectionChanged",
         "Event",
         "Retrying",
     ),
-    "session.evidence": ("Evidence",),
-    "session.calls": (
+    "session._evidence": ("Evidence",),
+    "session._calls": (
         "CallHandle",
         "CallStatus",
     ),
-    "session.session": ("Session",),
+    "session._session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

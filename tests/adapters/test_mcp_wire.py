@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
-from transports.adapters.mcp import wire
-from transports.adapters.mcp.wire import LineReader, with_content
+from transports.adapters.mcp import _wire as wire
+from transports.adapters.mcp._wire import LineReader, with_content
 from transports.binary import BinaryData
 
 DEEP = "[" * 600 + "]" * 600

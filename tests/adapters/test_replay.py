@@ -35,7 +35,7 @@ from transports import (
     connect,
 )
 from transports.adapters.recording import Recorder, Recording
-from transports.adapters.recording.replay import ReplayTransport
+from transports.adapters.recording._replay import ReplayTransport
 from transports.errors import BadRecording, NotRecorded
 from transports.surfaces.cli import main
 from transports.testing import Call
@@ -165,7 +165,7 @@ async def test_calls_recorded_in_parallel_replay_one_after_the_other(
     recorded: Make, replayed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done at once may be done in turn, and in another order."""
-    monkeypatch.setattr("transports.adapters.recording.replay._STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr("transports.adapters.recording._replay._STALL_TIMEOUT", 0.05)
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
     async with replayed() as app:
@@ -550,7 +550,7 @@ async def test_content_has_four_gigabytes_at_most(
 ) -> None:
     await written(recorded, file)
     content = _content_of(file)
-    module = "transports.adapters.recording.file"
+    module = "transports.adapters.recording._file"
     monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size)
     async with replayed() as app:
         await app.call("copy", {"file": b"content"})

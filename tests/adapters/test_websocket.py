@@ -27,7 +27,7 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.adapters.websocket import transport as transport_module
+from transports.adapters.websocket import _transport as transport_module
 from transports.errors import ConnectFailed
 from transports.tasks import backoff_delay
 

@@ -4,7 +4,7 @@ import pytest
 
 from transports import Transport
 from transports.adapters.recording import Recorder
-from transports.session.secrets import Guarded
+from transports.session._secrets import Guarded
 
 
 @pytest.mark.parametrize("kind", [Recorder, Guarded])

@@ -40,8 +40,8 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def open_indexed(index: str, memory_bucket: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenIndexed]:
     """Opens the store as another program would; each look at all artifacts looks for what the index lacks."""
-    monkeypatch.setattr("transports.artifacts.objects.catalog._INTERVAL", 0.0)
-    monkeypatch.setattr("transports.artifacts.objects.index._PAUSE", 0.0)
+    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 0.0)
+    monkeypatch.setattr("transports.artifacts.objects._index._PAUSE", 0.0)
     stores: list[ObjectStore] = []
 
     def open_one(at: str | None = index, **options: Any) -> ObjectStore:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, visible
 from transports.artifacts import LocalStore, Retention
-from transports.artifacts.objects.index import metadata_of
+from transports.artifacts.objects._index import metadata_of
 from transports.errors import Corrupt
 
 DEEP = "[" * 900 + "]" * 900

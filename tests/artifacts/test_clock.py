@@ -10,7 +10,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
-from transports.artifacts.local import maintenance
+from transports.artifacts.local import _maintenance as maintenance
 
 DAY, HOUR = 86400.0, 3600.0
 

@@ -13,7 +13,7 @@ import pytest
 from tests.artifacts.test_contract import kind, opened, store
 from tests.support.local_store import PDF, PNG
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope
-from transports.artifacts.files import ExportFile
+from transports.artifacts._files import ExportFile
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 __all__ = ["kind", "opened", "store"]

@@ -23,7 +23,7 @@ from tests.support.clock import Clock
 from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
-from transports.artifacts.objects.store import ObjectStore
+from transports.artifacts.objects._store import ObjectStore
 from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable, UsageError
 
 HOUR = 3600
@@ -64,7 +64,7 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 async def test_a_lost_or_broken_index_is_made_anew(
     damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.local.index._PAUSE", 0.0)
+    monkeypatch.setattr("transports.artifacts.local._index._PAUSE", 0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
     refs = await put(store, 50)
     assert await store.list() == refs
@@ -160,7 +160,7 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
     with closing(database(root)) as db:
         db.execute("BEGIN IMMEDIATE")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("transports.artifacts.local.index._WAIT", 0.05)
+            patch.setattr("transports.artifacts.local._index._WAIT", 0.05)
             fresh = LocalStore(root)
             mine = await fresh.put_bytes(b"mine")
             assert await fresh.get(mine.id) == b"mine"

@@ -9,7 +9,7 @@ import pytest
 
 from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Query, Scope, find, search, versions
-from transports.surfaces.cli.commands import run
+from transports.surfaces.cli._commands import run
 
 
 @pytest.fixture(params=["memory", "local", "indexed"])

@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.local_store import sha
 from transports.artifacts import LocalStore
-from transports.artifacts import content as following
-from transports.artifacts.content import Meter, measure_file
-from transports.artifacts.local import store as staging
-from transports.artifacts.local.store import LocalStaged
+from transports.artifacts import _content as following
+from transports.artifacts._content import Meter, measure_file
+from transports.artifacts.local import _store as staging
+from transports.artifacts.local._store import LocalStaged
 from transports.errors import StoreError, TooLarge
 
 DATA = random.Random(1).randbytes(3_000_000)

@@ -161,8 +161,8 @@ async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
     """Each of two stores lists what is its own, whether the file is deleted between two questions or during one."""
     one, file = open_indexed(), Path(index.removeprefix("sqlite://"))
     library, bucket = one._bucket._obstore, pytest.importorskip("obstore").store.MemoryStore()
-    monkeypatch.setattr("transports.artifacts.objects.bucket._library", lambda: (library, lambda *_, **__: bucket))
-    monkeypatch.setattr("transports.artifacts.objects.catalog._INTERVAL", 3600.0)  # the first question looks, no other
+    monkeypatch.setattr("transports.artifacts.objects._bucket._library", lambda: (library, lambda *_, **__: bucket))
+    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 3600.0)  # the first question looks, no other
     two = open_store(f"s3://memory/two?index={index}")
     ours, theirs = [await one.put_bytes(b"ours")], [await two.put_bytes(b"theirs")]
     assert await one.list() == ours and await two.list() == theirs

@@ -16,8 +16,8 @@ from tests.artifacts.conftest import OpenIndexed
 from tests.support.clock import Clock
 from transports.artifacts import Query, Retention, Scope, find, open_store, reindex
 from transports.artifacts.objects import ObjectStore
-from transports.artifacts.objects.catalog import IndexedCatalog
-from transports.artifacts.objects.index import StoreIndex
+from transports.artifacts.objects._catalog import IndexedCatalog
+from transports.artifacts.objects._index import StoreIndex
 from transports.errors import StoreUnavailable
 
 
@@ -116,7 +116,7 @@ async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
 async def test_an_index_that_is_down_holds_up_no_artifact(
     tmp_path: Path, open_indexed: OpenIndexed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.base._INTERVAL", -1.0)  # each put looks for what has expired
+    monkeypatch.setattr("transports.artifacts._base._INTERVAL", -1.0)  # each put looks for what has expired
     place = tmp_path / "place"
     place.write_text("in the way of a folder")
     store = open_indexed(f"sqlite://{place}/index.sqlite", retention=Retention.only(ttl_seconds=1000))
@@ -148,7 +148,7 @@ async def test_an_outage_is_noted_where_other_machines_find_it(open_indexed: Ope
     assert sorted(noted) == sorted(f"unindexed/{ref.id}" for ref in (first, second))
     assert await store.list() == [second]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transports.artifacts.objects.catalog._GIVEN_UP", -1.0)
+        patch.setattr("transports.artifacts.objects._catalog._GIVEN_UP", -1.0)
         await store.list()
     assert not [one async for one in cut_off._bucket.list("unindexed/")]
 
@@ -223,7 +223,7 @@ async def test_an_artifact_that_is_deleted_while_an_index_is_built_is_not_listed
 async def test_all_that_wait_for_an_index_learn_at_once_that_it_is_down(
     open_indexed: OpenIndexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.objects.index._PAUSE", 3600.0)
+    monkeypatch.setattr("transports.artifacts.objects._index._PAUSE", 3600.0)
     store = open_indexed(f"sqlite://{tmp_path}/index.sqlite")
     rows, asked = store._catalog._index, []  # type: ignore[attr-defined]
 
@@ -270,7 +270,7 @@ async def test_killed_writers_leave_an_index_that_heals(
     bucket: str, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real S3 server, a real PostgreSQL, and SIGKILL at any moment."""
-    monkeypatch.setattr("transports.artifacts.objects.catalog._INTERVAL", 0.0)
+    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 0.0)
     address = f"{bucket}?index={postgres}"
     for turns in (1, 3, 6):
         process = await asyncio.create_subprocess_exec(

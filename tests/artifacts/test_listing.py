@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from transports.artifacts import LocalStore, Scope
-from transports.artifacts import ref as metadata
-from transports.artifacts.local import catalog
-from transports.artifacts.local.index import Index
-from transports.artifacts.ref import Metadata
+from transports.artifacts import _ref as metadata
+from transports.artifacts._ref import Metadata
+from transports.artifacts.local import _catalog as catalog
+from transports.artifacts.local._index import Index
 
 
 class Folder:

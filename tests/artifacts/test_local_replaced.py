@@ -14,11 +14,11 @@ from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visible
 from tests.support.portable_way import portable_way
 from transports.artifacts import LocalStore
-from transports.artifacts import files as system
-from transports.artifacts.local.blobs import BlobStore
-from transports.artifacts.local.catalog import read_metadata
-from transports.artifacts.local.tree import PosixFolder
-from transports.artifacts.ref import OtherCase
+from transports.artifacts import _files as system
+from transports.artifacts._ref import OtherCase
+from transports.artifacts.local._blobs import BlobStore
+from transports.artifacts.local._catalog import read_metadata
+from transports.artifacts.local._tree import PosixFolder
 from transports.errors import Corrupt, StoreError
 
 
@@ -100,7 +100,7 @@ async def test_metadata_of_an_id_that_differs_in_case_stays(
             raise OtherCase
         return read_metadata(*arguments)
 
-    monkeypatch.setattr("transports.artifacts.local.blobs.read_metadata", other)
+    monkeypatch.setattr("transports.artifacts.local._blobs.read_metadata", other)
     assert not await store.delete(ref.id)
     looks[:] = [True]
     assert not store._blobs.quarantine_metadata(ref.id)

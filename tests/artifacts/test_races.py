@@ -12,8 +12,8 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
-from transports.artifacts.files import try_lock
-from transports.artifacts.retention import Entry, Incoming, Removal
+from transports.artifacts._files import try_lock
+from transports.artifacts._retention import Entry, Incoming, Removal
 
 VIEW = Scope(session="s")
 
@@ -87,7 +87,7 @@ async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
             put_elsewhere(LocalStore(root), PDF)
         return try_lock(fd)
 
-    monkeypatch.setattr("transports.artifacts.local.tree.try_lock", lock)
+    monkeypatch.setattr("transports.artifacts.local._tree.try_lock", lock)
     assert await store.delete(ref.id)  # what was there when it began is gone
     assert await store.get(ref.id) == PDF
     assert await store.delete(ref.id) and not await store.exists(ref.id)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import run_script
-from transports.artifacts import files as module
-from transports.artifacts.files import ExportFile, Replacement, remove_left, replacing, try_lock
+from transports.artifacts import _files as module
+from transports.artifacts._files import ExportFile, Replacement, remove_left, replacing, try_lock
 
 _COPY = """
 import hashlib, os, sys
 from pathlib import Path
-from transports.artifacts.files import ExportFile
+from transports.artifacts._files import ExportFile
 path, data, end = Path(sys.argv[1]), b"content", sys.argv[2]
 file = ExportFile(path, artifact_id="a", size=7, sha256=hashlib.sha256(data).hexdigest(), original=None)
 file.open()

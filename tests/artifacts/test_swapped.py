@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.local_store import PDF, sha
 from transports.artifacts import LocalStore
-from transports.artifacts.local.tree import OpenFolders, Tree
+from transports.artifacts.local._tree import OpenFolders, Tree
 from transports.errors import StoreError
 
 #: What a step of the store calls in the system.

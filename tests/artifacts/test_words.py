@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from transports.artifacts import CheckReport, LocalStore, MemoryStore, NoneStore, Problem, Retention, Scope
-from transports.artifacts.base import Evictor
-from transports.artifacts.ref import artifact_id
+from transports.artifacts._base import Evictor
+from transports.artifacts._ref import artifact_id
 from transports.errors import Corrupt, StoreError, UsageError
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.batch import Pool
-from transports.batch.pool import fleet
+from transports.batch.pool import _fleet as fleet
 from transports.errors import BrowserCrashed, BrowserNotFound, ConnectFailed
 from transports.testing import Call
 
@@ -145,9 +145,9 @@ class World:
         self.waiting = self.stuck = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
         self.running_now = self.most_calls = self.refused = 0
         self.free = 1 << 40
-        patch.setattr("transports.batch.pool.pool.Browser", lambda **_: Browser(self))
-        patch.setattr("transports.batch.pool.pool.free_memory", lambda: self.free)
-        patch.setattr("transports.batch.pool.pool._MEASURED_FOR", -1.0)
+        patch.setattr("transports.batch.pool._pool.Browser", lambda **_: Browser(self))
+        patch.setattr("transports.batch.pool._pool.free_memory", lambda: self.free)
+        patch.setattr("transports.batch.pool._pool._MEASURED_FOR", -1.0)
         patch.setattr(fleet, "_TICK", 0.01)
         patch.setattr(fleet, "_CHECK_INTERVAL", 0.01)
 

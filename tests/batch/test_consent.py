@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transports.batch import Job, Outcome, RunOptions, State, open_ledger, run
-from transports.batch.consent import Consent
+from transports.batch._consent import Consent
 from transports.batch.running import Runner
 from transports.errors import UsageError
 

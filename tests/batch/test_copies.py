@@ -13,11 +13,11 @@ from typing import Any, Self
 import pytest
 
 from tests.batch.test_ledger import done, filled, numbers
-from transports.batch.jobs import Job, State
+from transports.batch._jobs import Job, State
 from transports.batch.ledger import FINAL, JobQuery, Ledger, open_ledger, open_view
-from transports.batch.ledger.backends import SqliteDatabase
-from transports.batch.ledger.schema import make_tables
-from transports.batch.ledger.writes import Addition
+from transports.batch.ledger._backends import SqliteDatabase
+from transports.batch.ledger._schema import make_tables
+from transports.batch.ledger._writes import Addition
 
 
 def line(name: str | None, n: int, **carried: str) -> Job:
@@ -71,7 +71,7 @@ async def test_each_line_of_an_input_has_a_row_though_its_job_runs_once(place: s
 async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.batch.ledger.writes._CHUNK", 90)
+    monkeypatch.setattr("transports.batch.ledger._writes._CHUNK", 90)
     given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
     async with await filled(str(tmp_path), given) as ledger:
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.batch.test_ledger import filled
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore
-from transports.batch.jobs import Job, Outcome, State
+from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import Ledger, Settlement
 from transports.batch.running import export_files
 from transports.errors import Corrupt, StoreError, UsageError

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from transports.batch.pool.fleet import HeldSession
+from transports.batch.pool._fleet import HeldSession
 from transports.errors import ConnectFailed
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.batch.jobs import Job, Outcome, State
+from transports.batch._jobs import Job, Outcome, State
 from transports.errors import (
     ABPError,
     BinaryError,

@@ -12,10 +12,11 @@ from tests.batch.planted import PAGE, Browser, World, until
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
-from transports.batch.pool import fleet, leases
-from transports.browser.process.launch import BrowserLender
+from transports.batch.pool import _fleet as fleet
+from transports.batch.pool import _leases as leases
+from transports.browser.process._launch import BrowserLender
 from transports.errors import BrowserNotFound
-from transports.surfaces.shared.apps import pooled
+from transports.surfaces.shared._apps import pooled
 
 
 @pytest.fixture

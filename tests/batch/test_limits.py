@@ -14,11 +14,12 @@ from typing import cast
 import pytest
 
 from tests.batch.rates import most_in
-from transports.batch.jobs import Job, Outcome, State
+from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import Leased, Ledger, Settlement
-from transports.batch.running import Runner, RunOptions, runner
-from transports.batch.running import runner as ahead
-from transports.batch.running import runner as limits
+from transports.batch.running import Runner, RunOptions
+from transports.batch.running import _runner as ahead
+from transports.batch.running import _runner as limits
+from transports.batch.running import _runner as runner
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0

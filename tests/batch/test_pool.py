@@ -14,9 +14,10 @@ from tests.batch.planted import PAGE, App, Browser, World, until
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
-from transports.batch.pool import fleet, leases
-from transports.batch.pool import fleet as slots
-from transports.batch.pool.fleet import Latency
+from transports.batch.pool import _fleet as fleet
+from transports.batch.pool import _fleet as slots
+from transports.batch.pool import _leases as leases
+from transports.batch.pool._fleet import Latency
 from transports.errors import BrowserNotFound, ConnectFailed
 
 SOCKET = "ws://app.example/abp"
@@ -413,7 +414,7 @@ async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: py
 
 
 async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.batch.pool.fleet.Browser", lambda **_: Browser(world))
+    monkeypatch.setattr("transports.batch.pool._fleet.Browser", lambda **_: Browser(world))
     ends = [Endpoint(cdp_url="wss://a", weight=3), Endpoint(browser_server="ws://b", sessions=4)]
     async with world.pool(None, 8, endpoints=ends) as pool:
         assert pool.size == 12

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from transports.artifacts import ArtifactRef, LocalStore
-from transports.artifacts.files import Replacement
-from transports.batch.jobs import Job, Outcome, State
+from transports.artifacts._files import Replacement
+from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import Settlement, open_ledger
 from transports.batch.running import Runner, RunOptions, export_run, run
-from transports.batch.running.runner import Ended, HostPauses, Rate, Retries
+from transports.batch.running._runner import Ended, HostPauses, Rate, Retries
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
 from webapp_fixture import serve
 

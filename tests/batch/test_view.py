@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch.test_ledger import REF, done, filled, jobs
-from transports.batch.jobs import Job, State
+from transports.batch._jobs import Job, State
 from transports.batch.ledger import FINAL, JobQuery, LedgerView, open_view
 from transports.errors import LedgerError, UsageError
 
@@ -97,7 +97,7 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted are the steps of SQLite's virtual machine."""
-    monkeypatch.setattr("transports.batch.ledger.reads._WINDOW", 100)
+    monkeypatch.setattr("transports.batch.ledger._reads._WINDOW", 100)
     steps: dict[int, list[int]] = {}
     for count in (500, 20_000):
         folder = tmp_path / str(count)

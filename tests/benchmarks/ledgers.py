@@ -18,8 +18,8 @@ from tests.support.postgres_server import postgres_server, run_url
 from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger import Settlement
-from transports.batch.ledger.backends import PostgresDatabase, SqliteDatabase
-from transports.batch.ledger.schema import Database
+from transports.batch.ledger._backends import PostgresDatabase, SqliteDatabase
+from transports.batch.ledger._schema import Database
 from transports.database import Cursor
 
 __all__ = ["HELD", "TITLE", "ledger_work"]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
-from transports.artifacts.local import blobs as shelf
-from transports.artifacts.local import store as staging
-from transports.browser.page import agent
-from transports.browser.transfer import downloads as cdp_downloads
-from transports.browser.transfer import downloads as growing
+from transports.artifacts.local import _blobs as shelf
+from transports.artifacts.local import _store as staging
+from transports.browser.page import _agent as agent
+from transports.browser.transfer import _downloads as cdp_downloads
+from transports.browser.transfer import _downloads as growing
 
 __all__ = ["PHASES", "clocked"]
 

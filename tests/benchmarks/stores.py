@@ -16,7 +16,7 @@ from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from transports import LocalStore
 from transports.artifacts import Scope
-from transports.artifacts.ref import Metadata, Name, artifact_id
+from transports.artifacts._ref import Metadata, Name, artifact_id
 from webapp_fixture import digest, generate
 
 __all__ = ["large_stream", "many_artifacts"]

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from transports.binary import BinaryData, Download, Encoded
+from transports.binary._media import normalise_mime, safe_filename, sniff
 from transports.binary.detect import MIN_GUESSED, Heuristics, Place, Signature, base64_head, find, set_path
-from transports.binary.media import normalise_mime, safe_filename, sniff
 from transports.errors import BadDescriptor, UsageError
 
 PNG = b"\x89PNG\r\n\x1a\n"

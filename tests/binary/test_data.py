@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, verify_size
-from transports.binary import data as binary
+from transports.binary import _data as binary
 from transports.errors import BadEncoding, SizeMismatch, UsageError
 
 

@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image, features
 
-from transports.binary.media import (
+from transports.binary._media import (
     OCTET_STREAM,
     contradicts,
     extension_for,

@@ -15,7 +15,7 @@ from transports.binary import BinaryData
 from transports.binary.detect import MIN_GUESSED, find, is_plain
 from transports.errors import ProtocolError
 from transports.routing import Router
-from transports.routing.result import long_texts
+from transports.routing._result import long_texts
 
 _KEYS = st.sampled_from(["a", "name", "type", "mimeType", "content", "blob", "data", "encoding", "size"])
 _LEAVES = st.sampled_from([1, 1.5, True, None, "", "text", "image", "text/plain", "QUJD", "x" * MIN_GUESSED, b"bytes"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transports.browser.effects import EffectTracker
+from transports.browser._effects import EffectTracker
 from transports.errors import TransportError
 from transports.protocol.messages import Message
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser.transfer import downloads as cdp_downloads
-from transports.browser.transfer.downloads import CdpDownloads
+from transports.browser.transfer import _downloads as cdp_downloads
+from transports.browser.transfer._downloads import CdpDownloads
 
 
 class _Emitter:

@@ -14,9 +14,9 @@ import pybase64
 import pytest
 
 from transports.binary import Handle
-from transports.browser.transfer import ladder as ladder_module
-from transports.browser.transfer.downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
-from transports.browser.transfer.ladder import Ladder
+from transports.browser.transfer import _ladder as ladder_module
+from transports.browser.transfer._downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
+from transports.browser.transfer._ladder import Ladder
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
 
 _LIMIT = 1000

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.needs import missing
-from transports.browser import tools as judged_network
-from transports.browser.tools import JudgedNetwork
+from transports.browser import _tools as judged_network
+from transports.browser._tools import JudgedNetwork
 from transports.errors import UsageError
 
 _CONNECTED, _NOT_ALLOWED = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"

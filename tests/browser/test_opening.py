@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from transports.browser.page.channels import CdpChannel
-from transports.browser.page.problems import explain_load_failure, now_at
-from transports.browser.process.browser_process import BrowserProcess
-from transports.browser.process.find import BrowserChoice
-from transports.browser.source import PageSource
+from transports.browser._source import PageSource
+from transports.browser.page._channels import CdpChannel
+from transports.browser.page._problems import explain_load_failure, now_at
+from transports.browser.process._browser_process import BrowserProcess
+from transports.browser.process._find import BrowserChoice
 
 
 class Recorded:

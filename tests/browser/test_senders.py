@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from transports.browser.page.agent import Document
-from transports.browser.page.channel import PageObject
-from transports.browser.transport import around, sender_of, sends_cookie
+from transports.browser._transport import around, sender_of, sends_cookie
+from transports.browser.page._agent import Document
+from transports.browser.page._channel import PageObject
 from transports.protocol.messages import Sender
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from transports.binary.detect import prepare_params
-from transports.browser.page.channel import PageObject
-from transports.browser.transfer.uploads import Uploads
+from transports.browser.page._channel import PageObject
+from transports.browser.transfer._uploads import Uploads
 from transports.errors import TransportError
 
 

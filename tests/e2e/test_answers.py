@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transports import Browser
-from transports.browser.page.scripts import load_script
+from transports.browser.page._scripts import load_script
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

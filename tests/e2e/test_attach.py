@@ -25,9 +25,9 @@ from playwright.async_api import Page
 
 from tests.e2e.notebook import content, notebook
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
-from transports.browser.page.channels import CdpChannel
-from transports.browser.process.find import find_browser
-from transports.browser.transfer.ladder import Ladder
+from transports.browser.page._channels import CdpChannel
+from transports.browser.process._find import find_browser
+from transports.browser.transfer._ladder import Ladder
 from transports.errors import ConnectFailed, ContextLost, NotAbpApp
 from webapp_fixture import Fixture, digest
 

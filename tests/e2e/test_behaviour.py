@@ -35,10 +35,10 @@ from transports import (
 )
 from transports.adapters.mcp import MCPTransport
 from transports.adapters.recording import Recording, record_transport
-from transports.adapters.recording.recorder import replay_transport
-from transports.browser import transport as transport_module
-from transports.browser.page.channel import Channel
-from transports.browser.page.channels import PlaywrightChannel
+from transports.adapters.recording._recorder import replay_transport
+from transports.browser import _transport as transport_module
+from transports.browser.page._channel import Channel
+from transports.browser.page._channels import PlaywrightChannel
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 

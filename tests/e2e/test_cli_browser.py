@@ -23,7 +23,7 @@ from tests.e2e.test_cli import ABP, Cli, Ran
 from tests.e2e.test_cli import abp as abp
 from tests.support.command_line import default_signals
 from tests.support.pdf import text_of
-from transports.browser.process.find import find_browser
+from transports.browser.process._find import find_browser
 
 pytestmark = pytest.mark.browser
 

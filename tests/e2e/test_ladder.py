@@ -10,10 +10,10 @@ import pytest
 
 from tests.e2e.conftest import Connect
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.browser.transfer import downloads as downloads_module
-from transports.browser.transfer import ladder as ladder_module
-from transports.browser.transfer.ladder import Ladder
-from transports.surfaces.cli.bench import Measurement
+from transports.browser.transfer import _downloads as downloads_module
+from transports.browser.transfer import _ladder as ladder_module
+from transports.browser.transfer._ladder import Ladder
+from transports.surfaces.cli._bench import Measurement
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

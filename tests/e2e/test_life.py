@@ -15,8 +15,8 @@ import pytest
 from tests.support.measured import measuring
 from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
-from transports.browser.process import runfolder
-from transports.browser.process.runfolder import RunFolder, sweep
+from transports.browser.process import _runfolder as runfolder
+from transports.browser.process._runfolder import RunFolder, sweep
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.telemetry import BROWSERS
 from webapp_fixture import Fixture

@@ -13,10 +13,10 @@ import pytest
 
 from transports import CapabilityError, MemoryTransport
 from transports import connect as async_connect
-from transports.browser.process.find import find_browser
+from transports.browser.process._find import find_browser
 from transports.sync import connect
 from transports.testing import Call
-from transports.testing.failure_report import write_log
+from transports.testing._failure_report import write_log
 from webapp_fixture import digest
 
 pytest_plugins = ("pytester",)
@@ -232,7 +232,7 @@ def test_golden_files(pytester: pytest.Pytester) -> None:
         import pytest
         from PIL import Image
         from pathlib import Path
-        from transports.testing.assertions import assert_schema, assert_size
+        from transports.testing._assertions import assert_schema, assert_size
 
         def picture(shade):
             image = Image.new("RGB", (20, 10), (10, 10, 10))
@@ -349,7 +349,7 @@ def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> Non
         import sys
 
         def test_plain():
-            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session.session", "transports.sync"}
+            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session._session", "transports.sync"}
             assert not heavy & set(sys.modules)
     """)
     ran(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)

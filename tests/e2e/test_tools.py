@@ -19,7 +19,7 @@ from tests.support.pdf import pages_of, text_of
 from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
-from transports.http import addresses
+from transports.http import _addresses as addresses
 from webapp_fixture import Fixture
 
 __all__ = ["slow_page"]

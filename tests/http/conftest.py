@@ -12,7 +12,8 @@ from tests.support.raw_server import certificate as certificate
 from tests.support.raw_server import serve as serve
 from tests.support.raw_server import tls as tls
 from tests.support.raw_server import trusted as trusted
-from transports.http import addresses, downloads
+from transports.http import _addresses as addresses
+from transports.http import _downloads as downloads
 
 
 @pytest.fixture

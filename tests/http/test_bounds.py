@@ -13,11 +13,11 @@ from yarl import URL
 
 from transports.errors import ProtocolError
 from transports.http import ManifestCache
-from transports.http.addresses import AddressGuard
-from transports.http.discovery import PageHead, read_manifest
-from transports.http.headers import one_line
-from transports.http.request import body_excerpt
-from transports.http.urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
+from transports.http._addresses import AddressGuard
+from transports.http._discovery import PageHead, read_manifest
+from transports.http._headers import one_line
+from transports.http._request import body_excerpt
+from transports.http._urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
 
 # --- the head of a page -----------------------------------------------------------------------------------------------
 

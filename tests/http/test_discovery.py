@@ -15,9 +15,9 @@ import pytest
 from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
-from transports.http.discovery import read_manifest
-from transports.protocol.capabilities import Capabilities
-from transports.protocol.declarations import Capability
+from transports.http._discovery import read_manifest
+from transports.protocol._capabilities import Capabilities
+from transports.protocol._declarations import Capability
 
 #: Of docs/protocol.md 7.1 and 1.3.
 HEAD_BYTES, MANIFEST_BYTES = 51_200, 1_048_576
@@ -478,7 +478,7 @@ def test_versions(version: object, warning: str | None) -> None:
 
 
 def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.http.discovery.PROTOCOL_VERSION", "2.3")
+    monkeypatch.setattr("transports.http._discovery.PROTOCOL_VERSION", "2.3")
     assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
     assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
 

@@ -22,7 +22,8 @@ from transports.errors import (
     DownloadFailed,
     RedirectRefused,
 )
-from transports.http import MAX_REDIRECTS, addresses
+from transports.http import MAX_REDIRECTS
+from transports.http import _addresses as addresses
 
 # --- 34: redirects -------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
         waited.append(attempt)
         return 0.0
 
-    monkeypatch.setattr("transports.http.downloads.backoff_delay", delay)
+    monkeypatch.setattr("transports.http._downloads.backoff_delay", delay)
     server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
     got = await get(server.url)
     assert got.fetched == Fetched("application/pdf", None, True, 3, False)

@@ -10,8 +10,8 @@ from yarl import URL
 from tests.support.downloads import Get
 from tests.support.raw_server import BODY, Serve, moved, reply
 from transports.errors import AddressBlocked, DownloadFailed
-from transports.http.downloads import metadata_headers
-from transports.http.urls import Target
+from transports.http._downloads import metadata_headers
+from transports.http._urls import Target
 from transports.protocol.messages import Sender
 
 FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}

@@ -388,7 +388,7 @@ async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
 
 
 async def test_excerpt_that_does_not_come(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.http.request._EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("transports.http._request._EXCERPT_SECONDS", 0.1)
     started = time.monotonic()
     assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.002)) is not None
     assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100))) is None

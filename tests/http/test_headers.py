@@ -6,7 +6,8 @@ from email.utils import formatdate
 import pytest
 
 from tests.support.downloads import NOW
-from transports.http import headers, urls
+from transports.http import _headers as headers
+from transports.http import _urls as urls
 
 
 @pytest.mark.fault(42)

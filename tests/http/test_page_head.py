@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.http.discovery import PageHead
+from transports.http._discovery import PageHead
 
 
 def read(page: str | bytes, charset: str | None = "utf-8", *, step: int | None = None) -> PageHead:

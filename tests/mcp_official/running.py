@@ -15,7 +15,7 @@ from typing import Any
 from tests.mcp_official.app import serve_app
 from tests.mcp_official.node import Node
 from tests.mcp_official.proxy import proxied
-from transports.surfaces.mcp.tool_list import FIXED_TOOLS
+from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 from webapp_fixture import serve as serve_workbench
 
 __all__ = ["ERAS", "conformance", "inspect_http", "inspect_stdio"]

@@ -9,14 +9,14 @@ import pytest
 
 from transports.binary import BinaryData, Encoded
 from transports.errors import CapabilityError
-from transports.privacy.redaction import REDACTED, Redactor
-from transports.protocol.capabilities import Capabilities, is_long, with_suggestions
+from transports.privacy._redaction import REDACTED, Redactor
+from transports.protocol._capabilities import Capabilities, is_long, with_suggestions
+from transports.protocol._plain_text import redact_url, similar_names
+from transports.protocol._times import format_duration, parse_duration
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
 from transports.protocol.pending import PendingReplies
-from transports.protocol.plain_text import redact_url, similar_names
 from transports.protocol.schema import check_output, shorten, unnamed_params
-from transports.protocol.times import format_duration, parse_duration
 
 
 def unchecked(reason: str) -> list[str]:

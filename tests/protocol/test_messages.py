@@ -14,17 +14,11 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol.capabilities import answered_data
-from transports.protocol.declarations import AppInfo, Capability, parse
+from transports.protocol._capabilities import answered_data
+from transports.protocol._declarations import AppInfo, Capability, parse
+from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol._strict_json import decode_json, encode_json
 from transports.protocol.messages import Message
-from transports.protocol.payloads import (
-    Answer,
-    ElicitationRequest,
-    Initialized,
-    Notification,
-    Progress,
-)
-from transports.protocol.strict_json import decode_json, encode_json
 
 
 def answer(payload: object) -> Answer:

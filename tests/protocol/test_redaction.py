@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.artifacts import open_store
-from transports.privacy.redaction import REDACTED, Redactor
-from transports.protocol.plain_text import redact_url
+from transports.privacy._redaction import REDACTED, Redactor
+from transports.protocol._plain_text import redact_url
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -6,9 +6,9 @@ import importlib.metadata
 
 import pytest
 
-from transports.protocol.elicitation import DECLINED, default_answer
+from transports.protocol._elicitation import DECLINED, default_answer
+from transports.protocol._payloads import ElicitationRequest
 from transports.protocol.messages import initialize_params, package_version
-from transports.protocol.payloads import ElicitationRequest
 
 
 def test_the_first_request_says_who_asks_and_what_is_wanted() -> None:

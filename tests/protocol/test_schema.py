@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from transports.binary.detect import prepare_params
 from transports.errors import UsageError
 from transports.protocol import schema as schemas
+from transports.protocol._strict_json import encode_json
 from transports.protocol.schema import check_output, check_params, unnamed_params
-from transports.protocol.strict_json import encode_json
 
 EXPORT: dict[str, object] = {
     "type": "object",

@@ -9,8 +9,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from transports.privacy.redaction import REDACTED, SecretValues
-from transports.privacy.secrets import KNOWN_SECRETS
+from transports.privacy._redaction import REDACTED, SecretValues
+from transports.privacy._secrets import KNOWN_SECRETS
 
 SECRET = 'Canary/7+pass "word" ü&9'
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.protocol.plain_text import is_loopback, redact_url
+from transports.protocol._plain_text import is_loopback, redact_url
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.processor import seconds
-from transports.browser.page.received import parse_event, parse_reply
+from transports.browser.page._received import parse_event, parse_reply
 from transports.errors import ABPError, ProtocolError, UsageError
-from transports.protocol.envelope import decode_envelope
-from transports.protocol.messages import Message
-from transports.protocol.strict_json import (
+from transports.protocol._strict_json import (
     MAX_LISTED,
     MAX_ON_LOOP,
     MAX_VALUES,
@@ -23,6 +21,8 @@ from transports.protocol.strict_json import (
     decode_json,
     has_more_values,
 )
+from transports.protocol.envelope import decode_envelope
+from transports.protocol.messages import Message
 
 TEXTS = st.text(st.sampled_from('a",:[{}]\\é😀\n'), max_size=8)
 VALUES = st.recursive(

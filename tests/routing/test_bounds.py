@@ -9,8 +9,8 @@ import pytest
 from transports.artifacts import ArtifactRef, NoneStore
 from transports.binary.detect import find
 from transports.errors import UsageError
+from transports.protocol._strict_json import JSONValue
 from transports.protocol.messages import Effect
-from transports.protocol.strict_json import JSONValue
 from transports.routing import (
     GITHUB,
     TABLEAU,
@@ -23,10 +23,10 @@ from transports.routing import (
     RoutingPolicy,
     clamp,
 )
-from transports.routing.guard import cut_texts, json_size
-from transports.routing.layers import fill_summary, human_size, match_fields
-from transports.routing.policy import check_path
-from transports.routing.result import long_texts, shorten
+from transports.routing._guard import cut_texts, json_size
+from transports.routing._layers import fill_summary, human_size, match_fields
+from transports.routing._policy import check_path
+from transports.routing._result import long_texts, shorten
 
 
 def ref(number: int = 0, size: int = 1) -> ArtifactRef:

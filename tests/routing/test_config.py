@@ -10,7 +10,7 @@ import pytest
 
 from transports import MemoryTransport, RoutingPolicy, UsageError, connect
 from transports.routing import ABP, GITHUB, TABLEAU, RoutingConfig, named_preset, preset
-from transports.surfaces.mcp.options import Options
+from transports.surfaces.mcp._options import Options
 
 FILE = """
 [routing]

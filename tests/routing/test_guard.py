@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.errors import UsageError
-from transports.protocol.strict_json import JSONValue, encode_json
+from transports.protocol._strict_json import JSONValue, encode_json
 from transports.routing import clamp
-from transports.routing.guard import cut_texts
+from transports.routing._guard import cut_texts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 SCALARS = st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False)

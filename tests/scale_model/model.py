@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
-from transports.batch.running.runner import _LATEST, _SHORT
+from transports.batch.running._runner import _LATEST, _SHORT
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
 

@@ -21,7 +21,7 @@ from transports import (
     Progress,
     UsageError,
 )
-from transports.session import dispatch as event_dispatch
+from transports.session import _dispatch as event_dispatch
 from transports.testing import (
     Call,
 )

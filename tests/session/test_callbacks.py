@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from transports.session import dispatch as module
-from transports.session.dispatch import Callbacks, invoke
+from transports.session import _dispatch as module
+from transports.session._dispatch import Callbacks, invoke
 
 FOREVER = 60.0
 

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from tests.conftest import Connect
 from tests.support.apps import answering
 from transports import CallFinished, MemoryTransport, Progress
-from transports.session.dispatch import DownloadProgress
+from transports.session._dispatch import DownloadProgress
 
 SIZE = 3 << 20
 
@@ -83,7 +83,7 @@ async def test_a_call_without_downloads_has_no_such_progress(app_of: Connect) ->
 
 def test_a_file_is_reported_at_its_beginning_its_end_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("transports.session.dispatch.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("transports.session._dispatch.time.monotonic", lambda: clock[0])
     seen: list[Progress] = []
     report = DownloadProgress(seen.append, "call")
     for received in range(1, 101):

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from transports.session import session as loading
+from transports.session import _session as loading
 
 
 async def test_modules_are_imported_when_a_transport_has_begun_to_open_or_is_open(

@@ -13,10 +13,10 @@ from tests.support.processor import longest_turn, measuring, slowness
 from transports import MemoryTransport, connect
 from transports.adapters.recording import Recording, record_transport
 from transports.artifacts import MemoryStore
-from transports.protocol.capabilities import MANY
+from transports.protocol._capabilities import MANY
+from transports.protocol._strict_json import encode_json
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
-from transports.protocol.strict_json import encode_json
 
 #: Seconds of the processor for one turn of the loop (docs/architecture.md).
 BOUND = 0.050

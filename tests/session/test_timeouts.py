@@ -13,10 +13,10 @@ import pytest
 
 from transports import Browser, MemoryTransport, PlaywrightTransport, UsageError, WebSocketTransport, connect
 from transports.batch import Job, Pool, RunOptions, State
-from transports.batch.jobs import parse_job
-from transports.session.apps import app_entries
-from transports.session.calls import timeout_seconds
-from transports.session.settings import Settings, read_config
+from transports.batch._jobs import parse_job
+from transports.session._apps import app_entries
+from transports.session._calls import timeout_seconds
+from transports.session._settings import Settings, read_config
 from transports.testing import Call
 
 #: Values that are no timeout; the fourth has more digits than Python writes.

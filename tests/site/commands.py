@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from transports.surfaces.cli.commands import app
+from transports.surfaces.cli._commands import app
 
 __all__ = ["Command", "commands", "commands_page"]
 

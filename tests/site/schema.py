@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
-from transports.session.app_tables import AppEntry, AppTables, SecretEntry
-from transports.session.retention_fields import RetentionFields
-from transports.session.settings import TABLES
+from transports.session._app_tables import AppEntry, AppTables, SecretEntry
+from transports.session._retention_fields import RetentionFields
+from transports.session._settings import TABLES
 from transports.surfaces.mcp import Options
 
 __all__ = ["schema"]

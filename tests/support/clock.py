@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from transports.artifacts import ref as clock
+from transports.artifacts import _ref as clock
 
 __all__ = ["Clock"]
 

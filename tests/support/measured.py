@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from transports.telemetry import Metric
-from transports.telemetry.instruments import recording
+from transports.telemetry._instruments import recording
 
 
 class Measured:

@@ -25,7 +25,7 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "binary": ("transports/binary/*", ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py")),
     "protocol": ("transports/protocol/*", ("tests/protocol",)),
     "redaction": (
-        "transports/privacy/redaction.py",
+        "transports/privacy/_redaction.py",
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.artifacts.local.tree import PortableFolder
+from transports.artifacts.local._tree import PortableFolder
 
 __all__ = ["portable_way"]
 
@@ -26,8 +26,8 @@ def portable_way() -> Iterator[None]:
     global _taken
     _install()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transports.artifacts.local.tree._way", PortableFolder)
-        patch.setattr("transports.artifacts.files.OPEN_FILES_MOVE", False)
+        patch.setattr("transports.artifacts.local._tree._way", PortableFolder)
+        patch.setattr("transports.artifacts._files.OPEN_FILES_MOVE", False)
         before, _taken = _taken, True
         try:
             yield

@@ -27,12 +27,12 @@ from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.artifacts import LocalStore, open_store
-from transports.protocol.declarations import AppInfo, Capability, Resource
+from transports.protocol._declarations import AppInfo, Capability, Resource
+from transports.protocol._plain_text import plain_text
 from transports.protocol.messages import Message
-from transports.protocol.plain_text import plain_text
-from transports.surfaces.cli.calls import _print_value, print_capabilities, print_capability
-from transports.surfaces.cli.output import _PlainFormatter, print_event, print_json, report_error, start_output
-from transports.surfaces.cli.resources import _line
+from transports.surfaces.cli._calls import _print_value, print_capabilities, print_capability
+from transports.surfaces.cli._output import _PlainFormatter, print_event, print_json, report_error, start_output
+from transports.surfaces.cli._resources import _line
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

@@ -36,9 +36,9 @@ from transports import (
 )
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
-from transports.session import connect as asynchronous
-from transports.session import dispatch as event_dispatch
-from transports.session.events import CallFinished, CallStarted, Event
+from transports.session import _connect as asynchronous
+from transports.session import _dispatch as event_dispatch
+from transports.session._events import CallFinished, CallStarted, Event
 from transports.sync import CallHandle, LocalStore, NoneStore, Router, Session, connect, open_store
 from transports.sync import batch as blocking_batch
 from transports.testing import Call

@@ -75,7 +75,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     async def refused_by_the_app(*_: object) -> None:
         raise MCPError(INVALID_PARAMS, f"no {SECRET}")
 
-    monkeypatch.setattr("transports.surfaces.mcp.bridge.read_app_resource", refused_by_the_app)
+    monkeypatch.setattr("transports.surfaces.mcp._bridge.read_app_resource", refused_by_the_app)
     async with bridge(tmp_path) as url, client(url, era) as agent:
         with tracer.start_as_current_span("agent"):
             await agent.call_tool("abp_connect", {"url": URL})

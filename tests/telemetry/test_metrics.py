@@ -13,7 +13,7 @@ from tests.support.apps import answering
 from tests.support.spans import Collector
 from transports import CapabilityError, MemoryTransport, connect
 from transports.telemetry import BROWSER_RESTARTS, METRICS, OPEN_BROWSERS, record
-from transports.telemetry.prometheus import Exposition
+from transports.telemetry._prometheus import Exposition
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "observability"
 

@@ -15,8 +15,8 @@ from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
-from transports.privacy.secrets import KNOWN_SECRETS
-from transports.surfaces.cli.output import _PlainFormatter
+from transports.privacy._secrets import KNOWN_SECRETS
+from transports.surfaces.cli._output import _PlainFormatter
 
 SECRET = "canary-4711"
 SIZE = 300_000

@@ -28,13 +28,13 @@ from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
 from transports.binary.detect import find
 from transports.errors import CallTimeout, Disconnected
-from transports.protocol.declarations import Capability
+from transports.protocol._declarations import Capability
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Outcome
-from transports.testing.conformance.client import measured_content
-from transports.testing.conformance.evidence import ContentItem, Evidence, Exchange, Trial
-from transports.testing.conformance.gather import _long_calls
-from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
+from transports.testing.conformance._client import measured_content
+from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, Trial
+from transports.testing.conformance._gather import _long_calls
+from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.testing.failure_report import FailureReport
+from transports.testing._failure_report import FailureReport
 from transports.testing.plugin import new_run_name, remove_older_runs
 
 pytest_plugins = ("pytester",)

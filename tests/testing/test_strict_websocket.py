@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from transports import ABPError, Disconnected, WebSocketTransport
-from transports.testing.conformance.gather import StrictWebSocket
-from transports.testing.contract.behaviour import call, initialize_request
+from transports.testing.conformance._gather import StrictWebSocket
+from transports.testing.contract._behaviour import call, initialize_request
 from webapp_fixture import Fixture, serve
 
 

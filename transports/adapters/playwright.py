@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..browser.top_page import TopPageTransport
+from ..browser._top_page import TopPageTransport
 
 __all__ = ["PlaywrightTransport"]
 
@@ -10,7 +10,7 @@ __all__ = ["PlaywrightTransport"]
 class PlaywrightTransport(TopPageTransport):
     """An app that is a page with ``window.abp``.
 
-    All options are those of :class:`~transports.browser.top_page.TopPageTransport`: ``browser``, or ``page``,
+    All options are those of :class:`~transports.browser._top_page.TopPageTransport`: ``browser``, or ``page``,
     ``context`` or ``cdp_url`` for a page that is the caller's, or ``browser_server``, with ``headers``; ``profile`` and
     ``storage_state``; ``timeout`` and
     ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With ``protocol="auto"`` a page without ``window.abp`` is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..browser.top_page import TopPageTransport
+from ..browser._top_page import TopPageTransport
 
 __all__ = ["WebMcpTransport"]
 
@@ -10,7 +10,7 @@ __all__ = ["WebMcpTransport"]
 class WebMcpTransport(TopPageTransport):
     """The WebMCP tools of a page, whether or not it has ``window.abp`` as well.
 
-    The options are those of :class:`~transports.browser.top_page.TopPageTransport`. The first tool may take 15 s after
+    The options are those of :class:`~transports.browser._top_page.TopPageTransport`. The first tool may take 15 s after
     the page has loaded (``grace=``): large applications need several.
     """
 

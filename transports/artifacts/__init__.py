@@ -18,17 +18,17 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..protocol.plain_text import redact_url
-from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore, Staged
-from .content import Durability, PutOptions
+from ..protocol._plain_text import redact_url
+from ._audit import AuditLog
+from ._base import DEFAULT_MAX_BYTES, ArtifactStore, Staged
+from ._content import Durability, PutOptions
+from ._memory import MemoryStore
+from ._none import NoneStore
+from ._query import Page, Query, find
+from ._ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
+from ._retention import Removal, Retention
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
-from .local.store import LocalStore
-from .memory import MemoryStore
-from .none import NoneStore
-from .query import Page, Query, find
-from .ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
-from .retention import Removal, Retention
+from .local._store import LocalStore
 from .search import search
 from .sweeping import reindex, sweeping
 from .versions import is_named, versions
@@ -97,8 +97,8 @@ def open_store(
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
-        from .objects.index_address import split_index
-        from .objects.store import ObjectStore  # needs an extra
+        from .objects._index_address import split_index
+        from .objects._store import ObjectStore  # needs an extra
 
         bucket, index = split_index(url)
         return ObjectStore(_bucket(bucket), max_bytes=max_bytes, retention=retention, audit=log, index=index)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from ..binary.media import is_binary_mime
+from ..binary._media import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..tasks import in_thread
-from .base import ArtifactStore
-from .local.index import TextIndex
-from .local.store import LocalStore
-from .ref import ArtifactRef, Scope
+from ._base import ArtifactStore
+from ._ref import ArtifactRef, Scope
+from .local._index import TextIndex
+from .local._store import LocalStore
 
 __all__ = ["search", "words_of"]
 

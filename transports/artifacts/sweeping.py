@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from ..errors import ABPError, UsageError
 from ..tasks import cancel_and_wait
-from .base import ArtifactStore
-from .ref import ReindexReport
+from ._base import ArtifactStore
+from ._ref import ReindexReport
 
 __all__ = ["reindex", "sweeping"]
 
@@ -64,7 +64,7 @@ async def reindex(store: ArtifactStore) -> ReindexReport:
     :class:`~transports.errors.UsageError` for a store without such an index, and
     :class:`~transports.errors.StoreUnavailable` if the store or the index cannot be reached.
     """
-    from .objects.store import ObjectStore
+    from .objects._store import ObjectStore
 
     if not isinstance(store, ObjectStore):
         raise UsageError(f"{store.url} has no index that could be lost; `abp artifacts fsck` checks it")

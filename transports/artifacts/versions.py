@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import ArtifactStore
-from .ref import ArtifactRef
+from ._base import ArtifactStore
+from ._ref import ArtifactRef
 
 __all__ = ["is_named", "versions"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .jobs import Job, Outcome, State
+from ._jobs import Job, Outcome, State
 from .ledger import Ledger, open_ledger
 from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
 from .running import RunOptions, run

@@ -11,6 +11,6 @@ Nothing here does I/O, except that a :class:`LocalFile` is opened when its bytes
 
 from __future__ import annotations
 
-from .data import BinaryData, Broken, Content, Download, Encoded, Handle, LocalFile, verify_size
+from ._data import BinaryData, Broken, Content, Download, Encoded, Handle, LocalFile, verify_size
 
 __all__ = ["BinaryData", "Broken", "Content", "Download", "Encoded", "Handle", "LocalFile", "verify_size"]

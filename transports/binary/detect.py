@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, unquote_to_bytes
 
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary, UsageError
-from .data import BinaryData, Broken, Download, Encoded, Handle, padded
-from .media import extension_for, is_binary_mime, normalise_mime, sniff
+from ._data import BinaryData, Broken, Download, Encoded, Handle, padded
+from ._media import extension_for, is_binary_mime, normalise_mime, sniff
 
 __all__ = [
     "BASE64",
@@ -261,7 +261,7 @@ class Heuristics:
     """Settings of the search for files that nothing declares (docs/requirements.md R2-4.2).
 
     Text of ``min_chars`` characters or more is looked at, if it decodes to ``max_decode_bytes`` at most (``None``: no
-    limit). ``signatures`` are tried before those of :func:`~transports.binary.media.sniff`. With
+    limit). ``signatures`` are tried before those of :func:`~transports.binary._media.sniff`. With
     ``require_magic_bytes=False``, base64 without a known signature is a file too, of no known type; then hashes, keys
     and long words of one alphabet are taken for files as well.
     """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .postgres import PostgresConnection, PostgresUrl, without_password
-from .sqlite import SqliteConnection
-from .transactions import Connection, Cursor, Transactions, Value, without_nul
+from ._postgres import PostgresConnection, PostgresUrl, without_password
+from ._sqlite import SqliteConnection
+from ._transactions import Connection, Cursor, Transactions, Value, without_nul
 
 __all__ = [
     "Connection",

@@ -45,7 +45,7 @@ succeed later, ``session_survives`` whether the session can still be used::
 
 from __future__ import annotations
 
-from .base import (
+from ._base import (
     ABPError,
     AddressBlocked,
     ArtifactNotFound,

@@ -15,10 +15,10 @@ A manifest only informs: what an app can do is what it answers to ``initialize``
 
 from __future__ import annotations
 
-from .discovery import Discovery, ManifestCache, discover, missing_capabilities
-from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
-from .downloads import RETRIES, download
-from .redirects import fetch_public
+from ._discovery import Discovery, ManifestCache, discover, missing_capabilities
+from ._download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
+from ._downloads import RETRIES, download
+from ._redirects import fetch_public
 
 __all__ = [
     "MAX_REDIRECTS",

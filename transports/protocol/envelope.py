@@ -16,8 +16,8 @@ import pybase64
 from ..binary import BinaryData, Encoded
 from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
+from ._strict_json import MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values, is_deeper
 from .messages import Message
-from .strict_json import MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values, is_deeper
 
 __all__ = ["RunHandler", "decode_envelope", "decode_run", "decode_with_runs", "encode_envelope", "to_descriptor"]
 

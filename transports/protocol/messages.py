@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ..binary import BinaryData
 from ..binary.detect import Found
 from ..errors import UsageError
-from .plain_text import redact_url
-from .strict_json import JSONValue
+from ._plain_text import redact_url
+from ._strict_json import JSONValue
 
 __all__ = [
     "PROTOCOL_VERSION",

@@ -19,8 +19,8 @@ from urllib.parse import unquote
 
 from ..binary.detect import MAX_DEPTH, Place, field_of, replace
 from ..errors import ProtocolError, UsageError
-from .plain_text import redact_url, similar_names
-from .strict_json import decode_json, encode_json
+from ._plain_text import redact_url, similar_names
+from ._strict_json import decode_json, encode_json
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -14,10 +14,10 @@ places, and what an agent sees stays small.
 """
 
 from ..binary.detect import Signature
-from .events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
-from .guard import clamp
-from .layers import Fetcher, OnDownload
-from .policy import (
+from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
+from ._guard import clamp
+from ._layers import Fetcher, OnDownload
+from ._policy import (
     ABP,
     GITHUB,
     TABLEAU,
@@ -31,8 +31,8 @@ from .policy import (
     named_preset,
     preset,
 )
-from .result import Result
-from .router import (
+from ._result import Result
+from ._router import (
     Accepted,
     FileLimits,
     GivenFile,

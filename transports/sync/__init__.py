@@ -22,7 +22,7 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 from __future__ import annotations
 
-from .session import (
+from ._session import (
     ArtifactStore,
     Browser,
     CallHandle,

@@ -7,11 +7,21 @@ from typing import TypeAlias
 
 from ..batch import RunOptions, pool
 from ..batch.pool import PoolStats
-from ..batch.running import batch, runner
-from ..batch.running.batch import Source, ignore
-from ..batch.running.runner import OnSettled
-from ..protocol.strict_json import JSONValue
-from .bridge import Blocking, Resource, blocking, blocking_function, closing, described, iterating, taking_parameters_of
+from ..batch.running import _batch as batch
+from ..batch.running import _runner as runner
+from ..batch.running._batch import Source, ignore
+from ..batch.running._runner import OnSettled
+from ..protocol._strict_json import JSONValue
+from ._bridge import (
+    Blocking,
+    Resource,
+    blocking,
+    blocking_function,
+    closing,
+    described,
+    iterating,
+    taking_parameters_of,
+)
 
 __all__ = ["Pool", "run"]
 

@@ -1,6 +1,6 @@
 """Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
 
-from .instruments import (
+from ._instruments import (
     ARTIFACT_BYTES,
     BROWSER_RESTARTS,
     BROWSERS,
@@ -25,7 +25,7 @@ from .instruments import (
     span,
     traced,
 )
-from .setup import use_global_providers
+from ._setup import use_global_providers
 
 __all__ = [
     "ARTIFACT_BYTES",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..adapters.memory import Call
-    from .assertions import Golden, assert_schema, assert_size
+    from ._assertions import Golden, assert_schema, assert_size
 
 __all__ = ["Call", "Golden", "assert_schema", "assert_size"]
 

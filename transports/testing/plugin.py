@@ -23,17 +23,17 @@ from urllib.parse import quote
 
 import pytest
 
-from ..protocol.plain_text import is_page
-from ..sync.bridge import SHARED
+from ..protocol._plain_text import is_page
+from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
-    from ..session.session import Session
+    from ..session._session import Session
     from ..sync import ArtifactStore, Browser
     from ..sync import Session as BlockingSession
-    from .assertions import Golden
-    from .failure_report import FailureReport
+    from ._assertions import Golden
+    from ._failure_report import FailureReport
 
 __all__ = [
     "add_options",
@@ -91,7 +91,7 @@ def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for a number or kinds of evidence that make no sense."""
     if text := _evidence_text(config):
         from ..errors import UsageError
-        from ..session.evidence import read_evidence
+        from ..session._evidence import read_evidence
 
         try:
             read_evidence(text)
@@ -132,7 +132,7 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
     """Return the option ``evidence`` of :func:`transports.connect`, if any was asked for."""
     if not (text := _evidence_text(config)):
         return {}
-    from ..session.evidence import GeneralEvidence, read_evidence
+    from ..session._evidence import GeneralEvidence, read_evidence
 
     return {"evidence": GeneralEvidence(read_evidence(text))}
 
@@ -341,7 +341,7 @@ def abp_artifacts(tmp_path: Path) -> ArtifactStore:
 @pytest.fixture
 def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     """Golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
-    from .assertions import Golden
+    from ._assertions import Golden
 
     base = tmp_path_factory.getbasetemp()
     notes = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # xdist's workers share it
@@ -388,8 +388,8 @@ def abp_app_async(
     It takes the options of :func:`transports.connect`. In a test that also uses the asynchronous ``page`` of
     pytest-playwright-asyncio it drives that page.
     """
-    from ..browser.process.launch import Browser
-    from ..session.connect import connect
+    from ..browser.process._launch import Browser
+    from ..session._connect import connect
 
     marked = _options(request, abp_target, abp_transport)
     report = _new_report(request, tmp_path)
@@ -424,7 +424,7 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
 
 
 def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport:
-    from .failure_report import FailureReport
+    from ._failure_report import FailureReport
 
     report = FailureReport(
         _report_folder(request), artifacts=tmp_path / "artifacts", recordings=tmp_path / "recordings"

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from tests.support.spelled import SPELLED
 from transports.binary import BinaryData, Encoded
-from transports.binary.data import padded
+from transports.binary._data import padded
+from transports.binary._media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
 from transports.binary.detect import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
-from transports.binary.media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
-from transports.browser.evidence.har import (
+from transports.browser.evidence._har import (
     clean_body,
     clean_entry,
     clean_event,
@@ -21,10 +21,10 @@ from transports.browser.evidence.har import (
     read_lines,
 )
 from transports.errors import BadEncoding
-from transports.privacy.redaction import Redactor, SecretValues
-from transports.privacy.secrets import KnownSecrets, is_guessable
+from transports.privacy._redaction import Redactor, SecretValues
+from transports.privacy._secrets import KnownSecrets, is_guessable
+from transports.protocol._strict_json import decode_json
 from transports.protocol.schema import check_output, check_params
-from transports.protocol.strict_json import decode_json
 
 __all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]
 

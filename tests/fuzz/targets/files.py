@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from transports.adapters.recording.file import (
+from transports.adapters.recording._file import (
     Answer,
     Failed,
     Reader,
@@ -19,17 +19,17 @@ from transports.adapters.recording.file import (
     unpack,
     unpack_content,
 )
-from transports.adapters.recording.replay import Script
-from transports.artifacts.ref import Metadata, OtherCase
+from transports.adapters.recording._replay import Script
+from transports.artifacts._ref import Metadata, OtherCase
 from transports.batch import Job
-from transports.batch.consent import Consent
-from transports.batch.jobs import job_document, parse_job
-from transports.batch.running.reading import read_jobs
+from transports.batch._consent import Consent
+from transports.batch._jobs import job_document, parse_job
+from transports.batch.running._reading import read_jobs
 from transports.errors import ABPError
-from transports.protocol.strict_json import encode_json
+from transports.protocol._strict_json import encode_json
 from transports.routing import RoutingConfig
-from transports.session.settings import read_config, retention_settings
-from transports.surfaces.mcp.options import Options
+from transports.session._settings import read_config, retention_settings
+from transports.surfaces.mcp._options import Options
 
 __all__ = ["jobs", "metadata", "recording", "settings"]
 

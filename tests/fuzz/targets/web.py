@@ -9,10 +9,10 @@ from typing import Any, cast
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from transports.binary.media import safe_filename
+from transports.binary._media import safe_filename
 from transports.errors import DiscoveryFailed
-from transports.http.discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
-from transports.http.headers import (
+from transports.http._discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
+from transports.http._headers import (
     Representation,
     content_coding,
     content_range,
@@ -21,7 +21,7 @@ from transports.http.headers import (
     one_line,
     retry_after,
 )
-from transports.http.urls import (
+from transports.http._urls import (
     BadHeader,
     BadUrl,
     add_query,
@@ -32,9 +32,9 @@ from transports.http.urls import (
     resolve_redirect,
     secret_forms,
 )
-from transports.protocol.capabilities import Capabilities
-from transports.protocol.plain_text import is_loopback, redact_url
-from transports.surfaces.web.content import _parse_range
+from transports.protocol._capabilities import Capabilities
+from transports.protocol._plain_text import is_loopback, redact_url
+from transports.surfaces.web._content import _parse_range
 
 __all__ = ["headers", "manifest", "page_head", "url"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import ArtifactRef, LocalStore
-from transports.surfaces.cli.artifacts import print_list
+from transports.surfaces.cli._artifacts import print_list
 
 
 def put(folder: Path, **contents: bytes) -> list[ArtifactRef]:

@@ -17,7 +17,7 @@ from tests.support.command_line import CommandLine, Terminal, default_signals
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
 from transports.artifacts import MemoryStore
-from transports.surfaces.cli.bench import Measurement, bins_of, histogram_lines, histogram_picture, percentile
+from transports.surfaces.cli._bench import Measurement, bins_of, histogram_lines, histogram_picture, percentile
 from webapp_fixture import Fixture
 
 ROWS = ("-p", 'rows=[{"product": "tea", "sold": 12}]')

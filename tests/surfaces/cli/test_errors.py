@@ -13,7 +13,7 @@ from transports import Browser, WebSocketTransport
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
-GATHER = import_module("transports.testing.conformance.gather")
+GATHER = import_module("transports.testing.conformance._gather")
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999/", "http://localhost:abc/", "http://[::1/"])
@@ -150,7 +150,7 @@ def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
         tried.append(transport)
         return await once(transport)
 
-    monkeypatch.setattr("transports.browser.source.Browser", Launched)
+    monkeypatch.setattr("transports.browser._source.Browser", Launched)
     monkeypatch.setattr(GATHER, "Browser", Launched)
     once = WebSocketTransport._connect
     monkeypatch.setattr(WebSocketTransport, "_connect", connect)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from transports.errors import UsageError
-from transports.protocol.declarations import Capability
-from transports.surfaces.cli import params
-from transports.surfaces.cli.calls import print_capability
-from transports.surfaces.cli.params import read_params
-from transports.surfaces.cli.shell import parse_line
+from transports.protocol._declarations import Capability
+from transports.surfaces.cli import _params as params
+from transports.surfaces.cli._calls import print_capability
+from transports.surfaces.cli._params import read_params
+from transports.surfaces.cli._shell import parse_line
 
 
 def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from tests.support.resources import ResourceApp
 from transports import Session, UsageError
 from transports import connect as connect_app
 from transports.protocol.messages import Message
-from transports.surfaces.cli.commands import run
-from transports.surfaces.cli.output import print_event
+from transports.surfaces.cli._commands import run
+from transports.surfaces.cli._output import print_event
 
 URI = "note:///a b?c=d"
 
@@ -42,8 +42,8 @@ def test_a_watched_resource_is_read_now_after_each_change_and_after_a_reconnecti
         server.change("note:///long")  # not watched
         server.change(URI)
 
-    monkeypatch.setattr("transports.session.connect.connect", connect)
-    monkeypatch.setattr("transports.surfaces.cli.resources.print_event", watch)
+    monkeypatch.setattr("transports.session._connect.connect", connect)
+    monkeypatch.setattr("transports.surfaces.cli._resources.print_event", watch)
     assert run(["resources", "mcp+stdio:x", "--watch", URI, "--json", "--out", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     documents = [json.loads(line) for line in captured.out.splitlines()]

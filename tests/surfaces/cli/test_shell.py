@@ -13,7 +13,7 @@ from prompt_toolkit.document import Document
 
 from tests.support.command_line import CTRL_C, CTRL_D, ENTER, TAB, CommandLine, Terminal
 from transports import BinaryData, Capability, UsageError
-from transports.surfaces.cli.shell import LineCompleter, parse_line
+from transports.surfaces.cli._shell import LineCompleter, parse_line
 from webapp_fixture import Fixture
 
 

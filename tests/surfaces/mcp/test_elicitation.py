@@ -25,7 +25,7 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
-from transports.surfaces.mcp.calls import Form, client_request_for
+from transports.surfaces.mcp._calls import Form, client_request_for
 from transports.testing import Call
 
 __all__ = ["era", "serve"]

@@ -16,9 +16,9 @@ from mcp_types import ResourceLink, TextContent
 
 from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, serve, words
 from transports.artifacts import ArtifactRef, open_store
-from transports.artifacts.local import tree
+from transports.artifacts.local import _tree as tree
 from transports.surfaces.mcp import Bridge, Options
-from transports.surfaces.mcp.tools import export_artifact
+from transports.surfaces.mcp._tools import export_artifact
 
 __all__ = ["era", "serve"]
 

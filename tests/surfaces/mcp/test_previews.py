@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, serve, size, words
 from transports import BinaryData
-from transports.surfaces.mcp import results as images
+from transports.surfaces.mcp import _results as images
 from transports.testing import Call
 
 __all__ = ["era", "serve"]

@@ -16,8 +16,8 @@ from mcp import Client
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
 from transports.artifacts import LocalStore, Retention, Scope, sweeping
-from transports.artifacts import ref as store_clock
-from transports.session.settings import BRIDGE_RETENTION
+from transports.artifacts import _ref as store_clock
+from transports.session._settings import BRIDGE_RETENTION
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

@@ -18,7 +18,7 @@ from tests.support.web_client import Web, running
 from transports import BinaryData, CapabilityError, MemoryTransport, Session
 from transports import connect as connect_app
 from transports.artifacts import open_store
-from transports.privacy.secrets import KNOWN_SECRETS
+from transports.privacy._secrets import KNOWN_SECRETS
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

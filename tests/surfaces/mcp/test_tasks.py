@@ -72,7 +72,7 @@ class Anything(Result):
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 0.05)
+    monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
 
 
 async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
@@ -81,10 +81,10 @@ async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
     polling = Polling()
     async with serve(extensions=[polling]) as client:
         await called(client, "abp_connect", url=URL)
-        monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 60.0)
+        monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 60.0)
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
         assert polling.seen == []  # it was over at once
-        monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 0.05)
+        monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
         long = asyncio.ensure_future(client.call_tool("abp_gate_wait", {}))
         if era == "legacy":  # there is no such extension
             await eventually(lambda: gate.calls == 1)
@@ -151,10 +151,10 @@ async def test_a_question_before_a_call_is_a_task_is_asked_at_once_and_later_one
     apps = Apps({"job.late": late, "job.ask": ask})
     async with serve(apps, extensions=[polling], elicitation_callback=answer) as client:
         await called(client, "abp_connect", url=URL)
-        monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 60.0)  # on however busy a machine
+        monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 60.0)  # on however busy a machine
         assert (await called(client, "abp_job_ask"))["data"] == {"name": "Bob", "colour": "Bob"}
         assert polling.seen == []
-        monkeypatch.setattr("transports.surfaces.mcp.tools.TASK_AFTER", 0.05)
+        monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
         asking = asyncio.ensure_future(called(client, "abp_job_late"))
         await eventually(lambda: polling.seen)
         gate.opened.set()

@@ -31,8 +31,8 @@ from tests.surfaces.mcp.test_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options, serve_http
-from transports.surfaces.mcp import access as tokens
-from transports.surfaces.mcp.access import JwtVerifier
+from transports.surfaces.mcp import _access as tokens
+from transports.surfaces.mcp._access import JwtVerifier
 
 ISSUER, AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"
 KINDS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}

@@ -28,8 +28,8 @@ from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Rout
 from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
-from transports.protocol.strict_json import encode_json
-from transports.surfaces.mcp.results import ArtifactView, call_result, error_result
+from transports.protocol._strict_json import encode_json
+from transports.surfaces.mcp._results import ArtifactView, call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]

@@ -14,10 +14,10 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_clients import URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
-from transports.surfaces.mcp import request_limits as user_limits
-from transports.surfaces.mcp import users
-from transports.surfaces.mcp.users import User
-from transports.surfaces.shared import connections
+from transports.surfaces.mcp import _request_limits as user_limits
+from transports.surfaces.mcp import _users as users
+from transports.surfaces.mcp._users import User
+from transports.surfaces.shared import _connections as connections
 
 LIMIT = 3
 HELLO = {

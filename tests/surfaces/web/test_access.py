@@ -15,7 +15,7 @@ from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
 from transports.errors import StoreError
 from transports.surfaces.web import Options, Signer, make_link, serve
-from transports.surfaces.web.signing import MAX_SECONDS, Expired, find_server, registered, signing_key
+from transports.surfaces.web._signing import MAX_SECONDS, Expired, find_server, registered, signing_key
 
 
 @pytest.fixture

@@ -317,7 +317,7 @@ async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path
 
 @pytest.mark.fault(49)
 async def test_a_client_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.web.content._WRITE_TIMEOUT", 0.3)
+    monkeypatch.setattr("transports.surfaces.web._content._WRITE_TIMEOUT", 0.3)
     ref = await web.store.put_bytes(bytes(30 << 20))
     reader, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
     access = f"Authorization: Bearer {web.token}"

@@ -15,10 +15,10 @@ from tests.support.web_client import Web, eventually, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
-from transports.surfaces.shared.activity import Activity, LogGap
-from transports.surfaces.shared.apps import Apps
-from transports.surfaces.shared.store_watcher import StoreChange
-from transports.surfaces.web.content import artifact_meta
+from transports.surfaces.shared._activity import Activity, LogGap
+from transports.surfaces.shared._apps import Apps
+from transports.surfaces.shared._store_watcher import StoreChange
+from transports.surfaces.web._content import artifact_meta
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -268,7 +268,7 @@ async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path)
 async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.local.store._TICK", 3600.0)  # however busy the machine is
+    monkeypatch.setattr("transports.artifacts.local._store._TICK", 3600.0)  # however busy the machine is
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
     before = await store.change_token()
     await put_artifact(store, b"1")
@@ -321,7 +321,7 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
 async def test_a_client_is_not_dropped_because_the_server_was_busy(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.surfaces.web.events._STALL_TIMEOUT", 0.5)
+    monkeypatch.setattr("transports.surfaces.web._events._STALL_TIMEOUT", 0.5)
     async with running(store) as web:
         host, port = web.netloc.split(":")
         with socket.create_connection((host, int(port))) as client:

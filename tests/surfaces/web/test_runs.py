@@ -17,7 +17,7 @@ from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger import Settlement
 from transports.errors import LedgerError
-from transports.surfaces.web.runs import ServedRuns
+from transports.surfaces.web._runs import ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"
 SECRET = "hunter2-hunter2"
@@ -149,9 +149,9 @@ async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) 
 
 
 async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.web.runs._MAX_OPEN", 2)
-    monkeypatch.setattr("transports.surfaces.web.runs._IDLE", 0.5)
-    monkeypatch.setattr("transports.surfaces.web.runs._INTERVAL", 0.05)
+    monkeypatch.setattr("transports.surfaces.web._runs._MAX_OPEN", 2)
+    monkeypatch.setattr("transports.surfaces.web._runs._IDLE", 0.5)
+    monkeypatch.setattr("transports.surfaces.web._runs._INTERVAL", 0.05)
     for n in range(4):
         await (await make_run(tmp_path / str(n))).aclose()
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
@@ -166,7 +166,7 @@ async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch
 async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.surfaces.web.runs._INTERVAL", 0.01)
+    monkeypatch.setattr("transports.surfaces.web._runs._INTERVAL", 0.01)
     for name in ("one", "two"):
         await (await make_run(tmp_path / name)).aclose()
     runs, looks = ServedRuns([str(tmp_path)], lambda *_: None), list[str]()

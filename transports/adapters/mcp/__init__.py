@@ -9,7 +9,7 @@
 * :mod:`.transport` — all of it behind the Transport contract.
 """
 
-from .servers import HttpServer, Server, StdioServer, parse_server
-from .transport import MCPTransport
+from ._servers import HttpServer, Server, StdioServer, parse_server
+from ._transport import MCPTransport
 
 __all__ = ["HttpServer", "MCPTransport", "Server", "StdioServer", "parse_server"]

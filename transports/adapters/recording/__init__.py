@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from .file import Recording
-from .recorder import Recorder, record_transport
+from ._file import Recording
+from ._recorder import Recorder, record_transport
 
 __all__ = ["Recorder", "Recording", "record_transport"]

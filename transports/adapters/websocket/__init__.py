@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from .transport import State, WebSocketTransport
+from ._transport import State, WebSocketTransport
 
 __all__ = ["State", "WebSocketTransport"]

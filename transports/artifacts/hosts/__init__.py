@@ -4,7 +4,7 @@ A host here is an agent framework with an artifact store of its own, such as pen
 docs/requirements.md R2-5.2: ``put_bytes``, ``put_text``, ``get``, ``delete`` and ``exists``.
 """
 
-from .hosted import HostedStore, StoreForHost
-from .protocol import HostFacade, HostStore, is_host_store
+from ._hosted import HostedStore, StoreForHost
+from ._protocol import HostFacade, HostStore, is_host_store
 
 __all__ = ["HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"]

@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from .store import LocalStore
+from ._store import LocalStore
 
 __all__ = ["LocalStore"]

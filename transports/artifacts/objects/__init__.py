@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .store import ObjectStore
+from ._store import ObjectStore
 
 __all__ = ["ObjectStore"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .local import LocalEngine, WorkReport
-from .ray_engine import RayEngine, require_ray
+from ._local import LocalEngine, WorkReport
+from ._ray_engine import RayEngine, require_ray
 
 __all__ = ["Engine", "LocalEngine", "RayEngine", "WorkReport", "require_ray"]
 

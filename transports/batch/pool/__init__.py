@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from .fleet import BrowserStats, Endpoint, PoolStats
-from .leases import Reuse
-from .pool import Pool
+from ._fleet import BrowserStats, Endpoint, PoolStats
+from ._leases import Reuse
+from ._pool import Pool
 
 __all__ = ["BrowserStats", "Endpoint", "Pool", "PoolStats", "Reuse"]

@@ -1,9 +1,9 @@
 """A batch from its input to its manifest: read jobs, run them with limits and retries, write what became of them."""
 
-from .batch import add_input, export_files, open_run, run
-from .outputs import export_run, input_notes
-from .reading import require_input, spool_stream
-from .runner import Driver, Runner, RunOptions, pool_size
+from ._batch import add_input, export_files, open_run, run
+from ._outputs import export_run, input_notes
+from ._reading import require_input, spool_stream
+from ._runner import Driver, Runner, RunOptions, pool_size
 
 __all__ = [
     "Driver",

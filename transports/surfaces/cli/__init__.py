@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from .signals import Stopped, handle_signals, on_signal
+from ._signals import Stopped, handle_signals, on_signal
 
 __all__ = ["main"]
 
@@ -30,8 +30,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _run(given: list[str], *, final: bool) -> int:
     with handle_signals(final=final):
         with on_signal(lambda: None) as signalled:  # not in the middle of an import, which would leave half a module
-            from .commands import run
-            from .output import print_error
+            from ._commands import run
+            from ._output import print_error
         try:
             if stop := signalled():
                 raise stop

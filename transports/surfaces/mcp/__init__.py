@@ -6,10 +6,10 @@ the extra ``mcp``; importing this package without it raises :class:`ImportError`
 
 from __future__ import annotations
 
-from .access import parse_tokens
-from .bridge import Bridge
-from .http import serve_http
-from .options import Options
-from .stdio import serve_stdio
+from ._access import parse_tokens
+from ._bridge import Bridge
+from ._http import serve_http
+from ._options import Options
+from ._stdio import serve_stdio
 
 __all__ = ["Bridge", "Options", "parse_tokens", "serve_http", "serve_stdio"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .options import Options
-from .server import Served, serve
-from .signing import Signer, make_link
+from ._options import Options
+from ._server import Served, serve
+from ._signing import Signer, make_link
 
 __all__ = ["Options", "Served", "Signer", "make_link", "serve"]

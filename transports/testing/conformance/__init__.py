@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...protocol.plain_text import redact_url
+from ...protocol._plain_text import redact_url
+from ._evidence import Check, Evidence, Outcome, Plan
+from ._gather import gather
+from ._report import Report
 from .checks import CHECKS, WEBMCP_CHECKS
-from .evidence import Check, Evidence, Outcome, Plan
-from .gather import gather
-from .report import Report
 
 if TYPE_CHECKING:
-    from ...browser.process.launch import Browser
-    from ...browser.source import StorageState
+    from ...browser._source import StorageState
+    from ...browser.process._launch import Browser
 
 __all__ = ["CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
 

@@ -23,7 +23,7 @@ declared and does not show is a failure, so the list cannot go stale.
 
 from __future__ import annotations
 
-from .behaviour import Behaviour, Subject
-from .suite import BEHAVIOURS, verify
+from ._behaviour import Behaviour, Subject
+from ._suite import BEHAVIOURS, verify
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]

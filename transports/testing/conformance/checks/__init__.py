@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from ..evidence import Check
-from . import answers, binaries, cancelling, discovery, errors, page, schemas, session, webmcp, wire
+from .._evidence import Check
+from . import _answers as answers
+from . import _binaries as binaries
+from . import _cancelling as cancelling
+from . import _discovery as discovery
+from . import _errors as errors
+from . import _page as page
+from . import _schemas as schemas
+from . import _session as session
+from . import _webmcp as webmcp
+from . import _wire as wire
 
 __all__ = ["CHECKS", "WEBMCP_CHECKS"]
 

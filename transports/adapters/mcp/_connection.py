@@ -1,0 +1,723 @@
+"""One connection to an MCP server, from the handshake to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client
+from mcp.client import Transport
+from mcp.client._transport import TransportStreams
+from mcp.client.session import IncomingMessage
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    Implementation,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    LoggingMessageNotification,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    Tool,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ...errors import ABPError, ConnectFailed, ProtocolError, first_line, format_seconds
+from ...protocol._strict_json import PARSED_ON_LOOP, is_larger
+from ...protocol.messages import Message, package_version
+from ...tasks import cancel_and_wait
+from ._servers import HttpServer, Server, StdioServer
+from ._wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
+
+__all__ = [
+    "MANY",
+    "Aside",
+    "Connection",
+    "Stderr",
+    "Streams",
+    "http_streams",
+    "is_size_error",
+    "repair_tools",
+    "root_cause",
+    "stdio_streams",
+]
+
+#: Values of a result from which on it is put aside, and looked at in threads.
+MANY = 3000
+#: Values of a question or a notification, which the SDK looks at in the event loop; larger ones are left out.
+_MAX_ASKED = 20_000
+#: Tools of a list that the SDK gets, since it makes headers of their arguments.
+_MAX_HEADED = 200
+_MARK = "abp-transports/aside"
+#: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
+_MAX_DEPTH = 200
+
+Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
+
+
+class Aside:
+    """The results of one connection that are put aside until they are asked for."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def put(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Keep a result, and return what stands for it."""
+        mark = secrets.token_hex(16)  # not to be guessed, so no server can write one itself
+        self._kept[mark] = result
+        return {"_meta": {_MARK: mark}}
+
+    def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result that ``result`` stands for, once; ``None`` if it stands for itself."""
+        meta = result.get("_meta")
+        mark = meta.get(_MARK) if isinstance(meta, Mapping) else None
+        return self._kept.pop(mark, None) if isinstance(mark, str) else None
+
+
+@asynccontextmanager
+async def _repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
+    async with streams as (reading, writing):
+        yield _RepairedStream(reading, aside), writing
+
+
+def repair_tools(streams: Streams, aside: Aside) -> Transport:
+    """Wrap the streams of a server so that every list of tools is one that the SDK accepts, and every large result is
+    put ``aside``.
+
+    A schema without its type gets one; a schema that is nested too deeply is dropped, and so is a tool that is still
+    invalid then. Each drop is logged as a warning. Of a list that is put aside the tools are
+    :class:`~mcp_types.Tool`.
+    """
+    return _repair_tools(streams, aside)
+
+
+class _RepairedStream:
+    """A stream of incoming messages, each repaired."""
+
+    def __init__(self, stream: Any, aside: Aside) -> None:
+        self._stream = stream
+        self._aside = aside
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        while (message := await self._repaired(await self._stream.receive())) is None:
+            pass
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while (message := await self._repaired(await anext(self._stream))) is None:
+            pass
+        return message
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        return bool(await self._stream.__aexit__(exc_type, exc, tb))
+
+    async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
+        """Return what the SDK gets of a message; ``None`` for one that is left out."""
+        if not isinstance(message, SessionMessage) or isinstance(message.message, JSONRPCError):
+            return message
+        if not isinstance(message.message, JSONRPCResponse):
+            if not is_larger(message.message.params, _MAX_ASKED):
+                return message
+            logger.warning("left out %.80r of the server: it has very many values", message.message.method)
+            return None
+        result = message.message.result
+        whole = self._aside.take(result) or result
+        tools = whole.get("tools")  # only `tools/list` has a list of that name at the top
+        if not is_larger(whole, MANY):
+            if isinstance(tools, list):
+                whole["tools"] = [plain for plain, _ in _usable(tools)]
+            message.message.result = whole
+            return message
+        shown: dict[str, Any] = {key: _empty(value) for key, value in whole.items() if key != "_meta"}
+        if isinstance(tools, list):
+            whole["tools"], shown["tools"] = await asyncio.to_thread(_usable_and_headed, tools)
+        message.message.result = {**shown, **self._aside.put(whole)}
+        return message
+
+
+def _empty(value: object) -> object:
+    return type(value)() if isinstance(value, dict | list) else value
+
+
+def _usable(tools: list[object]) -> list[tuple[Mapping[str, Any], Tool]]:
+    return [good for tool in tools if (good := _tool(tool)) is not None]
+
+
+def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
+    """Return the tools that can be used, and those with arguments that become headers, for the SDK."""
+    usable: list[Tool] = []
+    headed: list[Mapping[str, Any]] = []
+    for plain, tool in _usable(tools):
+        if find_invalid_x_mcp_header(tool.input_schema) is None:  # else clients must not use it
+            usable.append(tool)
+            if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
+                headed.append(plain)
+    return usable, headed[:_MAX_HEADED]
+
+
+def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
+    if not isinstance(tool, dict):
+        return None
+    good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
+    output = _schema(tool, "outputSchema")
+    if output.get("type") == "object":
+        good["outputSchema"] = output
+    else:
+        good.pop("outputSchema", None)
+    try:
+        return good, Tool.model_validate(good, by_name=False)
+    except ValidationError as error:
+        logger.warning("left out a tool that is not what MCP says: %.200s", error.errors()[0]["msg"])
+        return None
+
+
+def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a tool's schema, or an empty one if it is nested more deeply than the SDK can handle."""
+    schema = tool.get(key)
+    if not isinstance(schema, dict):
+        return {}
+    level: list[object] = [schema]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            item
+            for node in level
+            if isinstance(node, dict | list)
+            for item in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return schema
+    logger.warning(
+        "left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _MAX_DEPTH
+    )
+    return {}
+
+
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
+_SIZE_ERROR = "over the limit of"
+#: Seconds for connecting and sending. Each call has its own limit for the answer.
+_CONNECT_TIMEOUT = 30.0
+
+
+def is_size_error(message: str) -> bool:
+    """Whether the text of an SDK error says that an answer was too large. The SDK passes causes on as text only."""
+    return _SIZE_ERROR in message or "Server-sent event exceeded" in message
+
+
+@asynccontextmanager
+async def http_streams(
+    server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
+) -> AsyncIterator[TransportStreams]:
+    """Yield the streams that the SDK's session speaks over.
+
+    ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
+    body could inflate to any size. Results of long messages are put ``aside``.
+    """
+    limit = max_bytes * 4 // 3 + (1 << 20)
+
+    async def limited(response: httpx2.Response) -> None:
+        response.headers["content-encoding"] = "identity"  # we asked for that: a small body could inflate to any size
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        kind = response.headers.get("content-type", "").lower()
+        if kind.startswith("text/event-stream"):
+            response.stream = _Events(response.stream, limit, aside)
+        else:
+            response.stream = _Body(response.stream, limit, max_bytes, aside)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={"Accept-Encoding": "identity", **server.headers},
+            auth=auth,
+            timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+            event_hooks={"response": [limited]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._display_bytes = display_bytes
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts, size = list[bytes](), 0
+        async for chunk in self._stream:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise httpx2.StreamError(f"the answer is {_SIZE_ERROR} {self._display_bytes:,} bytes")
+        body = b"".join(parts)
+        yield body if len(body) <= PARSED_ON_LOOP else await asyncio.to_thread(_in_place, body, self._aside)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Events(httpx2.AsyncByteStream):
+    """A stream of events, each of which is passed on whole. One over ``limit`` bytes is left to the SDK."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held, searched = bytearray(), 0
+        async for chunk in self._stream:
+            held += chunk
+            while (end := _EVENT_END.search(held, searched)) is not None:
+                event = bytes(held[: end.end()])
+                del held[: end.end()]
+                searched = 0
+                yield event if len(event) <= PARSED_ON_LOOP else await asyncio.to_thread(self._short, event)
+            searched = max(len(held) - 3, 0)
+            if len(held) > self._limit:
+                yield bytes(held)
+                held.clear()
+                searched = 0
+        if held:
+            yield bytes(held)
+
+    def _short(self, event: bytes) -> bytes:
+        lines = event.splitlines()
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        others = [line for line in lines if line and not line.startswith(b"data:")]
+        return b"\n".join([*others, b"data: " + _in_place(data, self._aside), b"", b""])
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _in_place(body: bytes, aside: Aside) -> bytes:
+    """Return a short message for a long one: with a result that is put aside, or with the error of one that cannot be
+    read. What is neither is returned as it is not: the SDK says that it cannot be read."""
+    short: JSONRPCMessage | None
+    try:
+        short = parse_message(body)
+    except (ProtocolError, ValidationError, RecursionError) as error:
+        short = unreadable(body, error)
+    if isinstance(short, JSONRPCResponse):
+        short.result = aside.put(short.result)
+    return b"null" if short is None else short.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+_CHUNK_BYTES = 1 << 20
+#: Bytes of stderr that are kept, and characters of it in a message.
+_STDERR_BYTES, _STDERR_CHARS = 8192, 500
+#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
+_GRACE = 1.0
+#: Whether processes have groups, which are signalled together.
+_HAS_GROUPS = hasattr(os, "killpg")
+_POLL_INTERVAL = 0.01
+
+ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class Stderr:
+    """The last 8 KiB that a server wrote to stderr, for error messages."""
+
+    def __init__(self, server: StdioServer) -> None:
+        self._server = server
+        self._tail = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk."""
+        self._tail = (self._tail + chunk)[-_STDERR_BYTES:]
+
+    def summary(self) -> str:
+        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        text = self._server.redact(self._tail.decode(errors="replace"))
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return (
+            f"; it said: …{text[-_STDERR_CHARS:]}"
+            if len(text) > _STDERR_CHARS
+            else f"; it said: {text}"
+            if text
+            else ""
+        )
+
+
+@asynccontextmanager
+async def stdio_streams(
+    server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
+) -> AsyncIterator[ServerStreams]:
+    """Start the server and yield the streams that the SDK's session speaks over.
+
+    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
+    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
+    """
+    process = await _start(server)
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+    outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
+    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (
+                _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
+                _write(process, waiting, received),
+                _listen(process, stderr),
+            )
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _terminate(process)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+
+async def _start(server: StdioServer) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            _executable(server.command),
+            *server.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=get_default_environment() | dict(server.env),
+            cwd=server.cwd,
+            start_new_session=True,
+            limit=_CHUNK_BYTES,
+        )
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+
+
+def _executable(command: str) -> str:
+    """On Windows ``npx`` is ``npx.cmd``, which a process is not started by."""
+    return (shutil.which(command) if os.name == "nt" else None) or command
+
+
+async def _read(
+    process: asyncio.subprocess.Process,
+    lines: LineReader,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    on_exit: Callable[[], None],
+) -> None:
+    assert process.stdout is not None
+    try:
+        with received:
+            while chunk := await process.stdout.read(_CHUNK_BYTES):
+                for line in lines.split(chunk):
+                    for message in await lines.parse(line):
+                        await received.send(message)
+            with contextlib.suppress(TimeoutError):  # its stdout is closed: it should be over
+                await asyncio.wait_for(process.wait(), _GRACE)
+            on_exit()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the session has closed its stream
+    except Exception:  # a fault of ours must not end in a server that looks alive and answers nothing
+        logger.exception("reading the server's stdout failed")
+        on_exit()
+
+
+async def _write(
+    process: asyncio.subprocess.Process,
+    waiting: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    assert process.stdin is not None
+    # the end of its stdout reports that it is gone
+    with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for message in waiting:
+            try:
+                line = encode_line(message)
+            except Exception as error:  # noqa: BLE001 - what cannot be sent fails alone; those behind it go on
+                if (failed := unsent_error(message, error)) is not None:
+                    await received.send(failed)
+                continue
+            process.stdin.write(line)
+            await process.stdin.drain()
+
+
+async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
+    assert process.stderr is not None
+    while chunk := await process.stderr.read(_STDERR_BYTES):
+        stderr.add(chunk)
+
+
+def _exit_reason(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
+    code = process.returncode
+    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
+    return f"{server} {how}{stderr.summary()}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was ended by signal {number}"
+
+
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
+
+    The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
+    groups (Windows), it is what the server has started by now, and nothing if the server has ended by itself.
+    """
+    if not _HAS_GROUPS:
+        from ...browser.process._processes import kill, process_tree
+
+        started = process_tree([process.pid])
+    if process.stdin is not None:
+        process.stdin.close()
+    if not await _wait_for_exit(process):
+        _signal_group(process, "SIGTERM")
+        await _wait_for_exit(process)
+    if _HAS_GROUPS:
+        _signal_group(process, "SIGKILL")
+    else:
+        await kill(started)
+    if not await _wait_for_exit(process):
+        logger.warning("the process %d is still there after it was killed", process.pid)
+    transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
+    transport.close()
+
+
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
+    """Return whether the process ends within a second. ``process.wait()`` would also wait for others that hold its
+    pipes.
+    """
+    deadline = asyncio.get_running_loop().time() + _GRACE
+    while process.returncode is None:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_POLL_INTERVAL)
+    return True
+
+
+def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if _HAS_GROUPS:
+            os.killpg(process.pid, signal.Signals[name])
+        else:
+            process.terminate()
+
+
+logger = logging.getLogger("transports.mcp")
+
+#: Seconds until a stream of changes that broke is opened again.
+_RETRY_DELAY = 1.0
+
+
+class Connection:
+    """An initialized server, as long as it is reachable.
+
+    ``lost`` is done once it is not, with the reason as text. ``emit`` gives messages to the session. ``sampling`` says
+    whether the server may ask for messages of a model; ``max_bytes`` limits one message.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        auth: httpx2.Auth | None,
+        questions: Questions,
+        emit: Callable[[Message], None],
+        *,
+        sampling: bool,
+        max_bytes: int,
+    ) -> None:
+        self.client: Client
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.server = server
+        self.max_bytes = max_bytes
+        #: Large results, which the SDK does not get.
+        self.aside = Aside()
+        self._auth = auth
+        self._questions = questions
+        self._sampling = sampling
+        self._emit = emit
+        self._listening: dict[str, asyncio.Task[None]] = {}
+
+    def mark_lost(self, reason: str) -> None:
+        """Declare the connection lost. Only the first reason counts."""
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the server speaks 2026-07-28 or later, where changes come over streams that the client asks for."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @asynccontextmanager
+    async def open(self, timeout: float) -> AsyncIterator[None]:
+        """Start or reach the server and initialize it within ``timeout`` seconds; closed when the block ends.
+
+        Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
+        """
+        stderr = Stderr(self.server) if isinstance(self.server, StdioServer) else None
+        streams: Streams
+        if isinstance(self.server, StdioServer):
+            assert stderr is not None
+            streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
+        else:
+            streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
+        self.client = Client(
+            repair_tools(streams, self.aside),
+            elicitation_callback=self._questions.elicit,
+            sampling_callback=self._questions.sample if self._sampling else None,
+            message_handler=self._on_message,
+            client_info=Implementation(name="abp-transports", version=package_version()),
+            log_level="info",
+            cache=None,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout):
+                    await stack.enter_async_context(self.client)
+            except (
+                MCPError,
+                OSError,
+                RuntimeError,
+                ValidationError,
+                ABPError,
+                httpx2.HTTPError,
+                TimeoutError,
+            ) as error:
+                raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
+            except ExceptionGroup as group:
+                raise self._connect_error(root_cause(group), timeout, "") from None
+            stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
+            self._listen_to_lists()
+            yield
+
+    def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
+        if isinstance(error, ABPError):
+            return error
+        if isinstance(error, TimeoutError):
+            within = f"within {format_seconds(timeout)}"
+            return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
+        if self.lost.done():
+            return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
+        reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
+        if isinstance(error, ValidationError):
+            reason = "its greeting is not what MCP says"
+        if isinstance(error, httpx2.ConnectError):
+            reason = f"{reason}; start the server or correct the address"
+        return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        match message:
+            case ToolListChangedNotification():
+                self._emit(Message("capabilities/changed", {}))
+            case ResourceUpdatedNotification():
+                self._notify("notifications/resources/updated", {"uri": str(message.params.uri)})
+            case ResourceListChangedNotification():
+                self._notify("notifications/resources/list_changed", None)
+            case PromptListChangedNotification():
+                self._notify("notifications/prompts/list_changed", None)
+            case LoggingMessageNotification():
+                params = message.params.model_dump(by_alias=True, mode="json", exclude_none=True)
+                params.pop("_meta", None)
+                self._notify("notifications/message", params)
+            case _:
+                pass  # progress goes to its call
+
+    def _notify(self, event: str, data: object) -> None:
+        self._emit(Message("notification", {"event": event, "data": data}))
+
+    def _listen_to_lists(self) -> None:
+        able = self.client.server_capabilities
+        if self.is_modern and (able.tools or able.resources):
+            opened = self._listen("", (), bool(able.tools), bool(able.resources))
+            opened.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server may have no news
+
+    async def listen(self, uri: str) -> None:
+        """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
+        opened = self._listen(uri, (uri,), False, False)
+        try:
+            await asyncio.shield(opened)
+        except BaseException:
+            await self.stop_listening(uri)
+            raise
+
+    async def stop_listening(self, uri: str) -> None:
+        """End the subscription to one resource."""
+        if task := self._listening.pop(uri, None):
+            await cancel_and_wait((task,))
+
+    def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
+        """Keep a stream of changes open until :meth:`stop_listening`; the future is done once it is first open."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def listening() -> None:
+            while not self.lost.done():
+                try:
+                    async with self.client.listen(
+                        tools_list_changed=tools, resources_list_changed=resources, resource_subscriptions=tuple(uris)
+                    ) as changes:
+                        if not opened.done():
+                            opened.set_result(None)
+                        async for _ in changes:  # `_on_message` gets them too, as in the older protocol
+                            pass
+                except MCPError as error:
+                    logger.info("%s tells of no changes: %s", self.server, error.error.message)
+                    if not opened.done():
+                        opened.set_exception(error)
+                    return
+                except SubscriptionLost:
+                    pass
+                await asyncio.sleep(_RETRY_DELAY)
+
+        if key not in self._listening:
+            self._listening[key] = asyncio.ensure_future(listening())
+        else:
+            opened.set_result(None)
+        return opened
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups, or the error itself."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner

@@ -1,0 +1,460 @@
+"""Lines of a stdio server as messages of the SDK (MCP "Transports": one JSON-RPC message a line)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pybase64
+from mcp.client.session import ClientRequestContext
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    TextContent,
+    Tool,
+    jsonrpc_message_adapter,
+)
+from mcp_types import ErrorData as ErrorData_of_mcp_types
+from mcp_types.jsonrpc import ErrorData
+from pydantic import ValidationError
+
+from ...binary import BinaryData, Encoded
+from ...binary.detect import Found, Place, declares_base64, replace
+from ...errors import CapabilityError, ProtocolError, TooLarge
+from ...protocol._payloads import ElicitationRequest
+from ...protocol._strict_json import PARSED_ON_LOOP, inner_values
+from ...protocol.envelope import decode_run, decode_with_runs
+from ...protocol.envelope import to_descriptor as descriptor
+from ...protocol.messages import Message
+
+__all__ = [
+    "OVER_LIMIT",
+    "TOO_MANY",
+    "UNREADABLE",
+    "Base64Run",
+    "LineReader",
+    "Questions",
+    "encode_line",
+    "error_answer",
+    "parse_json_text",
+    "parse_message",
+    "request_id",
+    "to_answer",
+    "to_arguments",
+    "to_capability",
+    "to_elicit_result",
+    "to_elicitation",
+    "to_sampling_elicitation",
+    "to_sampling_result",
+    "unreadable",
+    "unsent_error",
+    "with_content",
+]
+
+logger = logging.getLogger("transports.mcp")
+
+#: Codes of our own errors for answers that arrived and could not be read; no server sends them.
+OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
+_END_BYTES = 4096
+_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
+#: Characters of the URL-safe alphabet and of data: URLs, which the general decoder handles.
+_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
+_ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+
+class Base64Run(str):
+    """A long run of base64 in a message: an empty text for the SDK, a view of the received bytes for us."""
+
+    __slots__ = ("view",)
+    view: memoryview
+
+    @classmethod
+    def of(cls, view: memoryview) -> Base64Run:
+        """Return a run over ``view``."""
+        run = cls()
+        run.view = view
+        return run
+
+
+class LineReader:
+    """Joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._limit = max_bytes * 4 // 3 + (1 << 20)
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+        self._garbage = 0
+
+    def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
+        """Yield the lines that end in ``chunk``.
+
+        For a line over the limit, yield the error of the request that it answers instead, or nothing if that is
+        unknown.
+        """
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._append(chunk[start:end])
+            whole, over = b"".join(self._parts), self._size > self._limit
+            tail, self._parts, self._size, self._tail = self._tail, [], 0, b""
+            start = end + 1
+            if over:
+                problem = f"a message over the limit of {self._max_bytes:,} bytes"
+                if (error := _error_message(whole[:_END_BYTES], tail, OVER_LIMIT, problem)) is not None:
+                    yield SessionMessage(error)
+                else:
+                    logger.warning("left out %s; the request that it answers is unknown", problem)
+            elif whole.strip():
+                yield whole
+        self._append(chunk[start:])
+
+    def _append(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._limit:
+            self._parts.append(part)
+        else:  # the request's id may be in its beginning or its end
+            if len(self._parts) > 1 or len(self._parts[0] if self._parts else b"") > _END_BYTES:
+                self._parts = [b"".join(self._parts)[:_END_BYTES]]
+            elif not self._parts:
+                self._parts = [part[:_END_BYTES]]
+            self._tail = (self._tail + part)[-_END_BYTES:]
+
+    async def parse(self, line: bytes | SessionMessage) -> list[SessionMessage]:
+        """Return the message of a line, as a list of one.
+
+        A line that is no message is left out with a warning. If it can be told which request it answers, the list holds
+        that request's error.
+        """
+        if isinstance(line, SessionMessage):
+            return [line]
+        try:
+            if len(line) <= PARSED_ON_LOOP:
+                return [SessionMessage(parse_message(line))]
+            return [SessionMessage(await asyncio.to_thread(parse_message, line))]
+        except Exception as error:  # noqa: BLE001 - whatever a line causes is that line's error alone
+            self._garbage += 1
+            reason = error.message if isinstance(error, ProtocolError) else "it is no JSON-RPC message"
+            if self._garbage == 1:
+                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
+            failed = unreadable(line, error)
+            return [SessionMessage(failed)] if failed else []
+
+
+def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
+    """Return the error of the request that a line answers which could not be read for this reason; ``None`` if it
+    cannot be told which that is."""
+    code, problem = UNREADABLE, "it is no JSON-RPC message"
+    if isinstance(reason, ProtocolError):
+        problem = reason.message[:200]
+        code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
+    return _error_message(line[:_END_BYTES], line[-_END_BYTES:], code, f"an answer that cannot be read: {problem}")
+
+
+def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPCError | None:
+    if (identity := request_id(head, tail)) is None:
+        return None
+    error = ErrorData(code=code, message=f"the server sent {problem}")
+    return JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+
+def request_id(head: bytes, tail: bytes) -> int | None:
+    """Return the id at the beginning or the end of a message that is not parsed; ``None`` if it stands elsewhere."""
+    found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
+    return None if found is None else int(found[1])
+
+
+def parse_message(line: bytes) -> JSONRPCMessage:
+    """Return a message, with :class:`Base64Run` in the place of long base64. Raises
+    :class:`~transports.errors.ProtocolError`, and what pydantic raises for JSON that is no message."""
+    tree = decode_with_runs(line, _KEY, _keep_run)
+    return jsonrpc_message_adapter.validate_python(tree, by_name=False)
+
+
+def with_content(tree: object) -> Any:
+    """Replace the runs of a result, where they stand, and return it: by content where a block or descriptor declares it
+    (docs/requirements.md R2-2.3), elsewhere by text.
+
+    Level by level: the parser takes deeper nesting than a function that calls itself.
+    """
+    level: list[object] = [tree]
+    while level:
+        for node in level:
+            if isinstance(node, dict):
+                for key, item in node.items():
+                    if isinstance(item, Base64Run):
+                        node[key] = _text_or_content(node, key, item)
+        level = inner_values(level)
+    return tree
+
+
+def parse_json_text(text: str) -> object:
+    """Return JSON that stands in a text, read as a message is. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError("the text holds half of a surrogate pair") from None
+    return with_content(decode_with_runs(data, _KEY, _keep_run))
+
+
+def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
+    return Base64Run.of(run)
+
+
+def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
+    typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
+    content = typed or (key == "content" and declares_base64(node.get("mimeType"), node.get("encoding")))
+    if content and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
+        return BinaryData(Encoded(run.view, "base64"))
+    return decode_run(run.view)
+
+
+def encode_line(message: SessionMessage) -> bytes:
+    """Return a message as a line."""
+    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
+    """Return the error of a request that could not be written, such as one with half a surrogate pair; ``None`` for a
+    message that nobody waits for."""
+    problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
+    logger.warning("%s", problem)
+    if not isinstance(message.message, JSONRPCRequest):
+        return None
+    data = ErrorData(code=UNREADABLE, message=problem)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
+
+
+#: Characters of a server's own message in ours.
+_MAX_TEXT = 2000
+#: Name of a model that the handler does not name.
+_UNNAMED = "unknown"
+
+
+def to_capability(tool: Tool) -> dict[str, object]:
+    """Return a tool as an app would list it.
+
+    ``additionalProperties`` of its output schema is dropped: the answer may also hold content blocks.
+    """
+    listed: dict[str, object] = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description or "",
+        "inputSchema": tool.input_schema,
+    }
+    if tool.output_schema:
+        listed["outputSchema"] = {k: v for k, v in tool.output_schema.items() if k != "additionalProperties"}
+    if tool.annotations:
+        listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    return listed
+
+
+def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
+    """Return parameters with their content as base64. Reads files, so call it in a thread.
+
+    Content is a bare text where the tool's schema wants a string, and a descriptor elsewhere.
+    """
+    placed: dict[Place, object] = {found.path: _argument(found, schema) for found in content}
+    return replace(dict(params), placed)
+
+
+def _argument(found: Found, schema: Mapping[str, object]) -> object:
+    declared: object = schema
+    for step in found.path:
+        inner: object = None
+        if isinstance(declared, Mapping):
+            inner = declared.get("items" if isinstance(step, int) else "properties")
+            if isinstance(step, str) and isinstance(inner, Mapping):
+                inner = inner.get(step)
+        declared = inner
+    if not (isinstance(declared, Mapping) and declared.get("type") == "string"):
+        return descriptor(found.binary)
+    binary = found.binary
+    assert isinstance(binary, BinaryData)
+    if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
+        return str(binary.content.text)
+    return pybase64.b64encode(b"".join(binary.chunks())).decode()
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
+    """Return ``tools/call``'s result as an ABP answer.
+
+    ``data`` is the structured content, whose fields are the tool's own. The content blocks stand under ``content``,
+    except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
+    content itself holds. If both have that name, they stand side by side as in MCP. Raises
+    :class:`~transports.errors.ProtocolError` for blocks that are no list.
+    """
+    blocks, structured = result.get("content") or [], result.get("structuredContent")
+    if not isinstance(blocks, list):
+        raise ProtocolError("the server's result has a content that is no list of blocks")
+    if result.get("isError"):
+        return {"success": False, "error": _error(blocks, structured)}
+    if not isinstance(structured, dict):
+        return {"success": True, "data": {"content": blocks}}
+    more = [block for block in blocks if not _repeats(block, structured)] if structured.get("content") != blocks else []
+    if not more:
+        return {"success": True, "data": structured}
+    if "content" in structured:
+        return {"success": True, "data": {"content": more, "structuredContent": structured}}
+    return {"success": True, "data": {**structured, "content": more}}
+
+
+def _repeats(block: object, structured: Mapping[str, object]) -> bool:
+    """Whether a text block repeats the structured content. Some SDKs wrap a plain value as ``{"result": …}``."""
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    if not isinstance(text, str):
+        return False
+    alone = structured.get("result") if len(structured) == 1 else None
+    if text == alone:
+        return True
+    try:
+        value = parse_json_text(text)
+    except ProtocolError:
+        return False
+    return value == structured or (alone is not None and value == alone)
+
+
+def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
+    """Return the error of a failed tool. A structured error of the ABP kind is taken as it is."""
+    texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+    own_error = structured.get("error") if isinstance(structured, dict) else None
+    if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
+        return own_error
+    error: dict[str, object] = {
+        "message": "\n".join(texts).strip()[:_MAX_TEXT] or "the tool failed and did not say why"
+    }
+    others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "text")]
+    if others or structured is not None:
+        error["details"] = {"content": others, **({"structuredContent": structured} if structured is not None else {})}
+    return error
+
+
+def error_answer(error: CapabilityError) -> dict[str, object]:
+    """Return the ABP answer for a request that the server refused with a JSON-RPC error."""
+    described = {"code": error.code, "message": error.message, "details": error.details}
+    return {"success": False, "error": described}
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
+    """Return a server's question as an app would ask it (docs/protocol.md 5.2).
+
+    A form is an input with a schema; an address that a person should visit is a confirmation.
+    """
+    if isinstance(params, ElicitRequestURLParams):
+        return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
+    asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
+    if (defaults := _defaults(params.requested_schema)) is not None:
+        asked["default"] = defaults
+    return ElicitationRequest(method="elicitation/input", params=asked)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
+    """Return the form's defaults, if it has one for every required field.
+
+    Forms with a default of ``True`` have none: MCP does not say which actions are destructive, so nothing is agreed to
+    without a person.
+    """
+    fields = schema.get("properties", {})
+    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    complete = bool(defaults) and set(schema.get("required", ())) <= set(defaults)
+    return defaults if complete and True not in [value is True for value in defaults.values()] else None
+
+
+def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
+    """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
+    if not answer.get("success"):
+        return ElicitResult(action="decline")
+    data = answer.get("data")
+    answered: Any = data if isinstance(data, Mapping) else {}
+    if isinstance(params, ElicitRequestURLParams):
+        return ElicitResult(action="accept" if answered.get("confirmed") is True else "decline")
+    value = answered.get("value")
+    fields = params.requested_schema.get("properties", {})
+    content = value if isinstance(value, Mapping) else dict.fromkeys(fields, value) if len(fields) == 1 else None
+    if content is None:
+        return ElicitResult(action="decline")
+    try:
+        return ElicitResult(action="accept", content=dict(content))
+    except ValidationError:
+        return ElicitResult(action="decline")
+
+
+def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRequest:
+    """Return a request for a model's message as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
+    return ElicitationRequest(
+        method="sampling/create", params=params.model_dump(by_alias=True, mode="json", exclude_none=True)
+    )
+
+
+def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData_of_mcp_types:
+    """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
+    data = answer.get("data") if answer.get("success") else None
+    result = data.get("result") if isinstance(data, Mapping) else None
+    if isinstance(result, str):
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=result), model=_UNNAMED)
+    if isinstance(result, Mapping):
+        try:
+            return CreateMessageResult.model_validate({"role": "assistant", "model": _UNNAMED, **result}, by_name=False)
+        except ValidationError:
+            return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is no message")
+    return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
+
+
+class Questions:
+    """Questions that wait for an answer. ``emit`` gives a message to the session."""
+
+    def __init__(self, emit: Callable[[Message], None]) -> None:
+        self._emit = emit
+        self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+
+    async def elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData_of_mcp_types:
+        """Ask the user (MCP "Elicitation"). Called by the SDK."""
+        return to_elicit_result(params, await self._ask(to_elicitation(params)))
+
+    async def sample(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData_of_mcp_types:
+        """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
+        return to_sampling_result(await self._ask(to_sampling_elicitation(params)))
+
+    async def _ask(self, question: ElicitationRequest) -> Mapping[str, Any]:
+        key = str(uuid.uuid4())
+        self._pending[key] = asyncio.get_running_loop().create_future()
+        self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))
+        try:
+            return await self._pending[key]
+        finally:
+            del self._pending[key]
+
+    def answer(self, message: Message) -> None:
+        """Take an ``elicitation/response`` of the session; one that nobody waits for is ignored."""
+        answer = self._pending.get(message.id or "")
+        if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
+            answer.set_result(message.payload)
+
+    def close(self) -> None:
+        """Cancel all questions, since nobody will answer them any more."""
+        for answer in self._pending.values():
+            answer.cancel()

@@ -1,0 +1,343 @@
+"""Records another transport: every operation, its outcome, and every event, as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias, TypeVar, Unpack
+
+from ...artifacts import ArtifactRef, PutOptions, Staged
+from ...artifacts._wrapped_transport import WrappedTransport
+from ...base import Fetch, PageTools, PdfOptions, ScreenshotOptions, Transport
+from ...binary import BinaryData, Download, Handle
+from ...errors import ABPError, Disconnected, NotRecorded
+from ...http import Discovery, Fetched
+from ...protocol.messages import Effect, Message
+from ._file import (
+    FORMAT,
+    STATE,
+    Abandoned,
+    Answer,
+    ContentPacker,
+    EventEntry,
+    Failed,
+    Header,
+    Kind,
+    Operation,
+    RecordedEffect,
+    Recording,
+    Writer,
+    pack_discovery,
+    read_header,
+    record_error,
+    scrubbed,
+    unpack_content,
+)
+from ._replay import ReplayTransport
+
+__all__ = ["Fields", "PageRecorder", "PageReplay", "Recorder", "TeeStaged", "record_transport", "replay_transport"]
+
+
+class TeeStaged(Staged):
+    """Writes to ``staged`` and to the file ``copy``. For downloads, which only write and reset."""
+
+    def __init__(self, staged: Staged, copy: Path) -> None:
+        self.copy = copy
+        self._staged = staged
+        copy.touch()
+
+    @property
+    def path(self) -> Path:
+        """The path of the staged file."""
+        return self._staged.path
+
+    @property
+    def size(self) -> int:
+        """The size of the staged file in bytes."""
+        return self._staged.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append a chunk to both files."""
+        await self._staged.write(chunk)
+        await asyncio.to_thread(self._append, chunk)
+
+    def _append(self, chunk: bytes | memoryview) -> None:
+        with self.copy.open("ab") as file:
+            file.write(chunk)
+
+    async def reset(self) -> None:
+        """Empty both files."""
+        await self._staged.reset()
+        self.copy.write_bytes(b"")
+
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Commit the staged file; the copy stays."""
+        return await self._staged.commit(**options)
+
+
+logger = logging.getLogger("transports.recording")
+
+T = TypeVar("T")
+
+#: What becomes the fields of an :class:`Answer`.
+Fields: TypeAlias = Mapping[str, object]
+Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
+
+
+class Recorder(WrappedTransport):
+    """Passes everything on to ``wrapped`` and records it, except releases, cookies and the address of the server.
+
+    Opening raises :class:`~transports.errors.UsageError` if the file exists and is no recording. Every method may raise
+    :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
+    """
+
+    def __init__(self, wrapped: Transport, recording: Recording) -> None:
+        super().__init__(wrapped)
+        self._recording = recording
+        self._scrubber = recording.scrubber()
+        self._numbers = itertools.count()
+        self._writer: Writer | None = None
+        self._packer: ContentPacker | None = None
+        self._state: object = None
+        self._discovers = False
+
+    async def open(self) -> None:
+        """Create the file and open the wrapped transport."""
+        header = Header(
+            abp_recording=FORMAT,
+            transport=self.name,
+            tools=isinstance(self.wrapped, PageTools),
+            discovers=self._discovers,
+            fields=[*self._recording.fields],
+        )
+        self._writer = writer = Writer(Path(self._recording.path), header)
+        self._packer = ContentPacker(writer.store_content, self._scrubber)
+        await self._record("open", super().open)
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, then the file."""
+        if self._writer is None:
+            await self.wrapped.aclose()
+            return
+        try:
+            await self._record("close", self.wrapped.aclose)
+        finally:
+            self._writer.close()
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Pass a request on, and record its reply or error."""
+        return await self._record(
+            "request",
+            lambda: self.wrapped.request(message, timeout=timeout),
+            self._reply,
+            type=message.type,
+            id=message.id,
+            payload=message.payload,
+        )
+
+    async def notify(self, message: Message) -> None:
+        """Pass a message on, and record it."""
+        await self._record(
+            "notify",
+            lambda: self.wrapped.notify(message),
+            type=message.type,
+            id=message.id,
+            payload=message.payload,
+        )
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the wrapped transport, each recorded first."""
+        async for message in self.wrapped.events():
+            if (writer := self._writer) is not None:
+                payload = message.payload
+                happened = EventEntry(at=writer.now, type=message.type, id=message.id)
+                with self._skip_unrecordable(lambda _: None):
+                    if isinstance(payload, Effect):
+                        change: dict[str, object] = {"effect": self._effect(payload)}
+                    else:
+                        change = {"payload": await scrubbed(self._scrubber, payload)}
+                    writer.write(happened.model_copy(update=change))
+            yield message
+
+    def discovering(self, discover: Discover) -> Discover:
+        """Return ``discover`` with its result recorded. Must be called before the transport is opened, and awaited
+        after.
+        """
+        self._discovers = True
+
+        async def describe(found: Discovery) -> Fields:
+            return {"payload": pack_discovery(found, self._scrubber)}
+
+        return lambda: self._record("discover", discover, describe)
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Fetch content, and store a copy in the recording."""
+
+        async def describe(_: None) -> Fields:
+            return {"leaves": [await self._require_open()[1].file(path)]}
+
+        await self._record(
+            "save", lambda: self.wrapped.save(handle, path, timeout=timeout), describe, payload={"handle": handle.id}
+        )
+
+    async def fetch_download(
+        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
+    ) -> Fetched:
+        """Run a download of the session and record its content (:class:`~transports.http.Downloads`)."""
+        with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
+            copy = TeeStaged(staged, Path(folder) / "download")
+
+            async def describe(fetched: Fetched) -> Fields:
+                return {
+                    "payload": dataclasses.asdict(fetched),
+                    "leaves": [await self._require_open()[1].file(copy.copy)],
+                }
+
+            return await self._record("download", lambda: fetch(copy), describe, payload={"url": reference.url})
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> tuple[Writer, ContentPacker]:
+        if self._writer is None or self._packer is None:
+            raise Disconnected("the transport is not open; use it inside `async with`")
+        return self._writer, self._packer
+
+    async def _record(
+        self,
+        kind: Kind,
+        work: Callable[[], Awaitable[T]],
+        describe: Callable[[T], Awaitable[Fields]] | None = None,
+        *,
+        type: str = "",
+        id: str | None = None,
+        payload: object = None,
+    ) -> T:
+        """Record an operation, run it, and record its outcome.
+
+        ``describe`` turns the result into fields of an :class:`~transports.adapters.recording.file.Answer`.
+        """
+        writer, packer = self._require_open()
+        n = next(self._numbers)
+        plain, leaves = await packer.pack(payload, is_parameter=True)
+        writer.write(Operation(n=n, at=writer.now, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
+        try:
+            result = await work()
+            self._record_state(writer)
+            with self._skip_unrecordable(
+                lambda error: writer.write(Failed(n=n, at=writer.now, error=record_error(error, self._scrubber)))
+            ):
+                fields = await describe(result) if describe else {}
+                writer.write(Answer(n=n, at=writer.now).model_copy(update=fields))
+        except ABPError as error:
+            self._record_state(writer)
+            writer.write(Failed(n=n, at=writer.now, error=record_error(error, self._scrubber)))
+            raise
+        except BaseException:
+            writer.write(Abandoned(n=n, at=writer.now))
+            raise
+        return result
+
+    @contextmanager
+    def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
+        """Log values that JSON cannot hold, and call ``instead``: they must not break the conversation."""
+        try:
+            yield
+        except (TypeError, ValueError, RecursionError) as error:
+            failure = NotRecorded(f"what came of this could not be recorded, since it is no JSON: {error}")
+            logger.warning("%s", failure.message)
+            instead(failure)
+
+    def _record_state(self, writer: Writer) -> None:
+        """Record the page's address and the features if they have changed, as they may after each operation."""
+        self._follow()
+        url = None if self.url is None else self._scrubber.text(self.url)
+        state = {"url": url, **dataclasses.asdict(self.features)}
+        if state != self._state:
+            self._state = state
+            writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
+
+    async def _reply(self, reply: Message) -> Fields:
+        _, packer = self._require_open()
+        payload, leaves = await packer.pack(reply.payload)
+        return {
+            "type": reply.type,
+            "payload": payload,
+            "leaves": leaves,
+            "outputs": [await packer.leaf(output) for output in reply.outputs],
+            "effects": [self._effect(effect) for effect in reply.effects],
+            "warnings": [self._scrubber.text(warning) for warning in reply.warnings],
+        }
+
+    def _effect(self, effect: Effect) -> RecordedEffect:
+        detail = self._scrubber.tree(dict(effect.detail))
+        assert isinstance(detail, dict)
+        return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
+
+
+def record_transport(transport: Transport, recording: Recording) -> Recorder:
+    """Return a transport that behaves as ``transport`` and is recorded, with its page's tools if it has any."""
+    return (PageRecorder if isinstance(transport, PageTools) else Recorder)(transport, recording)
+
+
+def replay_transport(path: str | Path) -> ReplayTransport:
+    """Return a transport that plays the recording ``path``, with a page's tools if the recorded transport had them."""
+    header = read_header(Path(path))
+    return (PageReplay if header is not None and header.tools else ReplayTransport)(path)
+
+
+class PageRecorder(Recorder):
+    """A recorder of a transport with a page's tools."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Pass the call on, and record the PDF."""
+        tools = self._tools()
+        arguments = {"html": html, "options": dict(options)}
+        return await self._record(
+            "render_to_pdf",
+            lambda: tools.render_to_pdf(html, options, timeout=timeout, fetch=fetch),
+            self._binary_fields,
+            payload=arguments,
+        )
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Pass the call on, and record the picture."""
+        tools = self._tools()
+        arguments = {"options": dict(options)}
+        return await self._record(
+            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=arguments
+        )
+
+    def _tools(self) -> PageTools:
+        assert isinstance(self.wrapped, PageTools)
+        return self.wrapped
+
+    async def _binary_fields(self, binary: BinaryData) -> Fields:
+        return {"leaves": [await self._require_open()[1].leaf(binary)]}
+
+
+class PageReplay(ReplayTransport):
+    """A replay of a transport with a page's tools."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Return the recorded PDF for the same HTML and options."""
+        return await self._play_binary("render_to_pdf", {"html": html, "options": dict(options)})
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Return the recorded picture for the same options."""
+        return await self._play_binary("screenshot", {"options": dict(options)})
+
+    async def _play_binary(self, kind: Kind, arguments: Mapping[str, object]) -> BinaryData:
+        action, answer = await self._play(await self._operation_for(kind, arguments))
+        line = action.end or action.start
+        for leaf in answer.leaves:
+            if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
+                return made
+        raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")

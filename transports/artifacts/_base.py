@@ -1,0 +1,621 @@
+"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified bytes go in, a small reference comes out.
+
+The public methods are written here once for all stores, with scopes, retention and the audit log. Each kind of store
+implements only the abstract methods at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Protocol, Self, Unpack
+
+from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
+from ..telemetry import ARTIFACT_BYTES, record, span
+from ._audit import AuditLog
+from ._content import Description, Meter, PutOptions, describe, encode_text
+from ._files import PIECE, read_pieces, write_out
+from ._query import Page, Query, page_of
+from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
+from ._retention import Entry, Incoming, Removal, Retention
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "ArtifactStore",
+    "Evictable",
+    "Evictor",
+    "Readable",
+    "Staged",
+    "StagedFile",
+    "check_all",
+    "stream",
+]
+
+
+class Staged(ABC):
+    """A file that is not visible yet.
+
+    Write to it with :meth:`write`, or let another program write the file at ``path`` (which does not exist until then);
+    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes what was not committed.
+    """
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of bytes given to :meth:`write` so far."""
+
+    @abstractmethod
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append a chunk. The buffer may be used again afterwards.
+
+        Raises :class:`~transports.errors.TooLarge` at the store's limit and :class:`~transports.errors.StoreError` if
+        the disk refuses; after an error only :meth:`reset` is possible.
+        """
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
+
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        return
+
+    @abstractmethod
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Verify the content, make it visible and return its reference. It succeeds once.
+
+        ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
+        untrusted side; ``namespace``, the head of the id, is usually the capability (``None``:
+        ``artifact``). ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000
+        characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
+        out. ``durability="process"`` does not wait for the disk: the artifact survives the death of this process, and a
+        power cut in the seconds after it may damage it. The default, ``"disk"``, survives both.
+
+        Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreError`. After an error nothing is visible, and it may be tried again.
+        """
+
+
+class Publisher(Protocol):
+    """The part of a store that its staged files use."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest artifact, in bytes."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of what is published."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits that a new artifact must meet."""
+
+    async def _make_room(self, key: str, size: int) -> None:
+        """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+class StagedFile(Staged):
+    """The part that the staged files of all stores share: verify, make room, publish, log."""
+
+    def __init__(self, store: Publisher) -> None:
+        self._store = store
+        self._committed = False
+        self._usable = True
+        self._refused: ABPError | None = None
+
+    async def prepare(self) -> None:
+        """Make what another program needs that writes to ``path``."""
+
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        self._check()
+        store = self._store
+        try:
+            with span("abp.verify", {}):
+                meter = await self._measure(options.get("size"))
+                description = describe(meter, **options)
+            if store.retention:
+                await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
+            with span("abp.commit", {"abp.artifact.size": meter.size}):
+                ref = await self._publish(meter, description)
+        except ABPError as error:
+            self.refuse(error)
+            raise
+        self._committed = True
+        record(ARTIFACT_BYTES, ref.size_bytes)
+        store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
+        return ref
+
+    def refuse(self, error: ABPError) -> None:
+        """Write a refusal to the audit log, once for each error."""
+        if error is not self._refused:
+            self._refused = error
+            self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
+
+    def _check(self, *, usable: bool = True) -> None:
+        if self._committed:
+            raise UsageError("this staged file was committed; stage another one")
+        if usable and not self._usable:
+            raise UsageError("a write to this staged file failed; reset() it first")
+
+    @abstractmethod
+    async def _measure(self, declared: int | None) -> Meter:
+        """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
+        ``declared`` is 0."""
+
+    @abstractmethod
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Make the content visible in the store's scope. After an error nothing is visible, and it may be tried
+        again."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Remove what was not committed."""
+
+
+class Readable(Protocol):
+    """The part of a store that is read through."""
+
+    @property
+    def audit(self) -> AuditLog | None:
+        """The audit log, if there is one."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits of the store; ``None`` keeps everything."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+
+    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
+        """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
+
+    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+        """Return what ``scope`` covers."""
+
+    def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        """Stream a range, verified if it is all of the artifact."""
+
+    async def _touch(self, artifact_id: str) -> None:
+        """Remember that an artifact was used now."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+async def stream(
+    store: Readable, artifact_id: str, offset: int, length: int | None, chunk_size: int
+) -> AsyncGenerator[bytes, None]:
+    """Stream a range of an artifact; see :meth:`.ArtifactStore.open`.
+
+    The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a reader
+    that stops early is logged as ``CANCELLED``.
+    """
+    if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
+        raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
+    if store.audit:
+        store.audit.check()
+    ref = await store._require_visible(artifact_id, "read")
+    if store.retention and store.retention.cleanup_strategy == "lru":
+        await store._touch(artifact_id)
+    count, code = 0, "CANCELLED"
+    end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
+    try:
+        async with aclosing(store._read(ref, min(offset, end), end, chunk_size)) as chunks:
+            async for chunk in chunks:
+                count += len(chunk)
+                yield chunk
+        code = ""
+    except ABPError as error:
+        code = error.code
+        raise
+    finally:
+        store._write_audit("read", id=artifact_id, bytes=count, code=code or None)
+
+
+async def check_all(store: Readable) -> CheckReport:
+    """Read everything in a view and report what is damaged; see :meth:`.ArtifactStore.fsck`."""
+    problems: list[Problem] = []
+    refs = await store._list(store.scope)
+    for ref in refs:
+        try:
+            async with aclosing(store._read(ref, 0, ref.size_bytes, PIECE)) as chunks:
+                async for _ in chunks:
+                    pass
+        except Corrupt as error:
+            problems.append(Problem("content", ref.id, error.message))
+        except ArtifactNotFound:
+            continue  # deleted meanwhile
+    return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
+
+
+_INTERVAL = 60.0  # seconds between two searches for expired artifacts
+
+
+class Evictable(Protocol):
+    """The part of a store that an :class:`Evictor` uses."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits of the store; ``None`` keeps everything."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        """Return what ``scope`` covers."""
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        """Return at least what ``policy`` may remove of what ``scope`` covers."""
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not when it was stored last."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+class Evictor:
+    """Removes artifacts as the retention of a store says. All views of one store share one."""
+
+    def __init__(self) -> None:
+        self._last_search = time.monotonic()
+        self._ages = Ages()
+
+    def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
+        """Return whether an artifact is past its time. ``stored`` is in seconds since 1970."""
+        at = now()
+        return policy.expired(at - self._ages.of(artifact_id, stored), at, scope)
+
+    def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
+        """Return the ids of those that are past their time."""
+        return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
+
+    async def without_expired(self, store: Evictable, refs: list[ArtifactRef]) -> list[ArtifactRef]:
+        """Return those of a view's artifacts that are not past their time."""
+        policy = store.retention
+        if policy is None or policy.ttl_seconds is None:
+            return refs
+        expired = self.expired(policy, await store._candidates(store.scope, policy.expiry))
+        return [ref for ref in refs if ref.id not in expired]
+
+    def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
+        """Return what :meth:`.Retention.plan` says, by the ages of the artifacts."""
+        at = now()
+        aged = [one._replace(stored=at - self._ages.of(one.id, one.stored)) for one in entries]
+        return policy.plan(aged, at, incoming)
+
+    async def make_room(self, store: Evictable, key: str, size: int) -> None:
+        """Remove what must go before an artifact of ``size`` bytes is stored as ``key``.
+
+        Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
+        """
+        policy = store.retention
+        if policy is None:
+            return
+        if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
+            self._last_search = time.monotonic()
+            with suppress(StoreUnavailable):  # the next put looks again
+                entries = await store._candidates(Scope(), policy.expiry)
+                expired = self.expired(policy, entries) - {key}
+                plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
+                await self._evict(store, plan, entries)
+        if store.scope.session or store.scope.trace:
+            around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
+            incoming = Incoming(key, size, store.scope)
+            entries = await store._entries(around)
+            await self._evict(store, self._plan(policy, entries, incoming), entries)
+
+    async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
+        """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
+        if store.retention is None:
+            return []
+        entries = await store._candidates(store.scope, store.retention)
+        plan = self._plan(store.retention, entries)
+        return plan if dry_run else await self._evict(store, plan, entries)
+
+    async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:
+        """Remove everything in the view."""
+        entries = await store._entries(store.scope)
+        return await self._evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries], entries)
+
+    async def _evict(self, store: Evictable, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
+        """Remove the planned artifacts and return those that were still what they were in ``entries``.
+
+        One that was stored again since then is another one: nobody planned to remove it.
+        """
+        stored = {one.id: one.stored for one in entries}
+        removed = []
+        for one in plan:
+            if await store._delete(one.id, stored[one.id]):
+                store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
+                removed.append(one)
+        return removed
+
+
+#: Largest artifact in bytes unless the store is told otherwise: 1 GiB.
+DEFAULT_MAX_BYTES = 1 << 30
+list_ = list  # inside the class, ``list`` is a method
+
+
+class ArtifactStore(ABC):
+    """A place where artifacts are kept.
+
+    The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (docs/requirements.md R2-5.3),
+    followed by digits of its scope if it has one. The same content in one namespace and scope is one artifact.
+    Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
+    """
+
+    #: Address that :func:`transports.artifacts.open_store` would open again.
+    url: str
+
+    def __init__(
+        self, *, max_bytes: int = DEFAULT_MAX_BYTES, retention: Retention | None = None, audit: AuditLog | None = None
+    ) -> None:
+        """``max_bytes`` is the largest artifact in bytes (the retention may allow less). Without ``retention``
+        everything is kept; without ``audit`` nothing is logged."""
+        limit = retention.max_artifact_bytes if retention else None
+        self.max_bytes = max_bytes if limit is None else min(max_bytes, limit)
+        self.retention = retention
+        self.audit = audit
+        #: What this view sees; what is put through it belongs to this scope.
+        self.scope = Scope()
+        self._evictor = Evictor()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:  # noqa: B027 - most stores hold nothing open
+        """Close files and connections that the store holds open. Artifacts stay.
+
+        Idempotent. A view shares what is open with its store, so closing either closes both; the next method that is
+        called opens again what it needs.
+        """
+
+    def scoped(self, scope: Scope) -> Self:
+        """Return a view of the same store that sees only what ``scope`` covers.
+
+        An artifact of another session is not listed, and its id is as unknown as one that never was. Raises
+        :class:`~transports.errors.UsageError` for a scope outside this view's own.
+        """
+        view = copy.copy(self)
+        view.scope = self.scope.within(scope)
+        return view
+
+    # --- putting ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def stage(self) -> AsyncIterator[Staged]:
+        """Open a new staged file (:class:`Staged`). What is not committed when the block ends is removed."""
+        async with self._stage() as staged:
+            await staged.prepare()
+            yield staged
+
+    @asynccontextmanager
+    async def _stage(self) -> AsyncIterator[StagedFile]:
+        """Open a staged file that no other program writes."""
+        if self.audit:
+            self.audit.check()
+        staged = await self._new_staged()
+        try:
+            yield staged
+        except (TooLarge, StoreError) as error:
+            staged.refuse(error)
+            raise
+        finally:
+            await staged.aclose()
+
+    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store ``data``. Arguments and errors are those of :meth:`Staged.commit`."""
+        async with self._stage() as staged:
+            await staged.write(data)
+            return await staged.commit(**options)
+
+    async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store text as UTF-8, as ``text/plain`` unless ``mime_type`` says otherwise. Raises
+        :class:`~transports.errors.UsageError` for a lone surrogate."""
+        defaults: PutOptions = {"mime_type": "text/plain"}
+        return await self.put_bytes(encode_text(text), **(defaults | options))
+
+    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store the chunks of an asynchronous iterator without holding all of them. If it raises, nothing is stored."""
+        async with self._stage() as staged:
+            await staged.write(b"")  # an empty stream is an empty file
+            async for chunk in chunks:
+                await staged.write(chunk)
+            return await staged.commit(**options)
+
+    async def put_file(self, path: str | os.PathLike[str], **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store a copy of a file, under its name unless ``filename`` says otherwise. Raises
+        :class:`~transports.errors.StoreError` if it cannot be read."""
+        file = Path(path)
+        defaults: PutOptions = {"filename": file.name}
+        async with aclosing(read_pieces(file)) as chunks:
+            return await self.put_stream(chunks, **(defaults | options))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def stat(self, artifact_id: str) -> ArtifactRef:
+        """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        return await self._require_visible(artifact_id, "stat")
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Return whether :meth:`stat` would find the id."""
+        with suppress(ArtifactNotFound):
+            return bool(await self.stat(artifact_id))
+        return False
+
+    async def list(self) -> list[ArtifactRef]:
+        """Return all artifacts of this view, oldest first."""
+        return await self._evictor.without_expired(self, list_(await self._list(self.scope)))
+
+    def open(
+        self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
+    ) -> AsyncGenerator[bytes, None]:
+        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow.
+
+        A piece has at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or
+        evicted meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
+        piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
+        content is then moved to quarantine. The hash of a part cannot be checked.
+        """
+        return stream(self, id_of(artifact), offset, length, chunk_size)
+
+    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`."""
+        async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.
+
+        Missing folders are made and an existing file is replaced. The bytes are compared with the artifact's size and
+        SHA-256 while they are copied, and the file appears at once: after an error or a cancellation ``path`` is what
+        it was. Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
+        :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
+        :class:`~transports.errors.StoreError` if it cannot be written.
+        """
+        ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
+        return await write_out(self.open(ref.id), export_file(ref, path))
+
+    async def change_token(self) -> object:
+        """Return a value that changes when any process stores or removes an artifact, to be compared with ``==``;
+        ``None`` if the store has nothing cheaper than :meth:`list`."""
+        return None
+
+    async def presigned(self, artifact_id: str, seconds: float) -> str | None:
+        """Return a URL of the store's own server that anybody can fetch the artifact from for that many seconds, or
+        ``None`` if the store has no server. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        await self._require_visible(artifact_id, "read")
+        return None
+
+    # --- removing -----------------------------------------------------------------------------------------------------
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Remove an artifact. Returns ``False`` if this view has none of that id."""
+        if self.audit:
+            self.audit.check()
+        try:
+            if self.scope:
+                await self._require_visible(artifact_id, "delete")
+        except ArtifactNotFound:
+            return False
+        done = await self._delete(artifact_id)
+        if done:
+            self._write_audit("delete", id=artifact_id)
+        return done
+
+    async def enforce_retention(self) -> Sequence[Removal]:
+        """Remove what the retention no longer allows, and return it. It takes less time than :meth:`gc`."""
+        return await self._evictor.collect(self, dry_run=False)
+
+    async def gc(self, *, dry_run: bool = False) -> Sequence[Removal]:
+        """Remove what the retention no longer allows, and return it; ``dry_run`` only returns it.
+
+        A store without a scope also removes what nobody can reach: staged files whose writer died, content without
+        metadata (both after an hour), and quarantined content after a day.
+        """
+        out = await self._evictor.collect(self, dry_run=dry_run)
+        return out if self.scope else [*out, *await self._sweep(dry_run=dry_run)]
+
+    async def end_session(self) -> int:
+        """Remove everything in the view of one session if the retention asks for it, and return how many artifacts
+        that were. Call it when the session is over. Raises :class:`~transports.errors.UsageError` for a view without a
+        session."""
+        if not (self.retention and self.retention.cleanup_on_session_end):
+            return 0
+        if self.scope.session is None:
+            raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
+        return len(await self._evictor.remove_all(self, "session end"))
+
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine. With
+        ``repair``, and in a store without a scope, metadata that cannot be read is too, with its content; nothing else
+        is changed."""
+        return await check_all(self)
+
+    # --- shared by all kinds of stores --------------------------------------------------------------------------------
+
+    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
+        reason = None
+        try:
+            ref, stored = await self._stat(artifact_id)
+            if not self.scope.covers(ref.scope):
+                reason = "belongs to somebody else"
+            elif self.retention and self._evictor.is_expired(self.retention, ref.id, stored, ref.scope):
+                reason = "expired"
+            if reason:
+                raise not_found(artifact_id)
+        except ABPError as error:
+            self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
+            raise
+        return ref
+
+    async def _make_room(self, key: str, size: int) -> None:
+        await self._evictor.make_room(self, key, size)
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        if self.audit:
+            self.audit.write(action, self.scope, **facts)
+
+    # --- what a kind of store does itself -----------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _new_staged(self) -> StagedFile:
+        """Return a new staged file."""
+
+    @abstractmethod
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        """Return the reference of any scope's artifact and when it was stored last. Raises :func:`not_found`."""
+
+    @abstractmethod
+    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+        """Return what ``scope`` covers, oldest first."""
+
+    @abstractmethod
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        """Return what ``scope`` covers, as a retention sees it."""
+
+    @abstractmethod
+    def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        """Stream the bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
+
+    @abstractmethod
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove any scope's artifact; ``False`` if there is none, or if ``stored`` is not when it was stored last."""
+
+    @abstractmethod
+    async def _touch(self, artifact_id: str) -> None:
+        """Remember that an artifact was used now."""
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        """Return at least what ``policy`` may remove of what ``scope`` covers, and all of a session or trace of it."""
+        return await self._entries(scope)
+
+    async def _find(self, query: Query) -> Page:
+        """Return a page of what the view sees."""
+        return page_of(query, await self.list())
+
+    async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
+        """Remove content that no metadata names."""
+        return ()

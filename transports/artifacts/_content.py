@@ -1,0 +1,330 @@
+"""Content before it is stored: measure it, verify its size, describe it. The only I/O is reading an open file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Event, Thread
+from typing import Literal, TypeAlias, TypedDict, Unpack
+
+from ..binary import verify_size
+from ..binary._media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..privacy._redaction import Redactor
+from ..privacy._secrets import NO_SECRETS
+from ..protocol._plain_text import redact_url
+from ..protocol._strict_json import decode_json, encode_json
+from ..protocol._times import iso_utc
+from ._files import read_into, sync_data
+
+__all__ = [
+    "NO_NAMESPACE",
+    "Description",
+    "Durability",
+    "Follower",
+    "Meter",
+    "PutOptions",
+    "as_bytes",
+    "clean_namespace",
+    "describe",
+    "encode_text",
+    "measure_file",
+    "nothing_written",
+    "read_more",
+    "readable_copy",
+    "too_large",
+]
+
+#: The head of an id where no namespace was given.
+NO_NAMESPACE = "artifact"
+_HEAD = 4096  # bytes that are enough to recognise every signature
+_PIECE = 1 << 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
+_LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
+_SHORTEST_OPAQUE = 100
+_OPAQUE = re.compile(rf"[A-Za-z0-9+/=_-]{{{_SHORTEST_OPAQUE},}}")  # base64, a token
+#: By the rules alone: a session masks the known values that its user was given.
+_REDACTOR = Redactor(known=NO_SECRETS)
+
+
+def too_large(limit: int) -> TooLarge:
+    """Return the error for content of more than ``limit`` bytes."""
+    return TooLarge(
+        f"the content is over the limit of {limit:,} bytes; to keep it, raise ABP_MAX_ARTIFACT_BYTES (max_bytes=)",
+        details={"limit": limit},
+    )
+
+
+def nothing_written() -> StoreError:
+    """Return the error for a commit without content. An empty file must be declared, so that a failed writer does not
+    leave one."""
+    return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
+
+
+def as_bytes(chunk: bytes | memoryview) -> memoryview:
+    """Return a view of ``chunk`` as single bytes; it is copied only if its memory is not contiguous."""
+    view = memoryview(chunk)
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def encode_text(text: str) -> bytes:
+    """Return text as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
+
+
+class Meter:
+    """Measures content as it is written: its size, its SHA-256 and its first 4,096 bytes (``head``)."""
+
+    __slots__ = ("_digest", "head", "limit", "size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.head = b""
+        self._digest = hashlib.sha256()
+
+    def add(self, chunk: memoryview) -> None:
+        """Count a chunk. Raises :class:`~transports.errors.TooLarge`, and counts nothing, if it passes the limit."""
+        if self.size + len(chunk) > self.limit:
+            raise too_large(self.limit)
+        if len(self.head) < _HEAD:
+            self.head += chunk[: _HEAD - len(self.head)]
+        self.size += len(chunk)
+        self._digest.update(chunk)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of everything so far, in hex."""
+        return self._digest.hexdigest()
+
+
+def read_more(fd: int, meter: Meter, size: int, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Count what a file of ``size`` bytes has after those that ``meter`` has counted, until its end or ``stop()``.
+
+    Returns ``False`` if there is nothing. Raises :class:`~transports.errors.TooLarge`.
+    """
+    before = meter.size
+    buffer = memoryview(bytearray(min(_PIECE, max(size - before, 0) + 1)))
+    while not stop() and (count := read_into(fd, buffer, meter.size)):
+        meter.add(buffer[:count])
+    return meter.size > before
+
+
+def measure_file(fd: int, limit: int, begun: Meter | None = None) -> Meter:
+    """Measure a whole file that another program wrote. ``begun`` has counted its beginning already.
+
+    Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
+    :class:`~transports.errors.TooLarge`.
+    """
+    before = os.fstat(fd)
+    if not stat.S_ISREG(before.st_mode):
+        raise StoreError("the staged file is not a regular file; nothing was stored")
+    if before.st_size > limit:
+        raise too_large(limit)
+    meter = begun or Meter(limit)
+    read_more(fd, meter, before.st_size)
+    after = os.fstat(fd)
+    if (after.st_size, after.st_mtime_ns) != (meter.size, before.st_mtime_ns):
+        raise StoreError("the staged file changed while it was read; commit it when its writer has finished")
+    return meter
+
+
+def clean_namespace(namespace: str) -> str:
+    """Return ``namespace`` as the head of an id: 1 to 64 ASCII letters, digits, ``_`` and ``-``."""
+    return _cleaned(namespace[:_LONGEST_NAMESPACE])
+
+
+_LONGEST_NAMESPACE = 256
+
+
+@lru_cache(maxsize=256)
+def _cleaned(namespace: str) -> str:
+    cleaned = _UNSAFE.sub("_", namespace).lstrip("-")[:64]
+    return cleaned if cleaned.strip("_-") else NO_NAMESPACE
+
+
+Durability: TypeAlias = Literal["process", "disk"]
+"""What stored content survives: the death of the process, or a power cut too."""
+
+
+class PutOptions(TypedDict, total=False):
+    """The keyword arguments of the ``put_…`` methods; see :meth:`Staged.commit`."""
+
+    size: int | None
+    mime_type: str | None
+    filename: str | None
+    namespace: str | None
+    meta: Mapping[str, object] | None
+    durability: Durability
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The description of verified content. ``name`` is a safe file name, ``suggested`` whether the caller suggested it;
+    ``source`` holds JSON values only."""
+
+    namespace: str
+    mime_type: str
+    name: str
+    suggested: bool
+    source: dict[str, object]
+    durability: Durability = "disk"
+
+
+def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOptions]) -> Description:
+    """Verify the size of content and decide on its MIME type and file name. ``now`` is when it was made, in Unix
+    seconds.
+
+    The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
+    ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
+    :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
+    """
+    size, filename = options.get("size"), options.get("filename")
+    verify_size(size, meter.size)
+    declared, sniffed = normalise_mime(options.get("mime_type")), sniff(meter.head)
+    chosen = declared or sniffed or OCTET_STREAM
+    notes = readable_copy(options.get("meta"))
+    now = time.time() if now is None else now
+    notes |= {
+        "created": iso_utc(now),
+        "declared_mime_type": declared,
+        "sniffed_mime_type": sniffed,
+        "verified": size is not None,
+    }
+    warning = ""
+    if declared and sniffed and contradicts(declared, sniffed):
+        chosen = sniffed
+        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
+    elif declared is None and (given := options.get("mime_type")):
+        warning = f"declared as {given[:60]!r}, which is no MIME type; stored as {chosen}"
+    if warning:
+        earlier = notes.get("warnings")
+        notes["warnings"] = [*(earlier if isinstance(earlier, list) else []), warning]
+    cleaned = clean_namespace(options.get("namespace") or NO_NAMESPACE)
+    stem = f"{cleaned}_{int(now * 1000)}"
+    name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)
+    suggested = name.rpartition(".")[0] != stem
+    return Description(cleaned, chosen, name, suggested, notes, options.get("durability", "disk"))
+
+
+def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
+    """Return ``meta`` as a model may read it, without credentials and content."""
+    if not meta:
+        return {}
+    try:
+        encoded = encode_json(dict(meta))
+        copy = _shortened(_REDACTOR.tree(decode_json(encoded)))
+        # redaction makes a text at most three times as long: what is far below the limit is not measured again
+        size = len(encoded) if len(encoded) < _LONGEST_SOURCE // 4 else len(encode_json(copy))
+    except (TypeError, ValueError, RecursionError, ABPError) as error:
+        raise UsageError(f"meta must hold JSON values only: {error}") from error
+    assert isinstance(copy, dict)
+    if size > _LONGEST_SOURCE:
+        return {"warnings": [f"meta had {size:,} bytes of JSON and was left out"]}
+    return copy
+
+
+def _shortened(value: object) -> object:
+    match value:
+        case dict():
+            return {key: _shortened(inner) for key, inner in value.items()}
+        case list():
+            return [_shortened(inner) for inner in value]
+        case str() if len(value) < _SHORTEST_OPAQUE and ":" not in value:
+            return value
+        case str() if "://" in value[:40] or value[:5].lower() == "data:":
+            return _short(redact_url(value))
+        case str():
+            return _short(value)
+    return value
+
+
+def _short(text: str) -> str:
+    if len(text) < _SHORTEST_OPAQUE:
+        return text
+    text = _OPAQUE.sub("…", text)
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
+#: Seconds between two checks of the file: the first while it grows, the last while nothing happens.
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
+#: Bytes after which they are written to the disk, so that the last sync has little to do.
+_SYNC_EVERY = 16 << 20
+
+
+class Follower:
+    """Reads behind a writer that only appends, in a thread of its own, which ends with :meth:`stop`.
+
+    ``open_file()`` returns a descriptor, or -1 while there is no file. What was read is a beginning of the file and no
+    more: who uses it reads on to the end, with :func:`~.content.measure_file`, which sees that nothing moves any more.
+    A file that shrank, or another one in its place, is read from its start.
+    """
+
+    def __init__(self, open_file: Callable[[], int], limit: int) -> None:
+        self._open_file = open_file
+        self._limit = limit
+        self._fd = -1
+        self._meter = Meter(limit)
+        self._synced = 0
+        self._sync_error: OSError | None = None
+        self._stopping = Event()
+        # a thread of the pool would be one less for those who write the file
+        self._thread = Thread(target=self._follow, name="abp-follow", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        wait = _SHORTEST_WAIT
+        with suppress(ABPError, OSError):  # measuring the whole file tells what is wrong with it
+            while not self._stopping.wait(wait):
+                wait = _SHORTEST_WAIT if self._read() else min(2 * wait, _LONGEST_WAIT)
+                self._sync()
+
+    def _read(self) -> bool:
+        """Read what is new. Returns ``False`` if that is nothing."""
+        if self._fd < 0:
+            self._fd = self._open_file()
+            if self._fd < 0:
+                return False
+        found = os.fstat(self._fd)
+        if found.st_size < self._meter.size:
+            self._meter, self._synced = Meter(self._limit), 0
+        if not stat.S_ISREG(found.st_mode) or found.st_size == self._meter.size:
+            return False
+        return read_more(self._fd, self._meter, found.st_size, self._stopping.is_set)
+
+    def _sync(self) -> None:
+        if self._meter.size - self._synced >= _SYNC_EVERY:
+            self._synced = self._meter.size
+            try:
+                sync_data(self._fd)
+            except OSError as error:
+                self._sync_error = error
+                raise
+
+    def stop(self, fd: int = -1) -> Meter | None:
+        """End the thread. Returns what it measured if it read the file that is open at ``fd``, and that is no shorter
+        now. Raises the :class:`OSError` of a failed sync, which the system reports once."""
+        self._stopping.set()
+        self._thread.join()
+        own, self._fd = self._fd, -1
+        if own < 0:
+            return None
+        try:
+            if fd < 0 or not os.path.samestat(os.fstat(own), os.fstat(fd)):
+                return None
+            if self._sync_error is not None:
+                raise self._sync_error
+            return self._meter if os.fstat(fd).st_size >= self._meter.size else None
+        finally:
+            os.close(own)

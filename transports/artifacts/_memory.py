@@ -1,0 +1,108 @@
+"""The store in the memory of this process, for tests and for programs that leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from ..errors import Corrupt
+from ._audit import AuditLog
+from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from ._content import Description, Meter
+from ._ref import ArtifactRef, Metadata, Scope, candidate_ids, not_found, stamp
+from ._retention import Entry, Retention
+from ._spool import BufferedFile
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass(slots=True)
+class _Contents:
+    """The state that all views of one store share. Content is kept once, under its SHA-256."""
+
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    metadata: dict[str, Metadata] = field(default_factory=dict)
+    used: dict[str, float] = field(default_factory=dict)
+
+
+class MemoryStore(ArtifactStore):
+    """Keeps artifacts as long as the object lives. Each ``open_store("memory:")`` is a new, empty store."""
+
+    url = "memory:"
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        retention: Retention | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
+        self._contents = _Contents()
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({len(self._contents.metadata)} artifacts)"
+
+    async def _new_staged(self) -> StagedFile:
+        return _Staged(self)
+
+    def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
+        """Make measured content visible as an artifact of ``scope``."""
+        contents, digest = self._contents, meter.sha256
+        for key in candidate_ids(description.namespace, digest, scope):
+            old = contents.metadata.get(key)
+            if old is None or old.sha256 == digest:
+                break
+        metadata = Metadata.new(key, meter, description, scope, old=old)
+        contents.blobs.setdefault(digest, data)
+        contents.metadata[key] = metadata
+        contents.used[key] = metadata.stored
+        return metadata.ref()
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        metadata = self._contents.metadata.get(artifact_id)
+        if metadata is None:
+            raise not_found(artifact_id)
+        return metadata.ref(), metadata.stored
+
+    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+        found = [one for one in self._contents.metadata.values() if scope.covers(one.scope)]
+        return [one.ref() for one in sorted(found, key=lambda one: one.age_key)]
+
+    async def _entries(self, scope: Scope) -> list[Entry]:
+        contents = self._contents
+        return [
+            Entry(key, one.size_bytes, one.stored, contents.used[key], one.scope)
+            for key, one in contents.metadata.items()
+            if scope.covers(one.scope)
+        ]
+
+    async def _touch(self, artifact_id: str) -> None:
+        self._contents.used[artifact_id] = stamp()
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        data = self._contents.blobs.get(ref.sha256)
+        if data is None:
+            raise not_found(ref.id)
+        if len(data) != ref.size_bytes:
+            raise Corrupt(f"artifact {ref.id} is damaged: it has {len(data)} bytes", details={"id": ref.id})
+        for position in range(start, end, chunk_size):
+            yield data[position : min(position + chunk_size, end)]
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        contents = self._contents
+        removed = contents.metadata.get(artifact_id)
+        if removed is None or stored not in (None, removed.stored):
+            return False
+        del contents.metadata[artifact_id]
+        contents.used.pop(artifact_id)
+        if not any(other.sha256 == removed.sha256 for other in contents.metadata.values()):
+            del contents.blobs[removed.sha256]
+        return True
+
+
+class _Staged(BufferedFile):
+    _store: MemoryStore
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        return self._store.publish(meter, description, await self.read_all(), self._store.scope)

@@ -1,0 +1,137 @@
+"""The store that keeps nothing: it verifies content and returns references without it (docs/requirements.md R2-7.4)."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import AsyncGenerator
+from typing import Unpack
+
+from ..binary._media import is_binary_mime
+from ..errors import ArtifactNotFound
+from ..telemetry import ARTIFACT_BYTES, record, span
+from ._audit import AuditLog
+from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from ._content import Description, Meter, PutOptions, as_bytes, describe
+from ._ref import ArtifactRef, Scope, artifact_id
+from ._retention import Entry
+from ._spool import HASHED_AT_ONCE, SpooledFile
+
+__all__ = ["NoneStore"]
+
+logger = logging.getLogger("transports.artifacts")
+
+_WARNING = "Content not stored (no ArtifactStore configured)"
+_PREVIEW_CHARS = 500
+
+
+class NoneStore(ArtifactStore):
+    """Verifies, measures and describes content, then drops it.
+
+    A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
+    ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first 500 characters. The
+    first content is logged as a warning.
+    """
+
+    url = "none:"
+
+    def __init__(self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None) -> None:
+        super().__init__(max_bytes=max_bytes, audit=audit)
+        self._warned: list[bool] = []  # a list, because all views share it
+
+    def __repr__(self) -> str:
+        return "NoneStore()"
+
+    def warn_once(self) -> None:
+        """Log that nothing is kept, the first time."""
+        if not self._warned:
+            self._warned.append(True)
+            logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
+
+    def describe(
+        self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]
+    ) -> ArtifactRef:
+        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds, and raise what
+        it would have raised. Nothing is logged."""
+        with span("abp.verify", {}):
+            meter = Meter(self.max_bytes)
+            meter.add(as_bytes(data))
+            description = describe(meter, now=now, **options)
+        return _reference(meter, description, self.scope)
+
+    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """As :meth:`.ArtifactStore.put_bytes`. Small content is described without a staged file in between."""
+        if self.audit or memoryview(data).nbytes > HASHED_AT_ONCE:
+            return await super().put_bytes(data, **options)
+        ref = self.describe(data, **options)
+        with span("abp.commit", {"abp.artifact.size": ref.size_bytes}):
+            self.warn_once()
+        record(ARTIFACT_BYTES, ref.size_bytes)
+        return ref
+
+    async def _new_staged(self) -> StagedFile:
+        return _Staged(self)
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        raise _not_kept(artifact_id)
+
+    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+        return []
+
+    async def _entries(self, scope: Scope) -> list[Entry]:
+        return []
+
+    async def _touch(self, artifact_id: str) -> None:
+        pass
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        raise _not_kept(ref.id)
+        yield b""  # makes this a generator, so that the error comes at the first step
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        return False
+
+
+def _not_kept(artifact_id: str) -> ArtifactNotFound:
+    return ArtifactNotFound(
+        f"artifact {artifact_id[:200]!r} was not kept: there is no artifact store; set ABP_STORE (store=) to a folder"
+    )
+
+
+def _beginning(head: bytes) -> str:
+    """The first characters of a text in UTF-8; empty if it is not UTF-8. ``head`` may end inside a character."""
+    try:
+        return codecs.utf_8_decode(head[: 4 * _PREVIEW_CHARS])[0][:_PREVIEW_CHARS]  # a character has 4 bytes at most
+    except UnicodeDecodeError:
+        return ""
+
+
+class _Staged(SpooledFile):
+    _store: NoneStore
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        pass
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        self._store.warn_once()
+        return _reference(meter, description, self._store.scope)
+
+
+def _reference(meter: Meter, description: Description, scope: Scope) -> ArtifactRef:
+    """Return the reference of content that is not kept."""
+    digest = meter.sha256
+    key = artifact_id("truncated", digest)
+    notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
+    if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head)):
+        notes["preview"] = text
+    return ArtifactRef(
+        id=key,
+        uri=f"artifact://{key}",
+        local_path=None,
+        filename=description.name,
+        mime_type=description.mime_type,
+        size_bytes=meter.size,
+        sha256=digest,
+        source=description.source | notes,
+        scope=scope,
+    )

@@ -1,0 +1,126 @@
+"""A query: which artifacts of a store are wanted, a page at a time, the newest first. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from ..errors import UsageError
+from ..protocol._times import iso_utc
+from ._ref import ArtifactRef
+
+__all__ = ["Page", "Query", "age_key", "find", "page_of"]
+
+#: Artifacts of one page, at most.
+_MAX_LIMIT = 10_000
+
+
+class Page(NamedTuple):
+    """One page of a query: its artifacts, the newest first, and the cursor of the next page; ``None`` after the last.
+
+    A page may have fewer artifacts than were asked for though there is a next one: what has expired is left out."""
+
+    artifacts: Sequence[ArtifactRef]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which artifacts :func:`find` returns. What is left open does not count.
+
+    ``capability`` and ``app`` are those that the artifact comes from (``ref.source``); ``mime_type`` is a whole type,
+    or all of a kind, such as ``image/*`` (which is kept as ``image/``). ``since`` (inclusive) and ``until`` (exclusive)
+    are times with a time zone, compared with when an artifact was stored first; ``min_bytes`` and ``max_bytes`` are
+    inclusive. ``limit`` is 1 to 10,000, or ``None`` for all in one page; ``cursor`` is :attr:`Page.next` of the page
+    before.
+
+    Raises :class:`~transports.errors.UsageError` for a time without a zone, a limit out of range, or a cursor that no
+    page has.
+    """
+
+    capability: str | None = None
+    app: str | None = None
+    mime_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    limit: int | None = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mime_type is not None and self.mime_type.endswith("/*"):
+            kind = self.mime_type[:-1]
+            object.__setattr__(self, "mime_type", None if kind == "*/" else kind)
+        if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
+            raise UsageError("since and until need a time zone, such as datetime.now(UTC) has")
+        if self.limit is not None and not 1 <= self.limit <= _MAX_LIMIT:
+            raise UsageError(f"limit is 1 to {_MAX_LIMIT:,} (it is {self.limit})")
+        if self.cursor is not None and "~" not in self.cursor:
+            raise UsageError("this cursor is of no page; take that of the page before")
+
+    @property
+    def times(self) -> tuple[str | None, str | None]:
+        """``since`` and ``until`` as references have times."""
+        return _text(self.since), _text(self.until)
+
+    @property
+    def after(self) -> tuple[str, str] | None:
+        """The key of the last artifact of the page before."""
+        created, tilde, key = (self.cursor or "").rpartition("~")
+        return (created, key) if tilde else None
+
+    def matches(self, ref: ArtifactRef) -> bool:
+        """Return whether an artifact is wanted, wherever the page begins."""
+        created, _ = age_key(ref)
+        since, until = self.times
+        wanted, found = self.mime_type, ref.mime_type
+        return (
+            self.capability in (None, ref.source.get("capability"))
+            and self.app in (None, ref.source.get("app"))
+            and (wanted in (None, found) or (str(wanted)[-1:] == "/" and found.startswith(str(wanted))))
+            and (since is None or created >= since)
+            and (until is None or created < until)
+            and (self.min_bytes is None or ref.size_bytes >= self.min_bytes)
+            and (self.max_bytes is None or ref.size_bytes <= self.max_bytes)
+        )
+
+
+class Searchable(Protocol):
+    """The part of a store that is asked."""
+
+    async def _find(self, query: Query) -> Page:
+        """Return a page of what the view sees."""
+
+
+async def find(store: Searchable, query: Query) -> Page:
+    """Return one page of the artifacts of a view that a query wants, the newest first.
+
+    An object store with an index looks there; every other store lists all of its artifacts for each page. Raises
+    :class:`~transports.errors.StoreError`, and :class:`~transports.errors.StoreUnavailable` for an index that cannot be
+    reached.
+    """
+    return await store._find(query)
+
+
+def age_key(ref: ArtifactRef) -> tuple[str, str]:
+    """Return the key by which stores sort: when the artifact was stored first, and its id."""
+    return str(ref.source.get("created", "")), ref.id
+
+
+def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
+    """Return the page that ``query`` wants of a list of artifacts."""
+    after = query.after
+    found: list[ArtifactRef] = []
+    for ref in reversed(oldest_first):
+        if (after is None or age_key(ref) < after) and query.matches(ref):
+            if len(found) == query.limit:
+                return Page(found, "~".join(age_key(found[-1])))
+            found.append(ref)
+    return Page(found, None)
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else iso_utc(time.timestamp())

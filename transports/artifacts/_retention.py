@@ -1,0 +1,194 @@
+"""Retention: how long artifacts are kept and how many, as a value that plans what must go. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, TypedDict, Unpack
+
+from ..errors import StoreFull, TooLarge, UsageError
+from ..protocol._times import format_duration
+from ._ref import Scope
+
+__all__ = ["Entry", "Incoming", "Removal", "Retention"]
+
+
+class Entry(NamedTuple):
+    """An artifact as a retention sees it. ``size`` is in bytes; ``stored`` and ``used`` (stored or read last) are
+    seconds since 1970."""
+
+    id: str
+    size: int
+    stored: float
+    used: float
+    scope: Scope
+
+
+class Incoming(NamedTuple):
+    """An artifact that is about to be stored. The same ``id`` again takes no more room."""
+
+    id: str
+    size: int
+    scope: Scope
+
+
+class Removal(NamedTuple):
+    """A thing that was removed, or would be in a dry run.
+
+    ``kind`` is ``artifact``, ``staged``, ``name``, ``content`` or ``quarantine``; ``reason`` is ``expired``,
+    ``lru``, ``fifo``, ``session end`` or ``orphan``.
+    """
+
+    kind: str
+    id: str
+    size_bytes: int
+    reason: str
+
+
+class Limits(TypedDict, total=False):
+    """The fields of a :class:`Retention`, for :meth:`Retention.only`."""
+
+    ttl_seconds: float | None
+    max_artifact_bytes: int | None
+    max_session_bytes: int | None
+    max_trace_bytes: int | None
+    max_artifacts_per_trace: int | None
+    max_artifacts_per_session: int | None
+    cleanup_strategy: Literal["lru", "fifo", "none"]
+    cleanup_on_session_end: bool
+    keep_unscoped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
+
+    ``ttl_seconds`` counts from when an artifact was stored last. Session and trace limits hold within each session and
+    each trace; an artifact without either is held only to ``ttl_seconds`` and ``max_artifact_bytes``.
+    ``cleanup_strategy`` says what makes room when a limit is reached: the artifact that was used longest ago (``lru``),
+    the one that was stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``
+    artifacts without an owner do not expire, for a folder that others use as well. Raises
+    :class:`~transports.errors.UsageError` for a negative limit.
+    """
+
+    ttl_seconds: float | None = 3600
+    max_artifact_bytes: int | None = 50 << 20
+    max_session_bytes: int | None = 500 << 20
+    max_trace_bytes: int | None = 100 << 20
+    max_artifacts_per_trace: int | None = 100
+    max_artifacts_per_session: int | None = 1000
+    cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
+    cleanup_on_session_end: bool = False
+    keep_unscoped: bool = False
+
+    def __post_init__(self) -> None:
+        for one in fields(self)[:6]:
+            value = getattr(self, one.name)
+            if value is not None and not value >= 0:
+                raise UsageError(f"retention: {one.name} must not be negative (it is {value})")
+        if self.cleanup_strategy not in ("lru", "fifo", "none"):
+            raise UsageError("retention: cleanup_strategy is one of lru, fifo, none")
+
+    @classmethod
+    def only(cls, **limits: Unpack[Limits]) -> Retention:
+        """Return a retention of these fields: limits that are not given are ``None``, not the defaults."""
+        unlimited = cls(
+            ttl_seconds=None,
+            max_artifact_bytes=None,
+            max_session_bytes=None,
+            max_trace_bytes=None,
+            max_artifacts_per_trace=None,
+            max_artifacts_per_session=None,
+        )
+        return replace(unlimited, **limits)
+
+    @property
+    def expiry(self) -> Retention:
+        """The time to live alone, without the other limits."""
+        return self.only(ttl_seconds=self.ttl_seconds, keep_unscoped=self.keep_unscoped)
+
+    def expired(self, stored: float, now: float, scope: Scope) -> bool:
+        """Return whether an artifact of ``scope`` is past its time. The times are seconds since 1970."""
+        if self.ttl_seconds is None or (self.keep_unscoped and not scope):
+            return False
+        return now - stored > self.ttl_seconds
+
+    def __str__(self) -> str:
+        """The rest of the sentence "each artifact is …", such as ``removed 1 hour after it was stored``."""
+        parts = []
+        if self.ttl_seconds is not None:
+            exception = ", unless it belongs to no session" if self.keep_unscoped else ""
+            parts.append(f"removed {format_duration(self.ttl_seconds)} after it was stored{exception}")
+        if self.cleanup_strategy != "none":
+            levels = [level for level in ("trace", "session") if any(self.limits(level))]
+            parts += [f"removed earlier where its {level} is over a limit" for level in levels]
+        return "; ".join(parts) or "kept until it is deleted"
+
+    def limits(self, level: str) -> tuple[int | None, int | None]:
+        """Return the most bytes and artifacts of a level, which is ``session`` or ``trace``."""
+        if level == "trace":
+            return self.max_trace_bytes, self.max_artifacts_per_trace
+        return self.max_session_bytes, self.max_artifacts_per_session
+
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
+        """Return what must go so that the rest, together with ``incoming``, is within the limits.
+
+        Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
+        :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
+        """
+        kept: list[Entry] = []
+        out: list[Removal] = []
+        for entry in entries:
+            if self.expired(entry.stored, now, entry.scope) and not (incoming and incoming.id == entry.id):
+                out.append(Removal("artifact", entry.id, entry.size, "expired"))
+            else:
+                kept.append(entry)
+        for level in ("trace", "session"):
+            evicted = self._over(kept, level, *self.limits(level), incoming)
+            out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
+            kept = [entry for entry in kept if entry not in evicted]
+        return out
+
+    def _over(
+        self, entries: list[Entry], level: str, max_bytes: int | None, max_count: int | None, incoming: Incoming | None
+    ) -> set[Entry]:
+        groups: dict[object, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            if getattr(entry.scope, level) is not None:
+                groups[_group(entry.scope, level)].append(entry)
+        own_group = None
+        if incoming and getattr(incoming.scope, level) is not None:
+            groups[own_group := _group(incoming.scope, level)]  # also where it is the first one
+        evicted: set[Entry] = set()
+        for group, members in groups.items():
+            new = incoming if group == own_group else None
+            if new and max_bytes is not None and new.size > max_bytes:
+                raise TooLarge(
+                    f"the content has {new.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
+                    f"raise max_{level}_bytes of the retention",
+                    details={"limit": max_bytes, "size": new.size},
+                )
+            others = [entry for entry in members if not (new and entry.id == new.id)]
+            total, count = sum(entry.size for entry in others), len(others)
+            if new:
+                total, count = total + new.size, count + 1
+            others.sort(key=lambda entry: entry.used if self.cleanup_strategy == "lru" else entry.stored, reverse=True)
+            while (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count):
+                if self.cleanup_strategy == "none":
+                    if new:
+                        raise StoreFull(
+                            f"the limits of this {level} are met; delete artifacts, or raise the retention's"
+                            + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
+                        )
+                    break
+                if not others:
+                    break
+                oldest = others.pop()
+                evicted.add(oldest)
+                total, count = total - oldest.size, count - 1
+        return evicted
+
+
+def _group(scope: Scope, level: str) -> object:
+    return scope.tenant, scope.user, scope.session, scope.trace if level == "trace" else None

@@ -1,0 +1,153 @@
+"""Staged files of stores without a folder: chunks go where the store wants them, and a temporary folder is made only
+when ``path`` is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from abc import abstractmethod
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from ..errors import StoreError
+from ..tasks import in_thread
+from ._base import ArtifactStore, StagedFile
+from ._content import Meter, as_bytes, measure_file, nothing_written
+from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
+
+__all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
+
+_NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
+#: Bytes that are hashed faster than a thread is reached.
+HASHED_AT_ONCE = 256 << 10
+
+
+class SpooledFile(StagedFile):
+    """A staged file in memory, or wherever the store puts its chunks.
+
+    A subclass says in :meth:`_store_chunk` where a chunk goes. Content that another program wrote to ``path`` is in
+    :attr:`external_file`.
+    """
+
+    def __init__(self, store: ArtifactStore) -> None:
+        super().__init__(store)
+        self._folder: Path | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._meter = Meter(self._store.max_bytes)
+        self._written = False
+        self._usable = True
+        #: The file that another program wrote at ``path``, once it is measured.
+        self.external_file: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._scratch() / "content"
+
+    def _scratch(self) -> Path:
+        if self._folder is None:
+            with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
+                _sweep()
+                self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
+        return self._folder
+
+    @property
+    def size(self) -> int:
+        return self._meter.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        self._check()
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
+        view = as_bytes(chunk)
+        if len(view) <= HASHED_AT_ONCE:
+            self._add(view)
+        else:
+            await in_thread(self._add, view)
+        self._written = self._usable = True
+
+    def _add(self, chunk: memoryview) -> None:
+        self._meter.add(chunk)
+        self._store_chunk(chunk)
+
+    @abstractmethod
+    def _store_chunk(self, chunk: memoryview) -> None:
+        """Store a chunk. It must be copied: the caller may change its buffer afterwards."""
+
+    async def reset(self) -> None:
+        self._check(usable=False)
+        await self.aclose()
+        self._folder = None
+        self._start()
+
+    async def _measure(self, declared: int | None) -> Meter:
+        given = self._written or (self._folder is not None and await in_thread(self._measure_external_file))
+        if not given and declared != 0:
+            raise nothing_written()
+        return self._meter
+
+    def _measure_external_file(self) -> bool:
+        with map_os_errors("read the staged file", self.path.parent):
+            try:
+                fd = open_file(self.path, os.O_RDONLY)
+            except FileNotFoundError:
+                return False
+            try:
+                self._meter = measure_file(fd, self._store.max_bytes)
+                self._measured_state = _fingerprint(os.fstat(fd))
+            finally:
+                os.close(fd)
+        self.external_file = self.path
+        return True
+
+    def check_external_file(self) -> None:
+        """Raise :class:`~transports.errors.StoreError` if the external file has changed since it was measured.
+
+        A store calls it after it has read the content again and before that becomes visible.
+        """
+        if self.external_file is not None:
+            with map_os_errors("read the staged file", self.external_file.parent):
+                if _fingerprint(self.external_file.lstat()) != self._measured_state:
+                    raise StoreError("the staged file changed after it was measured; commit it when it is finished")
+
+    async def aclose(self) -> None:
+        if self._folder is not None:
+            await in_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+class BufferedFile(SpooledFile):
+    """A staged file whose chunks are held in memory."""
+
+    def _start(self) -> None:
+        super()._start()
+        self._chunks: list[bytes] = []
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        self._chunks.append(bytes(chunk))
+
+    async def read_all(self) -> bytes:
+        """Return the measured content, written or external. Raises :class:`~transports.errors.StoreError` if an
+        external file has changed since it was measured."""
+        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        self.check_external_file()
+        return data
+
+
+@cache
+def _sweep() -> None:
+    """Remove the folders that killed processes left, once per process."""
+    for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
+        name = _NAME.match(folder.name)
+        with suppress(OSError):
+            status = folder.lstat()
+            ours = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
+            if name and ours and not may_be_running(int(name[1]), status.st_mtime):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fingerprint(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,427 @@
+"""A host's store as one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack, cast
+
+from ...binary._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
+from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
+from ...privacy._redaction import Redactor
+from ...privacy._secrets import NO_SECRETS
+from ...tasks import in_thread
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from .._content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text
+from .._ref import ArtifactRef, Scope, not_found
+from .._retention import Entry
+from .._spool import BufferedFile
+from ._protocol import (
+    HostFacade,
+    HostStore,
+    id_of,
+    is_facade,
+    keywords_of,
+    scope_class,
+    scope_from_host,
+    scope_of,
+    scope_to_host,
+    size_of,
+    source_of,
+    text_of,
+)
+
+__all__ = ["FacadeStore", "HostedStore", "StoreForHost"]
+
+
+class FacadeStore:
+    """A :class:`HostFacade` with the methods of a :class:`HostStore`. The facade decides whose an artifact is and who
+    may read it."""
+
+    def __init__(self, facade: HostFacade) -> None:
+        self._facade = facade
+        self.get = facade.download
+        self.get_ref = facade.get_metadata
+        self.exists = facade.exists
+        self.delete = facade.delete
+        if callable(listing := getattr(facade, "list", None)):
+            self.list = listing
+
+    @property
+    def upload_scope(self) -> Scope:
+        """The owner of everything that is put."""
+        return scope_from_host(self._facade.scope)
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Upload bytes."""
+        return await self._facade.upload(data, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Upload text."""
+        return await self._facade.upload(text, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
+
+
+T = TypeVar("T")
+#: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
+_REMEMBERED = 10_000
+_REDACTOR = Redactor(known=NO_SECRETS)
+
+
+class HostedStore(ArtifactStore):
+    """The store of a host, or the facade that its tools get, with the contract of all our stores.
+
+    The host takes and gives content in one piece, so an artifact is held in memory while it is stored or read;
+    ``max_bytes`` is the largest. Content is measured and named here first; ids are the host's. A reference that comes
+    back with another hash or size is a :class:`~transports.errors.StoreError`, and so is whatever the host raises. What
+    a host does not say of an artifact is read from its content. A host without ``list`` lists what this process stored.
+    How long artifacts stay is the host's own matter.
+
+    A host that takes ``scope=`` is told the scope of each view. For others it goes into ``meta``, and a digest of it
+    into the namespace: most hosts merge equal content of one namespace, and scopes must stay apart. Only this process
+    then knows whose an artifact is.
+    """
+
+    def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        super().__init__(max_bytes=max_bytes)
+        self.url = f"host:{type(host).__name__}"
+        # Methods and arguments beyond the protocol are used where a host has them: no type says all of that.
+        self._host = cast(Any, FacadeStore(host) if is_facade(host) else host)
+        put: Callable[..., object] = self._host.put_bytes
+        self._takes_scope = "scope" in (keywords_of(put) or ())
+        self._make_scope = scope_class(put)
+        self._known: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
+
+    def __repr__(self) -> str:
+        return f"HostedStore({self.url.removeprefix('host:')})"
+
+    async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store text with the host's own method for text; arguments and errors as in every store."""
+        defaults: PutOptions = {"mime_type": "text/plain"}
+        async with self.stage() as staged:
+            assert isinstance(staged, _Staged)
+            staged.text = text
+            await staged.write(encode_text(text))
+            return await staged.commit(**(defaults | options))
+
+    # --- what the contract asks ---------------------------------------------------------------------------------------
+
+    async def _new_staged(self) -> StagedFile:
+        return _Staged(self)
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        if ref := next(self._remembered(artifact_id, self.scope), None):
+            if await self._still_there(artifact_id):
+                return ref, 0.0
+            raise not_found(artifact_id)
+        get_ref = getattr(self._host, "get_ref", None)
+        if get_ref is None:
+            return await self._to_ours(artifact_id, None), 0.0
+        found = await self._ask(get_ref(artifact_id))
+        if found is None:
+            raise not_found(artifact_id)
+        return await self._to_ours(artifact_id, found), 0.0
+
+    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+        refs: dict[str, ArtifactRef] = {}
+        if listing := getattr(self._host, "list", None):
+            options = {"scope": scope_to_host(scope, self._make_scope)} if self._takes_scope else {}
+            for found in await self._ask(listing(**options)):
+                ref = await self._to_ours(id_of(found), found)
+                if scope.covers(ref.scope):
+                    refs[ref.id] = ref
+        for artifact_id in list(self._known):
+            known = next(self._remembered(artifact_id, scope), None)
+            if known and artifact_id not in refs and await self._still_there(artifact_id):
+                refs[artifact_id] = known
+        return sorted(refs.values(), key=lambda ref: str(ref.source.get("created", "")))
+
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        return ()  # only a retention looks at them, and the host has its own
+
+    async def _touch(self, artifact_id: str) -> None:
+        pass
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        data = await self._content(ref.id)
+        if len(data) != ref.size_bytes or await in_thread(_sha256, data) != ref.sha256:
+            raise Corrupt(f"artifact {ref.id} is damaged: the host gave other content for it", details={"id": ref.id})
+        for at in range(start, end, chunk_size):
+            yield data[at : min(at + chunk_size, end)]
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        owners = self._known.get(artifact_id, {})
+        for ref in list(self._remembered(artifact_id, self.scope)):
+            del owners[ref.scope]
+        if owners:
+            return True  # the host has one copy for several scopes, and another of them still needs it
+        self._known.pop(artifact_id, None)
+        return bool(await self._ask(self._host.delete(artifact_id)))
+
+    # --- the host -----------------------------------------------------------------------------------------------------
+
+    async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
+        """Give measured content to the host and return what stands for it. Raises
+        :class:`~transports.errors.StoreError`."""
+        scope, namespace, meta = self.scope, description.namespace, dict(description.source)
+        options: dict[str, object] = {}
+        if isinstance(self._host, FacadeStore):
+            scope = self._host.upload_scope
+        elif self._takes_scope:
+            options["scope"] = scope_to_host(scope, self._make_scope)
+        if self.scope and not self._takes_scope:
+            meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
+        found = await self._put(content, description, namespace, meta, options)
+        if scope and (owner := scope_of(found)) is not None and owner != scope:
+            # The host goes by content alone and answered with an artifact of another scope, which this one may not see.
+            found = await self._put(content, description, _apart(namespace, scope), meta, options)
+        if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
+            raise StoreError(
+                f"the store of the host ({self.url}) answered for other content than it was given: "
+                f"{size_of(found)} bytes instead of {meter.size}, or another hash; look for its limits"
+            )
+        ref = ArtifactRef(
+            id=id_of(found),
+            uri=f"artifact://{id_of(found)}",
+            local_path=None,
+            filename=description.name,
+            mime_type=description.mime_type,
+            size_bytes=meter.size,
+            sha256=meter.sha256,
+            source=description.source | source_of(found),
+            scope=self.scope or scope,
+        )
+        self._remember(ref)
+        return ref
+
+    async def _put(
+        self,
+        content: bytes | str,
+        description: Description,
+        namespace: str,
+        meta: dict[str, object],
+        options: dict[str, object],
+    ) -> object:
+        put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
+        given = {"mime_type": description.mime_type, "filename": description.name, "namespace": namespace, "meta": meta}
+        return await self._ask(put(content, **given, **options))
+
+    async def _ask(self, answer: Awaitable[T]) -> T:
+        """Await what the host answers; its errors become the store's."""
+        try:
+            return await answer
+        except ABPError:
+            raise
+        except Exception as error:  # whatever a host raises: its errors are not ours to know
+            reason = _REDACTOR.text(first_line(error))
+            raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
+
+    async def _content(self, artifact_id: str) -> bytes:
+        data: bytes | None = await self._ask(self._host.get(artifact_id))
+        if data is None:
+            raise not_found(artifact_id)
+        return data
+
+    async def _to_ours(self, artifact_id: str, found: object) -> ArtifactRef:
+        """Return a host's reference as ours, completed from the content where it says too little."""
+        mime_type, size, sha256 = text_of(found, "mime_type"), size_of(found), text_of(found, "sha256")
+        if mime_type is None or size is None or sha256 is None:
+            data = await self._content(artifact_id)
+            meter = Meter(len(data))
+            await in_thread(meter.add, memoryview(data))
+            named = describe(meter, mime_type=mime_type, namespace=artifact_id)
+            mime_type, size, sha256 = named.mime_type, meter.size, meter.sha256
+        mime_type = normalise_mime(mime_type) or OCTET_STREAM
+        filename = text_of(found, "filename") or artifact_id + extension_for(mime_type)
+        return ArtifactRef(
+            id=artifact_id,
+            uri=f"artifact://{artifact_id}",
+            local_path=None,
+            filename=safe_filename(filename, fallback="artifact", mime_type=mime_type),
+            mime_type=mime_type,
+            size_bytes=size,
+            sha256=sha256,
+            source=source_of(found),
+            scope=scope_of(found) or Scope(),
+        )
+
+    # --- what was stored here -----------------------------------------------------------------------------------------
+
+    def _remember(self, ref: ArtifactRef) -> None:
+        self._known.setdefault(ref.id, {})[ref.scope] = ref
+        self._known.move_to_end(ref.id)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _remembered(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
+        return (ref for ref in self._known.get(artifact_id, {}).values() if scope.covers(ref.scope))
+
+    async def _still_there(self, artifact_id: str) -> bool:
+        """Whether the host has it yet; it may have removed it by its own rules."""
+        there = bool(await self._ask(self._host.exists(artifact_id)))
+        if not there:
+            self._known.pop(artifact_id, None)
+        return there
+
+
+class _Staged(BufferedFile):
+    _store: HostedStore
+    #: The same content as text, if it was given as text.
+    text: str | None = None
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = await self.read_all()
+        return await self._store.publish(data if self.text is None else self.text, meter, description)
+
+
+def _apart(namespace: str, scope: Scope) -> str:
+    """``namespace`` for one scope only."""
+    return f"{namespace}_{_sha256(json.dumps(scope.items()).encode())[:8]}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+Ref = TypeVar("Ref")
+list_ = list  # the host's protocol has a method of that name
+
+#: Where a namespace that a host gave stays in ``source``: the head of an id cannot hold all of them.
+_NAMESPACE = "host.namespace"
+#: Heads of ids that say nothing of where content comes from.
+_NO_NAMESPACE = (NO_NAMESPACE, "truncated")
+
+
+class StoreForHost(Generic[Ref]):
+    """A store of ours with the methods and the references of a host::
+
+        ReactPlanner(…, artifact_store=StoreForHost(open_store("s3://bucket/prefix"), penguiflow.artifacts.ArtifactRef))
+
+    ``reference`` is the host's class for references: it is called with those of the keywords ``id``, ``mime_type``,
+    ``size_bytes``, ``filename``, ``sha256``, ``scope``, ``namespace`` and ``source`` that it takes. What it does not
+    take goes into ``source``, and so do ``uri`` and ``path``, which hosts have no field for.
+
+    An unknown id is ``None`` or ``False``, as hosts expect. What the store refuses (too large, full, damaged) is an
+    :class:`~transports.errors.ABPError`. The store sees what its own scope covers; a host that hands artifacts to
+    several users checks the scope of each reference itself, or gives each a view (``store.scoped(…)``).
+    """
+
+    def __init__(self, store: ArtifactStore, reference: Callable[..., Ref]) -> None:
+        #: The store that keeps the artifacts.
+        self.store = store
+        self._make_ref = reference
+        self._fields = keywords_of(reference)
+        self._make_scope = scope_class(reference)
+
+    def __repr__(self) -> str:
+        return f"StoreForHost({self.store!r})"
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: object = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Ref:
+        """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and what
+        the store found out (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_bytes(data, **options))
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: object = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> Ref:
+        """Store text as UTF-8; the rest as :meth:`put_bytes`."""
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_text(text, **options))
+
+    async def get(self, artifact_id: str) -> bytes | None:
+        """Return the content, compared with its hash; ``None`` for an unknown id. Raises
+        :class:`~transports.errors.Corrupt`."""
+        try:
+            return await self.store.get(artifact_id)
+        except ArtifactNotFound:
+            return None
+
+    async def get_ref(self, artifact_id: str) -> Ref | None:
+        """Return the reference; ``None`` for an unknown id."""
+        try:
+            return self._to_host(await self.store.stat(artifact_id))
+        except ArtifactNotFound:
+            return None
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Remove an artifact; ``False`` for an unknown id."""
+        return await self.store.delete(artifact_id)
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Return whether :meth:`get_ref` would find it."""
+        return await self.store.exists(artifact_id)
+
+    async def list(self, *, scope: object = None) -> list_[Ref]:
+        """Return the references of everything that ``scope`` covers, oldest first; without one, of everything."""
+        return [self._to_host(ref) for ref in await self._view(scope).list()]
+
+    def _view(self, scope: object) -> ArtifactStore:
+        return self.store if scope is None else self.store.scoped(scope_from_host(scope))
+
+    def _to_host(self, ref: ArtifactRef) -> Ref:
+        source = dict(ref.source)
+        head = ref.id.rpartition("_")[0]
+        namespace = source.pop(_NAMESPACE, None if head in _NO_NAMESPACE else head)
+        fields: dict[str, object] = {
+            "id": ref.id,
+            "mime_type": ref.mime_type,
+            "size_bytes": ref.size_bytes,
+            "filename": ref.filename,
+            "sha256": ref.sha256,
+            "scope": scope_to_host(ref.scope, self._make_scope),
+            "namespace": namespace,
+        }
+        source.setdefault("uri", ref.uri)
+        if ref.local_path is not None:
+            source.setdefault("path", ref.local_path)
+        if self._fields is not None:
+            for name in fields.keys() - self._fields:
+                value = fields.pop(name)
+                if name == "scope":
+                    value = dict(ref.scope.items()) or None
+                if value is not None:
+                    source.setdefault(name, value)
+        if self._fields is None or "source" in self._fields:
+            fields["source"] = source
+        return self._make_ref(**fields)
+
+
+def _options(
+    mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
+) -> PutOptions:
+    given = {_NAMESPACE: namespace} if namespace is not None else {}
+    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": {**(meta or {}), **given}}

@@ -1,0 +1,210 @@
+"""The methods that a host's store has. No I/O."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Protocol, TypeGuard
+
+from ...errors import StoreError
+from .._ref import Scope
+
+__all__ = [
+    "HostFacade",
+    "HostScope",
+    "HostStore",
+    "id_of",
+    "is_facade",
+    "is_host_store",
+    "keywords_of",
+    "scope_class",
+    "scope_from_host",
+    "scope_of",
+    "scope_to_host",
+    "size_of",
+    "source_of",
+    "text_of",
+]
+
+
+class HostStore(Protocol):
+    """The store protocol of docs/requirements.md R2-5.2, as a host implements it.
+
+    A store may have more: ``get_ref(id)``, ``list(scope=)``, and ``scope=`` on both ``put_…`` methods. They are used
+    where they are there. References that come back need an ``id``; ``mime_type``, ``size_bytes``, ``filename``,
+    ``sha256``, ``scope`` and ``source`` are read if they have them.
+    """
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Store bytes and return the host's reference."""
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Store text and return the host's reference."""
+
+    async def get(self, artifact_id: str) -> bytes | None:
+        """Return the content, or ``None`` for an unknown id."""
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Remove an artifact; ``False`` for an unknown id."""
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Return whether there is an artifact of this id."""
+
+
+class HostFacade(Protocol):
+    """What tools of a host get in place of its store: the scope is the facade's own (``ScopedArtifacts``)."""
+
+    @property
+    def scope(self) -> object:
+        """The scope of everything that is uploaded."""
+
+    async def upload(
+        self,
+        data: bytes | str,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, object] | None = None,
+    ) -> object:
+        """Store bytes or text and return the host's reference."""
+
+    async def download(self, artifact_id: str) -> bytes | None:
+        """Return the content, or ``None`` for an id that is unknown or of another scope."""
+
+    async def get_metadata(self, artifact_id: str) -> object | None:
+        """Return the reference, or ``None`` for an id that is unknown or of another scope."""
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Return whether :meth:`download` would find it."""
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Remove an artifact; ``False`` where :meth:`download` finds none."""
+
+
+_STORE = ("put_bytes", "put_text", "get", "delete", "exists")
+_FACADE = ("upload", "download", "get_metadata", "exists", "delete")
+
+
+def is_host_store(value: object) -> bool:
+    """Return whether ``value`` has the methods of :class:`HostStore` or of :class:`HostFacade`."""
+    return _has(value, _STORE) or _has(value, _FACADE)
+
+
+def is_facade(value: object) -> TypeGuard[HostFacade]:
+    """Return whether ``value`` is a facade and no store."""
+    return _has(value, _FACADE) and not _has(value, _STORE)
+
+
+def _has(value: object, methods: tuple[str, ...]) -> bool:
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
+
+
+@dataclass(frozen=True, slots=True)
+class HostScope:
+    """A scope in the words of a host (docs/requirements.md R2-7.2), for hosts whose own class cannot be found."""
+
+    tenant_id: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+
+
+def scope_class(of: Callable[..., object]) -> Callable[..., object]:
+    """Return the class of the parameter or field ``scope`` as its annotation names it, else :class:`HostScope`."""
+    try:
+        hint = typing.get_type_hints(of).get("scope")
+    except (NameError, TypeError, AttributeError):  # written for a type checker only, or not a Python function
+        hint = None
+    for candidate in typing.get_args(hint) or (hint,):
+        if isinstance(candidate, type) and candidate not in (NoneType, object):
+            return candidate
+    return HostScope
+
+
+def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
+    """Return ``scope`` as the host's class; ``None`` for one that leaves everything open."""
+    return make(**{f"{name}_id": value for name, value in scope.items()}) if scope else None
+
+
+def scope_from_host(scope: object) -> Scope:
+    """Return a host's scope as ours. Raises :class:`~transports.errors.UsageError` for a value that ours does not
+    take, such as an empty string: left out, it would open the scope to everybody."""
+    names = ("tenant", "user", "session", "trace")
+    if isinstance(scope, Mapping):
+        return Scope(**{name: scope.get(f"{name}_id") for name in names})
+    return Scope(**{name: getattr(scope, f"{name}_id", None) for name in names})
+
+
+def keywords_of(function: Callable[..., object]) -> frozenset[str] | None:
+    """Return the names that ``function`` takes as keywords; ``None`` if it takes any, or does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD))
+
+
+# --- references -------------------------------------------------------------------------------------------------------
+
+
+def _field(ref: object, name: str) -> object:
+    return ref.get(name) if isinstance(ref, Mapping) else getattr(ref, name, None)
+
+
+def id_of(ref: object) -> str:
+    """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
+    found = _field(ref, "id")
+    if not isinstance(found, str) or not found:
+        raise StoreError(
+            f"the store of the host answered a {type(ref).__name__} without an id; nothing can be found by it"
+        )
+    return found
+
+
+def text_of(ref: object, name: str) -> str | None:
+    """Return a field of a host's reference if it is text, else ``None``."""
+    found = _field(ref, name)
+    return found if isinstance(found, str) and found else None
+
+
+def size_of(ref: object) -> int | None:
+    """Return the size in bytes that a host's reference says."""
+    found = _field(ref, "size_bytes")
+    return found if isinstance(found, int) else None
+
+
+def source_of(ref: object) -> dict[str, object]:
+    """Return what a host's reference says of where its content comes from."""
+    found = _field(ref, "source")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def scope_of(ref: object) -> Scope | None:
+    """Return the scope of a host's reference, empty if it belongs to nobody; ``None`` if references of this host have
+    no scope."""
+    if not (("scope" in ref) if isinstance(ref, Mapping) else hasattr(ref, "scope")):
+        return None
+    found = _field(ref, "scope")
+    return Scope() if found is None else scope_from_host(found)

@@ -1,0 +1,429 @@
+"""The index of a local store, ``.abp/index.sqlite``: a searchable copy of the metadata files.
+
+The metadata files are the truth: which artifacts exist is read from their folder, and the index only saves reading
+each of them. A row is valid for the file that it was made of, identified by its inode: metadata is never written in
+place. So the index may be lost, old or damaged at any time: missing rows are read again, superfluous ones are dropped,
+and a file that SQLite cannot read is replaced. The names in the folder are read, too, unless it still has the time of
+change that it had when all of them were compared: then nothing was stored or removed since. WAL mode; any number of
+processes and threads may use it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import closing, contextmanager, suppress
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from ...errors import StoreError
+from ...protocol._strict_json import encode_json
+from .._ref import ArtifactRef, Metadata, Scope, stamp
+from .._retention import Entry
+from ._tree import Tree
+
+__all__ = ["Index", "Row", "TextIndex", "ref_from_row", "row_of", "where"]
+
+#: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
+Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
+
+
+def row_of(metadata: Metadata, inode: int) -> tuple[object, ...]:
+    """Return the row of metadata whose file has that ``inode``."""
+    names = encode_json([name.name for name in reversed(metadata.names)])
+    created = str(metadata.source.get("created", ""))
+    scope = metadata.scope
+    source = encode_json(metadata.source)
+    head = (metadata.id, metadata.sha256, metadata.size_bytes, metadata.mime_type, names, source, created)
+    return (*head, metadata.stored, inode, metadata.stored, scope.tenant, scope.user, scope.session, scope.trace)
+
+
+_names = msgspec.json.Decoder(list[str]).decode
+_source = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def ref_from_row(
+    row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
+) -> ArtifactRef:
+    """Return the reference of a row.
+
+    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` caches the
+    scopes that were made before: a store has many artifacts and few scopes.
+    """
+    key, digest, size, mime, encoded, source = row[:6]
+    owner = row[7:]
+    scope = scopes.get(owner)
+    if scope is None:
+        scope = scopes[owner] = Scope(*owner)
+    names = _names(encoded)
+    name = next(filter(exists, names), None)
+    path = None if name is None else folder + name
+    return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
+
+
+def where(scope: Scope) -> tuple[str, list[str]]:
+    """Return the SQL condition for what ``scope`` covers, and its values."""
+    given = scope.items()
+    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # "user" is a word of PostgreSQL's own
+    return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
+
+
+T = TypeVar("T")
+
+logger = logging.getLogger("transports.artifacts")
+
+_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_WAIT = 2.0  # seconds for another process that writes
+_PAUSE = 30.0  # seconds for which the index is left alone after it could not be used
+_VERSION = 2  # an index of another version is replaced
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS artifacts (
+    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
+    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
+CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
+INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
+PRAGMA user_version={_VERSION};
+"""
+_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: each waits for the disk, and the index can be made anew
+_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
+_COLUMNS, _INODE, _USED = 14, 8, 9
+
+
+class Index:
+    """The SQLite file. Every method blocks.
+
+    No method fails because the index does: it then returns ``None``, and the caller reads the metadata files.
+
+    A ``live`` index stays open and gets a row for every commit: a retention asks for all entries before each one.
+    Otherwise the file is opened for each question and brought up to date then, so that a program that only stores and
+    reads never opens it.
+    """
+
+    def __init__(self, tree: Tree, *, live: bool) -> None:
+        self.live = live
+        self._tree = tree
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._opened = (0, 0, 0)  # process, device, inode
+        self._pause = 0.0  # not used until then (monotonic)
+        self._users = 0  # blocks of ``kept_open``
+        #: Whether a change could not be written to it.
+        self.incomplete = False
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep the file open for all questions of the block: closing it writes its log to the disk."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self.live and not self._users:
+                    self._close()
+
+    def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
+        """Add or replace the rows of metadata, each with the inode of its file. Returns how many were written."""
+        rows = [row_of(one, inode) for one, inode in metadata]
+        insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
+
+        def work(db: sqlite3.Connection) -> int:
+            with _transaction(db):
+                db.executemany(insert, rows)
+                db.execute(_CHANGED)
+            return len(rows)
+
+        return self._try(work) or 0
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Remove the rows of these ids, if there is an index."""
+        parameters = [(key,) for key in keys]
+
+        def work(db: sqlite3.Connection) -> None:
+            with _transaction(db):
+                db.executemany("DELETE FROM artifacts WHERE id = ?", parameters)
+                db.execute(_CHANGED)
+
+        self._try(work, create=False)
+
+    def touch(self, key: str) -> None:
+        """Note that an artifact was used now."""
+        self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
+
+    def inodes(self) -> tuple[dict[str, int], int] | None:
+        """Return the ids that have a row, with the inode of the file that each was made of, and the number of changes
+        so far."""
+
+        def work(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
+            (changes,) = _only_row(db.execute("SELECT changes FROM compared"))
+            return dict(db.execute("SELECT id, inode FROM artifacts")), changes
+
+        return self._try(work)
+
+    def agree(self, folder: str, changes: int) -> None:
+        """Note that the rows are those of all metadata in ``folder``, the mark of its state, if there were exactly so
+        many ``changes``: another process may have dropped a row since they were compared."""
+        count = "(SELECT count(*) FROM artifacts)"
+        self._try(
+            lambda db: db.execute(
+                f"UPDATE compared SET folder = ?, count = {count} WHERE changes = ?", (folder, changes)
+            )
+        )
+
+    def rows(self, scope: Scope, folder: str | None = None) -> list[Row] | None:
+        """Return what ``scope`` covers, oldest first, for :func:`ref_from_row`. With ``folder``, ``None`` if the rows
+        are not known to be those of this state of the folder."""
+        condition, values = where(scope)
+        query = (
+            "SELECT id, sha256, size, mime, names, source, inode, tenant, user, session, trace "
+            f"FROM artifacts {condition} ORDER BY created, id"
+        )
+        same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
+
+        def work(db: sqlite3.Connection) -> list[Row] | None:
+            if folder is not None and not _only_row(db.execute(same, (folder,)))[0]:
+                return None
+            return db.execute(query, values).fetchall()
+
+        return self._try(work, create=folder is None)
+
+    def entries(self, scope: Scope) -> list[Entry] | None:
+        """Return what ``scope`` covers as a retention sees it."""
+        condition, values = where(scope)
+        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {condition}"
+        return self._try(
+            lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
+        )
+
+    def differences(self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
+        """Return the ids whose row differs from the metadata, or that are not among ``keys``. A row that is missing or
+        of an older file does not count: it is read again anyway."""
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
+            wrong = []
+            for one, inode in metadata:
+                row, found = row_of(one, inode), known.pop(one.id, None)
+                if (
+                    found
+                    and found[_INODE] == inode
+                    and (*found[:_INODE], *found[_USED + 1 :])
+                    != (
+                        *row[:_INODE],
+                        *row[_USED + 1 :],
+                    )
+                ):
+                    wrong.append(one.id)
+            return wrong + [key for key in known if key not in keys]
+
+        return self._try(work, create=False)
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection, if one is open; the next method that is called opens it again."""
+        with self._lock:
+            self._close()
+
+    def _try(self, work: Callable[[sqlite3.Connection], T], *, create: bool = True) -> T | None:
+        with self._lock:
+            try:
+                return self._use(work, create)
+            except FileNotFoundError:  # there is no store yet, or no index
+                return None
+            except (
+                OSError,
+                OverflowError,
+                sqlite3.Error,
+            ) as error:  # busy, full, read-only, a vast inode
+                self.incomplete = True
+                self._pause = time.monotonic() + _PAUSE
+                self._close()
+                logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
+                return None
+            finally:
+                if not self.live and not self._users:
+                    self._close()
+
+    def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
+        if time.monotonic() < self._pause:
+            self.incomplete = True
+            return None
+        try:
+            return work(self._open(create))
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
+            self._remove()
+            return work(self._open(create=True))
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        path = self._tree.root / ".abp" / _FILES[0]
+        if self._db:
+            with suppress(FileNotFoundError):
+                now = path.lstat()
+                if now.st_size and self._opened == (os.getpid(), now.st_dev, now.st_ino):
+                    return self._db
+        with self._tree.folder(".abp") as folder:
+            for name in _FILES:
+                if os.path.lexists(path.with_name(name)) and not folder.lstat(name):
+                    raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
+            if not create and not folder.lstat(_FILES[0]):
+                raise FileNotFoundError(path)
+            with suppress(FileExistsError):
+                os.close(folder.create(_FILES[0]))  # with our mode, which SQLite's other files take over
+            found = folder.lstat(_FILES[0])
+            emptied = found is not None and found.st_size == 0 and folder.lstat(_FILES[1]) is not None
+        if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
+            raise sqlite3.DatabaseError("it is empty")
+        self._close()
+        db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != _VERSION:
+                db.execute("PRAGMA journal_mode=WAL").fetchone()
+                old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
+                db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")  # nobody sees half of it
+            db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384; {_CHECKPOINT}")  # KiB
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._opened = db, (os.getpid(), found.st_dev, found.st_ino) if found else (0, 0, 0)
+        if self.live:
+            weakref.finalize(self, _close, db, os.getpid())
+        return db
+
+    def _remove(self) -> None:
+        self._close()
+        with self._tree.folder(".abp") as folder:
+            for name in _FILES:
+                folder.unlink(name)
+
+    def _close(self) -> None:
+        db, self._db = self._db, None
+        if db:
+            _close(db, self._opened[0])
+
+
+def _only_row(found: sqlite3.Cursor) -> tuple[int, ...]:
+    row: tuple[int, ...] | None = found.fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("a row is missing")  # so that the index is made anew
+    return row
+
+
+def _close(db: sqlite3.Connection, process: int) -> None:
+    if process == os.getpid():  # a forked process must not touch its parent's connection
+        db.close()
+    else:
+        _inherited.append(db)
+
+
+_inherited: list[sqlite3.Connection] = []
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")  # a writer waits at its start and not in its middle
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+_FILE = "text.sqlite"
+_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
+_TEXT_WAIT = 10.0  # seconds for another process that writes
+_TEXT_SCHEMA = """
+CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
+"""
+
+
+class TextIndex:
+    """The index file of one store, opened for each question. Every method blocks.
+
+    Raises :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def missing(self, keys: Set[str]) -> list[str]:
+        """Drop the texts of other artifacts than ``keys``, and return those of ``keys`` that are not in the index."""
+        with self._open() as db:
+            known = dict(db.execute("SELECT id, number FROM artifacts"))
+            gone = [(known[key],) for key in known.keys() - keys]
+            db.executemany("DELETE FROM texts WHERE rowid = ?", gone)
+            db.executemany("DELETE FROM artifacts WHERE number = ?", gone)
+        return sorted(keys - known.keys())
+
+    def add(self, texts: Sequence[tuple[str, str]]) -> None:
+        """Add texts, each with the id of its artifact. One that is there already stays."""
+        with self._open() as db:
+            for key, text in texts:
+                added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
+                if added.rowcount:
+                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+
+    def find(self, words: Sequence[str]) -> set[str]:
+        """Return the ids of the texts with all of ``words``, of which the last may be the beginning of a word."""
+        query = " AND ".join(f'"{word}"' for word in words) + "*"
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT id FROM artifacts JOIN texts ON texts.rowid = number WHERE texts MATCH ?", (query,)
+            )
+            return {key for (key,) in rows}
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction. One that is damaged is removed, and made anew."""
+        try:
+            try:
+                db = self._connect()
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
+                self._remove()
+                db = self._connect()
+            with closing(db), db:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+        except sqlite3.DatabaseError as error:
+            path = self._tree.root / ".abp" / _FILE
+            raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._tree.folder(".abp", create=True) as folder:
+            with suppress(FileExistsError):
+                # made here, with our mode and never through a symlink
+                os.close(folder.create(_FILE))
+            if not folder.lstat(_FILE):
+                raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
+        db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_TEXT_WAIT, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode=WAL").fetchone()
+            db.execute("PRAGMA secure_delete=ON").fetchone()
+            db.executescript(_TEXT_SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _remove(self) -> None:
+        with self._tree.folder(".abp") as folder:
+            for name in _TEXT_FILES:
+                folder.unlink(name)

@@ -1,0 +1,507 @@
+"""The folders of a store, opened so that no symlink can redirect an access.
+
+Every access below a store's root goes through folders (:class:`~.folder.Folder`), which were opened one by one without
+following symlinks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ...errors import StoreError, UsageError
+from ...files import regular_file
+from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, write_all
+
+__all__ = [
+    "SYMLINK",
+    "Folder",
+    "LockBusy",
+    "OpenFile",
+    "OpenFolders",
+    "PortableFolder",
+    "PosixFolder",
+    "Tree",
+    "folder_beneath",
+    "open_beneath",
+    "temporary_name",
+    "use",
+]
+
+
+class OpenFile(NamedTuple):
+    """The name of a file, and its descriptor, which ``close()`` closes."""
+
+    name: str
+    fd: int
+    close: Callable[[], None]
+
+
+class Folder(ABC):
+    """A folder that was opened, until :meth:`close`. Names are those of files in it, never paths; symlinks are not
+    followed. Every method blocks and raises :class:`OSError`."""
+
+    __slots__ = ()
+
+    @classmethod
+    @abstractmethod
+    def root(cls, path: Path) -> Self:
+        """Open a folder by its path. A symlink raises ``ELOOP`` (or ``ENOTDIR``), a file ``ENOTDIR``."""
+
+    @abstractmethod
+    def folder(self, name: str) -> Self:
+        """Open a folder in this one, as :meth:`root`."""
+
+    @abstractmethod
+    def make_folder(self, name: str) -> None:
+        """Make a folder, for this user alone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it."""
+
+    @abstractmethod
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Return a descriptor of a file, for bytes. A symlink raises ``ELOOP`` (or ``EMLINK``). ``flags`` may ask for a
+        new one, for this user alone. It does not wait for the writer of a pipe."""
+
+    @abstractmethod
+    def stat(self, name: str) -> os.stat_result:
+        """Return the status of whatever has the name."""
+
+    @abstractmethod
+    def unlink(self, name: str) -> bool:
+        """Remove a file. Returns ``False`` if it was gone."""
+
+    @abstractmethod
+    def link(self, name: str, target: Self, new: str) -> None:
+        """Give a file a second name in ``target``. Raises :class:`FileExistsError`, or one of
+        :data:`~.names.NO_LINKS`."""
+
+    @abstractmethod
+    def move(self, name: str, target: Self, new: str) -> None:
+        """Rename a file into ``target``, and replace the file that has the name there. Both must be closed."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of everything in it."""
+
+    @abstractmethod
+    def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        """Return what is in it, one by one."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Write the names in it to the disk, where the file system can."""
+
+    @abstractmethod
+    def times(self) -> os.stat_result | None:
+        """Return a status whose times tell of every change of its names; ``None`` where there are no such times."""
+
+    @abstractmethod
+    def owner(self) -> int | None:
+        """Return the number of the user that the folder belongs to, unless that is this process's, or cannot be
+        told."""
+
+    @staticmethod
+    @abstractmethod
+    def changed(found: os.stat_result) -> float:
+        """Return when a file got its name or lost another one, in seconds since 1970; about, where it is not kept."""
+
+    def lstat(self, name: str) -> os.stat_result | None:
+        """Return the status of a regular file, or ``None`` if no regular file has the name."""
+        try:
+            found = self.stat(name)
+        except FileNotFoundError:
+            return None
+        return found if stat.S_ISREG(found.st_mode) else None
+
+    @abstractmethod
+    def discard(self, name: str) -> bool:
+        """Remove a file, if that can be done now: what some program has open on Windows is left to a sweep. Returns
+        ``False`` if it was gone, or stays."""
+
+    def create(self, name: str) -> int:
+        """Make an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
+        return self.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+
+    def write(self, name: str, data: bytes, *, sync: bool) -> None:
+        """Write a new file, and sync it to the disk if asked to. Nothing is left of it after an error."""
+        fd = self.create(name)
+        try:
+            try:
+                write_all(fd, memoryview(data))
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        except BaseException:
+            self.unlink(name)
+            raise
+
+
+class PortableFolder(Folder):
+    """The path of a folder."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        if is_link(path):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - raises FileNotFoundError
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        self._path = path
+
+    @classmethod
+    def root(cls, path: Path) -> Self:
+        return cls(str(path))
+
+    def folder(self, name: str) -> Self:
+        return type(self)(self._at(name))
+
+    def make_folder(self, name: str) -> None:
+        os.mkdir(self._at(name), 0o700)  # noqa: PTH102 - a Path for each call costs more than the call
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        return patiently(lambda: open_file(self._at(name), flags))
+
+    def stat(self, name: str) -> os.stat_result:
+        return os.lstat(self._at(name))
+
+    def unlink(self, name: str) -> bool:
+        try:
+            patiently(lambda: os.unlink(self._at(name)))  # noqa: PTH108
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard(self, name: str) -> bool:
+        try:
+            os.unlink(self._at(name))  # noqa: PTH108
+        except (FileNotFoundError, PermissionError):
+            return False
+        return True
+
+    def link(self, name: str, target: Self, new: str) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    def move(self, name: str, target: Self, new: str) -> None:
+        to = target._at(new)
+        patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
+        with suppress(OSError):  # it is moved, and the time is a hint: see `changed`
+            os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))
+
+    def names(self) -> list[str]:
+        return os.listdir(self._path)  # noqa: PTH208
+
+    def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        return os.scandir(self._path)
+
+    def sync(self) -> None:
+        """NTFS writes names before what follows, and has no way to ask for it."""
+
+    def times(self) -> os.stat_result | None:
+        return None  # on Windows `ctime` is when the folder was made
+
+    def owner(self) -> int | None:
+        return None  # each user of Windows has a temp folder
+
+    @staticmethod
+    def changed(found: os.stat_result) -> float:
+        """``ctime`` may be when the file was made; ``atime`` is set when it is moved."""
+        return max(found.st_ctime, found.st_atime)
+
+    def _at(self, name: str) -> str:
+        if os.path.basename(name) != name or name in ("", ".", "..") or ":" in name:  # noqa: PTH119
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # another folder, or a stream of a file
+        return os.path.join(self._path, name)  # noqa: PTH118
+
+
+_NEEDED = ("open", "mkdir", "unlink", "link", "rename", "stat")
+_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
+_FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
+
+
+class PosixFolder(Folder):
+    """A descriptor of a folder."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Return whether this system has all that this way needs."""
+        by_descriptor = all(getattr(os, name) in os.supports_dir_fd for name in _NEEDED)
+        return by_descriptor and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
+
+    @classmethod
+    def root(cls, path: Path) -> Self:
+        return cls(os.open(path, _FOLDER))
+
+    def folder(self, name: str) -> Self:
+        return type(self)(os.open(name, _FOLDER, dir_fd=self.fd))
+
+    def make_folder(self, name: str) -> None:
+        os.mkdir(name, 0o700, dir_fd=self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        return os.open(name, flags | _FILE, 0o600, dir_fd=self.fd)
+
+    def stat(self, name: str) -> os.stat_result:
+        return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+
+    def unlink(self, name: str) -> bool:
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard(self, name: str) -> bool:
+        return self.unlink(name)
+
+    def link(self, name: str, target: Self, new: str) -> None:
+        os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
+
+    def move(self, name: str, target: Self, new: str) -> None:
+        os.rename(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
+
+    def names(self) -> list[str]:
+        return os.listdir(self.fd)  # noqa: PTH208 - a descriptor
+
+    def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        return os.scandir(self.fd)
+
+    def sync(self) -> None:
+        """SMB, FUSE and others refuse it for folders, and there is no other way to ask for it."""
+        try:
+            os.fsync(self.fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+
+    def times(self) -> os.stat_result | None:
+        return os.fstat(self.fd)
+
+    def owner(self) -> int | None:
+        owner = os.fstat(self.fd).st_uid
+        return None if owner == os.geteuid() else owner
+
+    @staticmethod
+    def changed(found: os.stat_result) -> float:
+        return found.st_ctime
+
+
+#: How systems say that they do not follow a symlink.
+SYMLINK = (errno.ELOOP, errno.EMLINK)
+_LOCK_SECONDS = 60.0  # far more than a commit takes, which reads one blob at most
+#: How this system opens folders.
+_way: type[Folder] = PosixFolder if PosixFolder.is_possible() else PortableFolder
+
+
+class Tree:
+    """The folders of one store. With ``own``, a root that belongs to another user is refused."""
+
+    def __init__(self, root: Path, *, own: bool) -> None:
+        self.root = root
+        self._own = own
+
+    @contextmanager
+    def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
+        """Open ``root/part/part…`` and give it.
+
+        With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised. Raises
+        :class:`~transports.errors.StoreError` if a symlink or a file has the name of a folder.
+        """
+        folder = self._open_root(create)
+        try:
+            for depth in range(1, len(parts) + 1):
+                below = self._open(parts[:depth], folder, create)
+                folder.close()
+                folder = below
+            yield folder
+        finally:
+            folder.close()
+
+    def open(self, parts: tuple[str, ...], parent: Folder | None) -> Folder:
+        """Open one folder in an open one, the root in none. A missing one is made; errors are those of
+        :meth:`folder`."""
+        return self._open_root(create=True) if parent is None else self._open(parts, parent, create=True)
+
+    def _open_root(self, create: bool) -> Folder:
+        root = self._open((), None, create)
+        if self._own and (owner := root.owner()) is not None:
+            root.close()
+            raise StoreError(
+                f"the folder {self.root} belongs to another user (uid {owner}) and is not used; {OTHER_FOLDER}"
+            )
+        return root
+
+    def _open(self, parts: tuple[str, ...], parent: Folder | None, create: bool) -> Folder:
+        try:
+            return _way.root(self.root) if parent is None else parent.folder(parts[-1])
+        except FileNotFoundError:
+            if not create:
+                raise
+        except OSError as error:
+            if error.errno in (*SYMLINK, errno.ENOTDIR):
+                raise _not_a_folder(self.root.joinpath(*parts)) from error
+            raise
+        with suppress(FileExistsError):  # another process was faster
+            if parent is None:
+                self.root.parent.mkdir(parents=True, exist_ok=True)
+                self.root.mkdir(mode=0o700)
+            else:
+                parent.make_folder(parts[-1])
+        if parent is not None:
+            parent.sync()
+        return self._open(parts, parent, create=False)
+
+
+class OpenFolders:
+    """The folders of a store, each opened, and made if it is missing, when it is first asked for. All are
+    closed at the end of the ``with`` block. Errors are those of :meth:`Tree.folder`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._opened: dict[tuple[str, ...], Folder] = {}
+        self._state: tuple[int, ...] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def renew(self) -> None:
+        """Close all before another round of work if one has been removed or replaced since they were opened."""
+        if not self._state or self._look() != self._state:
+            self._close()
+
+    def _look(self) -> tuple[int, ...] | None:
+        """Return what changes if another folder takes the place of one that is open."""
+        root = self._opened.get(())
+        if root is None:
+            return None
+        try:
+            top = os.lstat(self._tree.root)
+            inner = root.stat(".abp")  # with the time of the last change of its names, which two changes may share
+            meta = self._opened[(".abp",)].stat("meta")
+        except (OSError, KeyError):
+            return None
+        return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns, meta.st_ino
+
+    def _close(self) -> None:
+        while self._opened:
+            with suppress(OSError):  # whatever a disk says, it is closed
+                self._opened.popitem()[1].close()
+
+    def at(self, *parts: str) -> Folder:
+        """Return ``root/part/part…``."""
+        folder = self._opened.get(parts)
+        if folder is None:
+            folder = self._opened[parts] = self._tree.open(parts, self.at(*parts[:-1]) if parts else None)
+            if parts == (".abp",):  # before those in it are opened
+                self._state = self._look()
+        return folder
+
+    @contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[None]:
+        """Exclude every other thread and process that takes the same lock.
+
+        The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
+        the lock is not free after a minute; without ``wait``, :class:`LockBusy` if it is not free.
+        """
+        fd = self.at(".abp", "locks").open(name, os.O_RDWR | os.O_CREAT)
+        try:
+            _lock(fd, self._tree.root, wait)
+            yield
+        finally:
+            os.close(fd)
+
+
+def use(opened: OpenFolders | None, tree: Tree) -> AbstractContextManager[OpenFolders]:
+    """Return ``opened``, which stays open, or folders that are closed at the end of the block."""
+    return OpenFolders(tree) if opened is None else nullcontext(opened)
+
+
+class LockBusy(Exception):
+    """A lock is taken, and should not be waited for."""
+
+
+def _lock(fd: int, root: Path, wait: bool) -> None:
+    end = time.monotonic() + _LOCK_SECONDS
+    pause = 0.0005
+    while True:
+        if try_lock(fd):
+            return
+        if not wait:
+            raise LockBusy
+        if time.monotonic() > end:  # a stopped process must not hold up everybody for ever
+            raise StoreError(
+                f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
+                retryable=True,
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
+
+
+def _not_a_folder(path: Path) -> StoreError:
+    if path.is_symlink():
+        return StoreError(
+            f"{path} is a symlink and is not followed: remove it, or name the real folder "
+            f"({path.resolve()}) with ABP_OUTPUT_DIR (--out, store=)"
+        )
+    return StoreError(f"{path} is not a folder; remove it, or {OTHER_FOLDER}")
+
+
+def temporary_name() -> str:
+    """Return a name in ``staging/``: the writer's process id, by which a sweep tells whether it lives, and random
+    digits."""
+    return f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, Folder]]:
+    """Open a folder in or below one of ``roots``, and give its real path and the folder. What is opened in that is
+    there, whatever the path leads to later, on systems with descriptors of folders.
+
+    Raises ``refused`` for any other folder, and what :meth:`Tree.folder` raises for one that is replaced meanwhile."""
+    try:
+        real = folder.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # ValueError: a NUL in the name
+        raise refused from None
+    root = next((root for root in roots if real.is_relative_to(root)), None)
+    if root is None:
+        raise refused
+    with Tree(root, own=False).folder(*real.relative_to(root).parts) as opened:
+        yield real, opened
+
+
+def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:
+    """Return a regular file below one of ``roots``, open for reading; its ``name`` is its real path. Raises ``refused``
+    for anything else, so that nobody learns what there is."""
+    try:
+        real = Path(path).resolve(strict=True)
+        with folder_beneath(real.parent, roots, refused) as (_, folder):
+            return regular_file(folder.open(real.name), str(real))
+    except (OSError, RuntimeError, ValueError, StoreError):
+        raise refused from None

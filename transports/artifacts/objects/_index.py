@@ -1,0 +1,463 @@
+"""The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite, and what it may lack."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from ...database import Connection, Cursor, Transactions, Value, without_nul
+from ...errors import StoreUnavailable
+from .._query import Query
+from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
+from .._retention import Entry, Retention
+from ..local._index import where
+
+__all__ = [
+    "COLUMNS",
+    "IndexTables",
+    "Indexed",
+    "NotBuilt",
+    "StoreIndex",
+    "condition",
+    "metadata_of",
+    "row_of",
+    "scope_condition",
+    "tables",
+]
+
+logger = logging.getLogger("transports.artifacts")
+
+#: The columns of a row, after the number of its store. Another layout gets tables of another name.
+COLUMNS = (
+    "id", "e_tag", "metadata", "size", "mime", "created", "stored", "used", "capability", "app",
+    "tenant", '"user"', "session", "trace",
+)  # fmt: skip
+#: Characters of a value that is looked up: an entry of PostgreSQL's indexes has 2.7 KB at most.
+_LONGEST = 200
+#: Above all characters.
+_END = "\U0010ffff"
+
+
+class Indexed(NamedTuple):
+    """Metadata and the ETag of the object that it was read from."""
+
+    metadata: Metadata
+    e_tag: str
+
+
+def tables(text: str) -> tuple[str, ...]:
+    """Return the statements that make the tables. ``text`` is the database's type of a text compared by its bytes. The
+    last two make ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
+    artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
+    store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
+    mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
+    capability {text} NOT NULL, app {text} NOT NULL, tenant TEXT, "user" TEXT, session TEXT, trace TEXT,
+    PRIMARY KEY (store, id)
+)"""
+    indexes = {
+        "created": "created, id",
+        "capability": "capability, created, id",
+        "app": "app, created, id",
+        "mime": "mime, created, id",
+        "size": "size",
+        "stored": "stored",
+        "session": "session, created, id",
+    }
+    return (
+        "CREATE TABLE IF NOT EXISTS abp_artifact_stores_1 (url TEXT PRIMARY KEY, number INTEGER UNIQUE NOT NULL, "
+        "built DOUBLE PRECISION, changes BIGINT NOT NULL)",
+        artifacts,
+        *(
+            f"CREATE INDEX IF NOT EXISTS abp_artifacts_1_{name} ON abp_artifacts_1 (store, {columns})"
+            for name, columns in indexes.items()
+        ),
+        f"CREATE TABLE IF NOT EXISTS abp_artifact_changes_2 (store INTEGER NOT NULL, id {text} NOT NULL, "
+        "number BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, PRIMARY KEY (store, id))",
+    )
+
+
+def row_of(indexed: Indexed) -> tuple[Value, ...]:
+    """Return the row of an artifact."""
+    one = indexed.metadata
+    text = msgspec.json.format(one.encode(), indent=-1).decode()
+    found = (one.source.get(name) for name in ("capability", "app"))
+    names = [key_of(value) if isinstance(value, str) else "" for value in found]
+    owner = one.scope.tenant, one.scope.user, one.scope.session, one.scope.trace
+    head = (one.id, indexed.e_tag, text, one.size_bytes, key_of(one.mime_type), key_of(one.age_key[0]))
+    return (*head, one.stored, one.stored, *names, *owner)
+
+
+def key_of(text: str) -> str:
+    """Return a text as it is looked up."""
+    return (without_nul(text) or "")[:_LONGEST]
+
+
+def metadata_of(text: Value, key: Value) -> Metadata | None:
+    """Return the metadata in a row; ``None``, with a warning, for what we did not write."""
+    try:
+        if not ID.fullmatch(str(key)):
+            raise ValueError("not an id")
+        return Metadata.decode(str(text).encode(), str(key))
+    except (ValueError, OtherCase) as error:
+        logger.warning("a row of the index is skipped (%s); `abp artifacts reindex` repairs it", error)
+        return None
+
+
+def scope_condition(scope: Scope) -> tuple[str, list[Value]]:
+    """Return the SQL condition for what ``scope`` covers, to follow another one, and its values."""
+    conditions, values = where(scope)
+    return conditions.replace("WHERE", " AND", 1), [*values]
+
+
+def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
+    """Return the SQL condition for what ``query`` wants of ``scope``, to follow another one, and its values."""
+    text, values = scope_condition(scope)
+    since, until = query.times
+    mime = query.mime_type
+    kind = mime is not None and mime[-1:] == "/"
+    wanted: tuple[tuple[str, Value], ...] = (
+        ("capability = ?", None if query.capability is None else key_of(query.capability)),
+        ("app = ?", None if query.app is None else key_of(query.app)),
+        ("mime >= ?" if kind else "mime = ?", None if mime is None else key_of(mime)),
+        ("mime < ?", f"{key_of(mime or '')}{_END}" if kind else None),
+        ("created >= ?", since),
+        ("created < ?", until),
+        ("size >= ?", query.min_bytes),
+        ("size <= ?", query.max_bytes),
+    )
+    for one, value in wanted:
+        if value is not None:
+            text += f" AND {one}"
+            values.append(value)
+    if after := query.after:
+        text += " AND (created, id) < (?, ?)"
+        values += [*map(key_of, after)]
+    return text, values
+
+
+T = TypeVar("T")
+
+#: Seconds for which a lost connection is opened again, and for which the index is left alone after that.
+_PATIENCE, _PAUSE = 3.0, 10.0
+#: Made last of what belongs to a table: where both are there, all is.
+_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
+
+
+class NotBuilt(Exception):
+    """The index was not compared with the metadata yet: it cannot answer a question about all artifacts."""
+
+
+class IndexTables:
+    """The tables in one database, for the store at ``url``."""
+
+    def __init__(self, database: Connection, url: str) -> None:
+        self._url = url
+        self._database = database
+        self._transactions: Transactions | None = None
+        self._prepared = False
+        self._turn = asyncio.Lock()
+        self._failed: tuple[float, str] | None = None
+
+    async def aclose(self) -> None:
+        """Close the connection. The next transaction opens another one."""
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            await transactions.aclose()
+
+    async def run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
+        """Run ``work`` with the number of this store, in tables that are made if they are not there (any more). Raises
+        :class:`NotBuilt` if what it asks needs an index that is ``built``."""
+        async with self._turn:  # so that who waits while the database is found to be down need not ask it, too
+            if self._failed and time.monotonic() < self._failed[0]:
+                raise StoreUnavailable(self._failed[1], retryable=True)
+            if self._transactions is None:
+                self._transactions = Transactions(self._database, _PATIENCE)
+            numbered = partial(self._numbered, work, built)
+            try:
+                if not self._prepared:
+                    await self._transactions.run(self._prepare)
+                    self._prepared = True
+                try:
+                    result = await self._transactions.run(numbered, write=write)
+                except StoreUnavailable as error:
+                    if error.retryable or not await self._transactions.run(self._prepare):
+                        raise
+                    result = await self._transactions.run(numbered, write=write)  # it was deleted meanwhile
+            except StoreUnavailable as error:
+                self._prepared = False
+                message = f"{error.message}, or leave out ?index= to have every object read for a list"
+                self._failed = time.monotonic() + _PAUSE, message
+                raise StoreUnavailable(message, retryable=error.retryable) from error.__cause__
+            self._failed = None
+            return result
+
+    def _prepare(self, cursor: Cursor) -> bool:
+        """Make the tables and the number of this store, unless they are there. Returns whether they were not."""
+        self._database.lock(cursor, "artifact index")
+        if not (there := all(self._is_there(cursor, name) for name in _RELATIONS)):
+            for statement in tables(self._database.text):
+                cursor.execute(statement)
+            cursor.execute("DELETE FROM abp_artifact_stores_1")  # the rows may have been lost alone
+        cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        if cursor.fetchall():
+            return not there
+        cursor.execute(
+            # neither a number nor a change token comes again in an index that is made anew
+            "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
+            (self._url, secrets.randbelow(1 << 31), time.time_ns() // 1000),
+        )
+        return True
+
+    def _is_there(self, cursor: Cursor, name: str) -> bool:
+        cursor.execute(self._database.find_relation, (name,))
+        return bool(cursor.fetchall())
+
+    def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
+        # asked each time: tables that were made anew have other numbers
+        cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        found = cursor.fetchall()
+        if not found:
+            raise self._database.error(f"{self._database.name} does not know the store any more")
+        if built and found[0][1] is None:
+            raise NotBuilt
+        return work(cursor, cast(int, found[0][0]))
+
+
+#: Rows that one statement reads.
+_PAGE = 5000
+_INSERT = (
+    f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
+    "ON CONFLICT (store, id) DO "
+)
+_SET = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+_UPDATE = (
+    f"UPDATE abp_artifacts_1 SET {', '.join(f'{name} = ?' for name in COLUMNS[1:])} "
+    "WHERE store = ? AND id = ? AND e_tag = ?"
+)
+_ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
+
+
+class StoreIndex:
+    """The rows of one store. Many stores, and any number of machines, may use one database.
+
+    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for some seconds
+    after that it is not asked again.
+    """
+
+    def __init__(self, database: Connection, url: str) -> None:
+        """``url`` is the store's, without the index: the name by which the database knows it."""
+        self._database = database
+        self._announcement = (
+            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
+            "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
+        )
+        self._tables = IndexTables(database, url)
+        self._run = self._tables.run
+
+    async def aclose(self) -> None:
+        """Close the connection. The next method opens another one."""
+        await self._tables.aclose()
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def announce(self, key: str) -> int:
+        """Note that the metadata of an artifact is about to change, until :meth:`put` or :meth:`remove` says how.
+        Returns the number of the announcement. No two are alike, as times may be: of one millisecond, or of a clock
+        that was set back."""
+        number = _new_number()
+        await self._run(lambda cursor, store: cursor.execute(self._announcement, (store, key, number)))
+        return number
+
+    async def put(self, indexed: Indexed, announced: int) -> None:
+        """Give an artifact this row, whatever it had. If somebody else announced a change after the one that has the
+        number ``announced`` (0: none), nobody knows who was last: it stays announced."""
+
+        def work(cursor: Cursor, store: int) -> None:
+            cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
+            self._settle(cursor, store, indexed.metadata.id, announced)
+
+        await self._run(work)
+
+    async def remove(self, key: str, announced: int) -> None:
+        """Remove the row of an artifact that was deleted. The same holds for ``announced``. Without a row it stays
+        announced, too: who builds the index may have read the artifact before."""
+
+        def work(cursor: Cursor, store: int) -> None:
+            cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
+            self._settle(cursor, store, key, announced if cursor.rowcount else 0)
+
+        await self._run(work)
+
+    async def correct(self, found: Sequence[Indexed], gone: Iterable[str], seen: dict[str, str]) -> None:
+        """Give artifacts the rows of what was ``found``, and remove those of what is ``gone``, unless a row has changed
+        since its ETag was ``seen``: then a writer knew better."""
+        new = [one for one in found if one.metadata.id not in seen]
+        changed = [(one, seen[one.metadata.id]) for one in found if one.metadata.id in seen]
+        dropped = [(key, seen[key]) for key in gone if key in seen]
+
+        def work(cursor: Cursor, store: int) -> None:
+            cursor.executemany(f"{_INSERT} NOTHING", [(store, *row_of(one)) for one in new])
+            if changed:
+                cursor.executemany(
+                    _UPDATE, [(*row_of(one)[1:], store, one.metadata.id, e_tag) for one, e_tag in changed]
+                )
+            if dropped:
+                cursor.executemany(
+                    "DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ? AND e_tag = ?",
+                    [(store, key, e_tag) for key, e_tag in dropped],
+                )
+            _count_change(cursor, store)
+
+        if new or changed or dropped:
+            await self._run(work)
+
+    async def touch(self, key: str) -> None:
+        """Note that an artifact was used now."""
+        sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
+        at = stamp()
+        await self._run(lambda cursor, store: cursor.execute(sql, (at, store, key, at)))
+
+    # --- what the index may lack --------------------------------------------------------------------------------------
+
+    async def announced(self, seconds: float) -> list[str]:
+        """Return the ids whose change was announced so long ago and not told since: their writers may have died."""
+        sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
+        return [str(key) for (key,) in await self._select(sql, seconds)]
+
+    async def give_up(self, seconds: float) -> None:
+        """Forget the changes that were announced so long ago."""
+        sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
+        await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
+
+    async def state(self) -> tuple[int, bool]:
+        """Return the number of this index, which one that is made anew does not have, and whether all metadata was
+        compared with it once."""
+        ((number, built),) = await self._select("SELECT number, built FROM abp_artifact_stores_1 WHERE number = ?")
+        return cast(int, number), built is not None
+
+    async def mark_built(self, number: int) -> None:
+        """Note that all metadata was compared with the index of this number."""
+        sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now} WHERE number = ?"
+        await self._run(lambda cursor, _: cursor.execute(sql, (number,)))
+
+    async def e_tags(self, keys: Collection[str]) -> dict[str, str]:
+        """Return the ETags in the rows of those of ``keys`` that have one. At most some thousand at once."""
+        marks = ", ".join("?" * len(keys))
+        sql = f"SELECT id, e_tag FROM abp_artifacts_1 WHERE store = ? AND id IN ({marks})"
+        return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)} if keys else {}
+
+    async def keys(self) -> AsyncIterator[dict[str, bool]]:
+        """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
+        after = ""
+        sql = f"SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
+
+        def work(cursor: Cursor, store: int) -> dict[str, bool]:
+            cursor.execute(sql, (store, after))
+            return {str(key): metadata_of(text, key) is not None for key, text in cursor.fetchall()}
+
+        while found := await self._run(work, write=False):
+            yield found
+            after = [*found][-1]
+
+    async def change_token(self) -> int:
+        """Return a number that another one follows with every change."""
+        sql = "SELECT changes FROM abp_artifact_stores_1 WHERE number = ?"
+        ((changes,),) = await self._select(sql, built=True)
+        return cast(int, changes)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
+        """Return the artifacts of one page, the newest first, and the cursor of the next one."""
+        text, values = condition(scope, query)
+        sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"
+        if query.limit is not None:
+            sql += f" LIMIT {query.limit + 1}"
+
+        def work(cursor: Cursor, store: int) -> tuple[list[Metadata], str | None]:
+            cursor.execute(sql, (store, *values))
+            rows = cursor.fetchall()
+            page = rows[: query.limit]
+            more = f"{page[-1][2]}~{page[-1][1]}" if len(rows) > len(page) else None
+            return [one for text, key, _ in page if (one := metadata_of(text, key))], more
+
+        return await self._run(work, write=False, built=True)
+
+    async def entries(self, scope: Scope) -> list[Entry]:
+        """Return what ``scope`` covers, as a retention sees it."""
+        text, values = scope_condition(scope)
+        return [_entry(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
+
+    async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
+        """Return all that ``policy`` may remove from what ``scope`` covers: what may be past its time, and each session
+        and trace that is over a limit, as a whole."""
+        text, values = scope_condition(scope)
+
+        def work(cursor: Cursor, store: int) -> list[Entry]:
+            found: dict[str, Entry] = {}
+            if policy.ttl_seconds is not None:
+                at = now()
+                # what came from a future, by a clock that was set back, is to be noticed early
+                cursor.execute(
+                    f"{_ENTRY}{text} AND (stored < ? OR stored > ?)", (store, *values, at - policy.ttl_seconds, at)
+                )
+                found = {str(row[0]): _entry(row) for row in cursor.fetchall()}
+            for group in _groups_over(cursor, store, policy, text, values):
+                inner, owner = scope_condition(group)
+                cursor.execute(f"{_ENTRY}{inner}", (store, *owner))
+                found |= {str(row[0]): _entry(row) for row in cursor.fetchall()}
+            return [*found.values()]
+
+        return await self._run(work, write=False, built=True)
+
+    def _settle(self, cursor: Cursor, store: int, key: str, announced: int) -> None:
+        delete = "DELETE FROM abp_artifact_changes_2 WHERE store = ? AND id = ? AND number = ?"
+        cursor.execute(delete, (store, key, announced))
+        if announced and not cursor.rowcount:
+            cursor.execute(self._announcement, (store, key, _new_number()))
+        _count_change(cursor, store)
+
+    async def _select(self, sql: str, *values: Value, built: bool = False) -> Sequence[tuple[Value, ...]]:
+        def work(cursor: Cursor, store: int) -> Sequence[tuple[Value, ...]]:
+            cursor.execute(sql, (store, *values))
+            return cursor.fetchall()
+
+        return await self._run(work, write=False, built=built)
+
+
+def _new_number() -> int:
+    return 1 + secrets.randbits(62)
+
+
+def _count_change(cursor: Cursor, store: int) -> None:
+    # last in its transaction: the next writer waits for this row
+    cursor.execute("UPDATE abp_artifact_stores_1 SET changes = changes + 1 WHERE number = ?", (store,))
+
+
+def _entry(row: tuple[Value, ...]) -> Entry:
+    key, size, stored, used, *owner = row
+    scope = Scope(*cast("list[str | None]", owner))
+    return Entry(str(key), cast(int, size), cast(float, stored), cast(float, used), scope)
+
+
+def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]) -> list[Scope]:
+    """Return the sessions and traces that are over a limit of ``policy``."""
+    found = []
+    for names in ('tenant, "user", session, trace', 'tenant, "user", session'):
+        max_bytes, max_count = policy.limits(names.rpartition(" ")[2])
+        if policy.cleanup_strategy == "none" or (max_bytes is None and max_count is None):
+            continue
+        cursor.execute(
+            f"SELECT {names} FROM abp_artifacts_1 WHERE store = ?{text} AND {names.rpartition(' ')[2]} IS NOT NULL "
+            f"GROUP BY {names} HAVING sum(size) > ? OR count(*) > ?",
+            (store, *values, *(1 << 62 if limit is None else limit for limit in (max_bytes, max_count))),
+        )
+        found += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]
+    return found

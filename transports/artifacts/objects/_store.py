@@ -1,0 +1,362 @@
+"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Protocol
+
+from ...errors import Corrupt, StoreUnavailable, UsageError
+from .._audit import AuditLog
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, Publisher, StagedFile
+from .._content import Description, Meter
+from .._files import map_os_errors, write_all
+from .._query import Page, Query
+from .._ref import (
+    ID,
+    ArtifactRef,
+    CheckReport,
+    Metadata,
+    Problem,
+    ReindexReport,
+    Scope,
+    candidate_ids,
+    digest_prefix,
+    not_found,
+)
+from .._retention import Entry, Removal, Retention
+from .._spool import SpooledFile
+from ._bucket import Bucket
+from ._catalog import Catalog, IndexedCatalog
+from ._index import StoreIndex
+from ._index_address import open_index
+
+__all__ = ["Maintenance", "ObjectStaged", "ObjectStore"]
+
+_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
+
+
+class ContentPublisher(Publisher, Protocol):
+    """The part of a store in a bucket that its staged files use."""
+
+    async def publish(
+        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    ) -> ArtifactRef:
+        """Make measured content an artifact."""
+
+
+class ObjectStaged(SpooledFile):
+    """A staged file in memory while it is small, then in a temporary file.
+
+    It is uploaded when all of it is verified, and may be committed again if the upload failed.
+    """
+
+    _store: ContentPublisher
+
+    def _start(self) -> None:
+        super()._start()
+        self._chunks: list[bytes] = []
+        self._in_memory = 0
+        self._file: IO[bytes] | None = None
+        self._blob = f"-{secrets.token_hex(8)}"
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        if self._file is None:
+            self._chunks.append(bytes(chunk))
+            self._in_memory += len(chunk)
+            if self._in_memory <= _IN_MEMORY:
+                return
+            chunk = memoryview(b"".join(self._chunks))
+            with map_os_errors("make a temporary file", self._scratch()):
+                self._file = (self._scratch() / "written").open("xb", buffering=0)
+            self._chunks = []
+        with map_os_errors("write a temporary file", self._scratch()):
+            write_all(self._file.fileno(), chunk)
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
+        return await self._store.publish(
+            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
+        )
+
+    async def aclose(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+        await super().aclose()
+
+
+_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
+_QUARANTINE = 86400.0  # seconds that what is damaged is kept for a look at it
+
+
+class Maintenance:
+    """The sweep and the check of one store. ``reading`` counts the readers of each content in this process."""
+
+    def __init__(self, bucket: Bucket, catalog: Catalog, reading: Mapping[str, int]) -> None:
+        self._bucket = bucket
+        self._catalog = catalog
+        self._reading = reading
+
+    async def sweep(self, *, dry_run: bool) -> list[Removal]:
+        """Remove content that no metadata names, an hour after it came, and what is in quarantine after a day."""
+        now = time.time()
+        found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if found else set()
+        # metadata that cannot be read does not tell what it names
+        perhaps = tuple(_content(key) for key in compared.unreadable)
+        out = [
+            Removal("content", one.key, one.size, "orphan")
+            for one in found
+            if one.key not in used and not one.key.startswith(perhaps) and not self._reading[one.key]
+        ]
+        async for one in self._bucket.list("quarantine/"):
+            if now - one.modified.timestamp() > _QUARANTINE:
+                out.append(Removal("quarantine", one.key, one.size, "expired"))
+        if not dry_run:
+            for swept in out:
+                await self._bucket.delete(swept.id)
+        return out
+
+    async def check(self, *, repair: bool) -> list[Problem]:
+        """Return which metadata cannot be read, and what was wrong in the index, which is corrected. ``repair`` moves
+        the metadata to quarantine, with its content."""
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if repair and compared.unreadable else set()
+        detail = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, detail) for key in compared.wrong]
+        for key in compared.unreadable:
+            detail = "; delete the artifact, store it again, or --repair"
+            if repair:
+                await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
+                for one in [one async for one in self._bucket.list("content/") if one.key.startswith(_content(key))]:
+                    if one.key not in used:
+                        await self._bucket.move(one.key, one.key.replace("content/", "quarantine/", 1))
+                detail = "; it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
+        return problems
+
+
+def _content(key: str) -> str:
+    """The beginning of the keys that content of an id has."""
+    return f"content/{digest_prefix(key)}"
+
+
+@dataclass(slots=True)
+class _State:
+    """The state that all views of one store share: the readers of each content, and the content to be removed when the
+    last of them is done."""
+
+    reading: Counter[str] = field(default_factory=Counter)
+    delete_after_read: set[str] = field(default_factory=set)
+
+
+class ObjectStore(ArtifactStore):
+    """Keeps below ``s3://bucket/prefix``::
+
+        meta/<id>.json                an artifact exists if and only if this does
+        content/<sha256>-<random>     its content, never shared with another artifact
+        quarantine/…                  damaged content
+
+    Content is staged and verified on this machine, then uploaded, then named by its metadata in a single request, which
+    is the commit. A failure before that leaves at most content that no metadata names; :meth:`gc` removes it an hour
+    later. The parts of an upload whose process was killed are not listed as content: give the bucket a lifecycle rule
+    that aborts incomplete multipart uploads (``docs/stores.md``).
+
+    ``timeout`` in seconds limits a request with its retries, and a pause in a download; after that every method raises
+    :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        retention: Retention | None = None,
+        audit: AuditLog | None = None,
+        timeout: float = 60.0,
+        index: str | None = None,
+    ) -> None:
+        """``index`` is the address of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
+        :class:`~transports.errors.UsageError` for another one."""
+        super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
+        self.url = url.rstrip("/")
+        self._bucket = Bucket(self.url, timeout)
+        self._catalog = Catalog(self._bucket)
+        if index is not None:
+            database, shown = open_index(index)
+            self._catalog = IndexedCatalog(self._bucket, StoreIndex(database, self.url))
+            self.url += f"?index={shown}"
+        self._state = _State()
+        self._maintenance = Maintenance(self._bucket, self._catalog, self._state.reading)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.url!r})"
+
+    async def aclose(self) -> None:
+        """Close the connection to the index, if there is one."""
+        await self._catalog.aclose()
+
+    async def _new_staged(self) -> StagedFile:
+        return ObjectStaged(self)
+
+    async def publish(
+        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    ) -> ArtifactRef:
+        """Make measured content an artifact of this view's scope. ``check`` is called after the upload, before the
+        artifact is visible."""
+        digest, scope = meter.sha256, self.scope
+        for key in candidate_ids(description.namespace, digest, scope):
+            try:
+                old = await self._catalog.load(key)
+            except Corrupt:  # metadata that cannot be read is replaced
+                old = None
+            if old is None or old.sha256 == digest:
+                break
+        await self._bucket.put(blob, data, description.mime_type)
+        check()
+        metadata = Metadata.new(key, meter, description, scope, old=old, blob=blob)
+        await self._catalog.write(metadata)
+        if old and old.blob != blob:
+            await self._delete_content(old.blob)
+        return metadata.ref()
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        metadata = await self._catalog.load(artifact_id) if ID.fullmatch(artifact_id) else None
+        if metadata is None:
+            raise not_found(artifact_id)
+        return metadata.ref(), metadata.stored
+
+    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+        return [one.ref() for one in await self._catalog.all(scope)]
+
+    async def _find(self, query: Query) -> Page:
+        if (found := await self._catalog.find(self.scope, query)) is None:
+            return await super()._find(query)
+        page, cursor = found
+        policy, expired = self.retention, self._evictor.is_expired
+        kept = [one for one in page if not (policy and expired(policy, one.id, one.stored, one.scope))]
+        return Page([one.ref() for one in kept], cursor)
+
+    async def _entries(self, scope: Scope) -> list[Entry]:
+        return await self._catalog.entries(scope)
+
+    async def _candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
+        return await self._catalog.candidates(scope, policy)
+
+    async def change_token(self) -> object:
+        """Return a number that the index counts; ``None`` without an index."""
+        return await self._catalog.change_token()
+
+    async def _touch(self, artifact_id: str) -> None:
+        await self._catalog.touch(artifact_id)
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        blob = await self._content_of(ref.id)
+        self._state.reading[blob] += 1
+        digest, position = hashlib.sha256(), start
+        try:
+            while position < end:
+                try:
+                    async for chunk in self._bucket.stream(blob, position, end, chunk_size):
+                        position += len(chunk)
+                        digest.update(chunk)
+                        yield chunk
+                    if position < end:
+                        raise self._corrupt(ref, "it is too short")
+                except FileNotFoundError:
+                    current = await self._catalog.load(ref.id)
+                    if current is None:
+                        raise not_found(ref.id) from None
+                    if current.blob == blob:
+                        raise self._corrupt(ref, "its content is missing") from None
+                    self._state.reading[current.blob] += 1  # it was stored again meanwhile
+                    await self._release_content(blob)
+                    blob = current.blob
+            if end - start == ref.size_bytes and digest.hexdigest() != ref.sha256:
+                await self._raise_mismatch(ref, blob)
+        finally:
+            await self._release_content(blob)
+
+    async def _content_of(self, artifact_id: str) -> str:
+        blob = await self._catalog.content_of(artifact_id)
+        if blob is None:
+            raise not_found(artifact_id)
+        return blob
+
+    async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
+        """Read again content that did not match its hash, to tell damage in the store from damage on the way."""
+        digest = hashlib.sha256()
+        async for chunk in self._bucket.stream(blob, 0, ref.size_bytes, 1 << 20):
+            digest.update(chunk)
+        if digest.hexdigest() == ref.sha256:
+            raise StoreUnavailable(
+                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is intact: read it again",
+                retryable=True,
+                details={"id": ref.id},
+            )
+        await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
+        raise self._corrupt(ref, "its content no longer matches its hash and was put into quarantine")
+
+    def _corrupt(self, ref: ArtifactRef, what: str) -> Corrupt:
+        return Corrupt(f"artifact {ref.id} is damaged: {what}; store it again", details={"id": ref.id})
+
+    async def presigned(self, artifact_id: str, seconds: float) -> str | None:
+        """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
+        await self._require_visible(artifact_id, "read")
+        return await self._bucket.sign(await self._content_of(artifact_id), seconds)
+
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        if not ID.fullmatch(artifact_id):
+            return False
+        try:
+            metadata = await self._catalog.load(artifact_id)
+            if metadata is None or stored not in (None, metadata.stored):
+                if stored is not None:
+                    await self._catalog.differs(artifact_id)
+                return False
+        except Corrupt:
+            metadata = None  # it does not tell where its content is; gc finds that
+        await self._catalog.remove(artifact_id)
+        if metadata:
+            await self._delete_content(metadata.blob)
+        return True
+
+    async def _delete_content(self, blob: str) -> None:
+        """Remove content when the last reader in this process is done."""
+        if self._state.reading[blob]:
+            self._state.delete_after_read.add(blob)
+        else:
+            await self._bucket.delete(blob)
+
+    async def _release_content(self, blob: str) -> None:
+        self._state.reading[blob] -= 1
+        if not self._state.reading[blob]:
+            del self._state.reading[blob]
+            if blob in self._state.delete_after_read:
+                self._state.delete_after_read.discard(blob)
+                await self._bucket.delete(blob)
+
+    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
+        return await self._maintenance.sweep(dry_run=dry_run)
+
+    async def reindex(self) -> ReindexReport:
+        """Compare the index with all metadata objects and correct it; a new index is built. See
+        :func:`transports.artifacts.reindex`."""
+        if not isinstance(self._catalog, IndexedCatalog):
+            raise UsageError(f"{self.url} has no index; its address may end in ?index=postgresql://host/database")
+        compared = await self._catalog.compare()
+        return ReindexReport(compared.artifacts, tuple(compared.wrong), tuple(compared.unreadable))
+
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Check the content, and without a scope also the metadata; ``repair`` moves what cannot be read to quarantine,
+        with its content."""
+        problems = [] if self.scope else await self._maintenance.check(repair=repair)
+        found = await super().fsck()
+        return replace(found, problems=(*found.problems, *problems))

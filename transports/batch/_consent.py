@@ -1,0 +1,78 @@
+"""What jobs that somebody else may have written are allowed to do: which targets they name, which files they send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..artifacts.local._tree import open_beneath
+from ..errors import UsageError
+from ..protocol._plain_text import is_address, is_page, redact_url
+from ..session._apps import is_app_name
+from ._jobs import Job, shown_path
+
+__all__ = ["Consent"]
+
+#: Characters of a target that a message shows.
+_MAX_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """The user's word on jobs of an input, or of a ledger, that somebody else may have written.
+
+    Their targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
+    run's own ``target``; with ``programs`` also such as start a program, load an extension or read a file. Their files
+    are in ``folder``; without one they have none. Files go to the run's own target and to apps of the settings file;
+    with ``any_target`` also to one that the job names itself.
+    """
+
+    programs: bool = False
+    target: str | None = None
+    folder: Path | None = None
+    any_target: bool = False
+
+    def checked(self, job: Job) -> Job:
+        """Return the job with the real paths of its files. It blocks if there are any.
+
+        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` for what is not allowed."""
+        target = job.target or ""
+        if not self.programs and target != self.target and not _is_harmless(target):
+            raise _denied(
+                f"target: {_shown(target)} is neither an address (http, ws) nor the name of an app; give it as the "
+                "run's own with target=, or allow jobs to start programs and read files: allow_programs="
+            )
+        return replace(job, files=self._real(job.files, target)) if job.files else job
+
+    def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
+        place = next(iter(files))
+        if self.folder is None:
+            raise _denied(f"files.{place}: name the folder that files of jobs are in with files_from=")
+        if not self.any_target and target != self.target and not is_app_name(target):
+            raise _denied(
+                f"files.{place}: the line names {_shown(target)} itself, and files go to the run's own target alone; "
+                "allow it by naming the folder of the files with files_from="
+            )
+        return {place: self._below(place, path, self.folder.resolve()) for place, path in files.items()}
+
+    def _below(self, place: str, path: Path, folder: Path) -> Path:
+        refused = _denied(
+            f"files.{place}: {shown_path(path)} is no regular file in {folder}; correct the path, or name another "
+            "folder with files_from="
+        )
+        with open_beneath(str(path), (folder,), refused) as file:
+            return Path(str(file.name))
+
+
+def _is_harmless(target: str) -> bool:
+    """Whether a target is reached over a network, or is one that the user has described."""
+    return is_address(target) or is_page(target.removeprefix("mcp+")) or is_app_name(target)
+
+
+def _shown(target: str) -> str:
+    return repr(redact_url(target)[:_MAX_SHOWN])
+
+
+def _denied(message: str) -> UsageError:
+    return UsageError(message, code="PERMISSION_DENIED")

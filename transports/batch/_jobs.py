@@ -1,0 +1,305 @@
+"""One call of many: a :class:`Job`, known by a key that is made of what it asks for."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Self, cast
+
+import msgspec
+
+from ..artifacts import ArtifactRef
+from ..binary.detect import MAX_DEPTH, set_path
+from ..errors import ABPError, BinaryError, CapabilityError, ConnectFailed, ProtocolError, StoreError, UsageError
+from ..errors._base import may_have_run
+from ..files import open_regular
+from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper
+from ..protocol._times import MAX_TIMEOUT, is_timeout
+from ..routing import Result
+from ..session._calls import NOT_RUN
+
+__all__ = [
+    "MAX_FIELDS",
+    "NOT_SENT",
+    "Job",
+    "Outcome",
+    "State",
+    "job_document",
+    "parse_job",
+    "require_few_fields",
+    "shown_path",
+]
+
+#: Characters of a path that a message shows.
+_MAX_SHOWN = 200
+
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+class State(StrEnum):
+    """What has become of a job. ``queued`` and ``leased`` are on the way, the others final."""
+
+    QUEUED = "queued"
+    #: A worker holds it, until its lease ends.
+    LEASED = "leased"
+    SUCCEEDED = "succeeded"
+    #: The app answered an error, or the kit refused the job before anything of it ran.
+    FAILED = "failed"
+    #: It was sent and its answer was lost, so it may have run; or it ran, and its answer could not be read or stored.
+    UNKNOWN = "unknown"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing happens to the job any more by itself."""
+        return self not in (State.QUEUED, State.LEASED)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call to make.
+
+    ``params`` are JSON values. ``files`` maps places in the parameters (``image``, ``pages.cover``) to the files that
+    go there. ``target`` is the app as :func:`transports.connect` takes it; ``None`` leaves it to the run.
+    ``timeout`` in seconds is for the app's answer, ``None`` for the default of the session. A job that is
+    ``idempotent`` may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input) come
+    back beside the outcome and mean nothing to the kit.
+    """
+
+    capability: str
+    params: Mapping[str, JSONValue] = field(default_factory=dict)
+    target: str | None = None
+    id: str | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    timeout: float | None = None
+    idempotent: bool = False
+    carried: Mapping[str, JSONValue] = field(default_factory=dict)
+    _key: str = field(default="", init=False, repr=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The SHA-256 of what the job asks for, as hexadecimal digits: two jobs with one key are the same work.
+
+        It is taken over the target, the capability, the parameters as canonical JSON (sorted keys, no spaces, as in
+        RFC 8785) and the SHA-256 of each file's content. The first use reads the files, and blocks meanwhile. Raises
+        :class:`~transports.errors.UsageError` for a file that cannot be read, and for parameters that are no JSON.
+        """
+        if not self._key:
+            content = {place: _digest(place, path) for place, path in self.files.items()}
+            try:
+                asked = _canonical([self.target, self.capability, self.params, content])
+            except (TypeError, ValueError, RecursionError) as error:
+                raise UsageError(f"params cannot be written as JSON ({error}); give files as files=") from error
+            object.__setattr__(self, "_key", hashlib.sha256(asked).hexdigest())
+        return self._key
+
+    def call_params(self) -> dict[str, object]:
+        """Return the parameters of the call, with each file in its place as a :class:`~pathlib.Path`. Raises
+        :class:`~transports.errors.UsageError` for a place that is inside of a value without fields."""
+        params: dict[str, object] = copy.deepcopy(dict(self.params)) if self.files else dict(self.params)
+        for place, path in self.files.items():
+            set_path(params, place.split("."), path)
+        return params
+
+
+def _digest(place: str, path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(
+            f"files.{place}: {shown_path(path)} cannot be read ({error.strerror or error}); correct the path"
+        ) from error
+
+
+def shown_path(path: Path) -> str:
+    """Return a path for a message: a long one is cut, and what no terminal shows is escaped."""
+    text = str(path)
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
+    return shown if shown.isprintable() else ascii(shown)
+
+
+#: Fields of one line, row or object, those of our own and those that are carried along: each carried one is a column.
+MAX_FIELDS = 1000
+_OWN = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
+_BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+
+
+def job_document(job: Job) -> dict[str, JSONValue]:
+    """Return the job as a JSON object that :func:`parse_job` reads, without what is not set."""
+    document: dict[str, JSONValue] = {**job.carried, "capability": job.capability, "params": dict(job.params)}
+    own: dict[str, JSONValue] = {
+        "target": job.target,
+        "id": job.id,
+        "files": {place: str(path) for place, path in job.files.items()},
+        "timeout": job.timeout,
+        "idempotent": job.idempotent,
+    }
+    return {**document, **{name: value for name, value in own.items() if value not in (None, {}, False)}}
+
+
+def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
+    """Return the job that an object describes.
+
+    ``capability`` is needed; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
+    in :class:`.Job`. As a table has only texts in its cells, ``params`` may be JSON text, a column ``params.title`` is
+    one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
+    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
+    else from the working folder.
+
+    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels and for more than
+    1,000 fields; ``params`` may have more.
+    """
+    require_few_fields(document)
+    given = {name: value for name, value in document.items() if value not in (None, "")}
+    files: dict[str, object] = dict(_object(given, "files"))
+    params = dict(_object(given, "params"))
+    carried: dict[str, JSONValue] = {}
+    for name, value in given.items():
+        field, dot, place = name.partition(".")
+        if dot and place and field == "params":
+            set_path(params, place.split("."), _json_or_text(value))
+        elif dot and place and field == "files":
+            files[place] = value
+        elif name not in _OWN:
+            carried[name] = cast(JSONValue, value)
+    if is_deeper([params, carried], MAX_DEPTH):
+        raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
+    return Job(
+        capability=_text(given, "capability"),
+        params=params,
+        target=_text(given, "target", "") or target,
+        id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
+        files={place: (folder or Path()).joinpath(_text(files, place, where="files.")).absolute() for place in files},
+        timeout=_seconds(given.get("timeout")),
+        idempotent=_boolean(given.get("idempotent", False)),
+        carried=carried,
+    )
+
+
+def require_few_fields(names: Sized) -> None:
+    """Raise :class:`~transports.errors.UsageError` for more names of fields than one job may have."""
+    if len(names) > MAX_FIELDS:
+        raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
+
+
+def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
+    value = given.get(name, {})
+    if isinstance(value, str):
+        value = decode_given(value, name, fix="write an object such as {}")
+    if not isinstance(value, dict):
+        raise UsageError(f"{name} must be a JSON object such as {{}}")
+    return value
+
+
+def _text(given: Mapping[str, object], name: str, default: str | None = None, *, where: str = "") -> str:
+    value = given.get(name, default)
+    if value is None:
+        raise UsageError(f"{where}{name} is missing; each job needs one, such as export.pdf")
+    if not isinstance(value, str):
+        raise UsageError(f"{where}{name} must be text")
+    return value
+
+
+def _json_or_text(value: object) -> JSONValue:
+    if isinstance(value, str):
+        try:
+            return cast(JSONValue, decode_json(value))
+        except ProtocolError:
+            return value
+    return cast(JSONValue, value)
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not is_timeout(seconds):
+        raise UsageError(f"timeout must be a positive number of seconds, at most {MAX_TIMEOUT:,}")
+    return seconds
+
+
+def _boolean(value: object) -> bool:
+    key = value.lower() if isinstance(value, str) else value
+    if not isinstance(key, bool | int | str) or key not in _BOOLEANS:
+        raise UsageError("idempotent must be true or false")
+    return _BOOLEANS[key]
+
+
+#: The argument of the :class:`asyncio.CancelledError` of a job that was cancelled before anything of it was sent.
+NOT_SENT = "nothing of the job was sent"
+
+#: Errors of an answer: the call has run, and what it made is not in the store.
+_UNUSABLE = (BinaryError, ProtocolError, StoreError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. ``state`` is final.
+
+    ``result`` is that of the call, ``None`` if there is none. ``error_code`` and ``error`` (its message) are there
+    unless the job succeeded. ``milliseconds`` is the time of all ``attempts``. ``artifacts`` is what is in the store,
+    also after an error. ``retryable`` says that the same job may be sent again: the error may pass, and nothing of the
+    job has run or it is idempotent; ``retry_after`` in seconds is how long the app asks to wait before.
+    """
+
+    job: Job
+    state: State
+    result: Result | None = None
+    error_code: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    milliseconds: float = 0.0
+    artifacts: tuple[ArtifactRef, ...] = ()
+    retry_after: float | None = None
+    retryable: bool = False
+
+    @classmethod
+    def of_result(cls, job: Job, result: Result, *, attempts: int = 1, milliseconds: float = 0.0) -> Self:
+        """Return the outcome of a job that succeeded."""
+        files = tuple(result.artifacts.values())
+        return cls(job, State.SUCCEEDED, result, attempts=attempts, milliseconds=milliseconds, artifacts=files)
+
+    @classmethod
+    def of_error(
+        cls, job: Job, error: Exception, *, sent: bool = True, attempts: int = 1, milliseconds: float = 0.0
+    ) -> Self:
+        """Return the outcome of a job that ended with ``error``. ``sent`` is false if the call cannot have left: the
+        error is one of connecting, say. A job that ran is ``unknown`` if its answer could not be read or stored, unless
+        it is idempotent: ``failed`` means that it may be run again by hand."""
+        if not isinstance(error, ABPError):
+            state = State.UNKNOWN if sent else State.FAILED
+            text = f"{type(error).__name__}: {error}"
+            return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
+        if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
+            sent = sent and error.details.get("sent") is not False
+        lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
+        refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
+        may_pass = error.retryable or isinstance(error, ConnectFailed)
+        stored = error.result.artifacts.values() if error.result is not None else ()
+        return cls(
+            job,
+            State.UNKNOWN if sent and lost else State.FAILED,
+            error_code=error.code,
+            error=error.message,
+            attempts=attempts,
+            milliseconds=milliseconds,
+            artifacts=tuple(ref for ref in stored if isinstance(ref, ArtifactRef)),
+            retry_after=error.retry_after,
+            retryable=may_pass and (not sent or refused or job.idempotent),
+        )
+
+    def files(self) -> list[dict[str, object]]:
+        """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) where that is known."""
+        fields = [*self.result.artifacts] if self.result is not None else []
+        if len(fields) != len(self.artifacts):
+            return [ref.as_dict() for ref in self.artifacts]
+        return [{"field": field, **ref.as_dict()} for field, ref in zip(fields, self.artifacts, strict=True)]

@@ -1,0 +1,44 @@
+"""The engine that is this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..ledger import Ledger
+from ..pool import Pool, PoolStats
+from ..running import Runner, RunOptions
+from ..running._runner import OnSettled
+
+__all__ = ["LocalEngine", "WorkReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """``calls`` are all that were made; ``recycled`` says how many browsers were replaced, by reason."""
+
+    calls: int = 0
+    recycled: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_stats(cls, stats: PoolStats) -> WorkReport:
+        """Return what a pool tells."""
+        return cls(stats.calls, dict(stats.recycled))
+
+
+class LocalEngine:
+    """One worker: a pool, which this opens, and a runner."""
+
+    def __init__(self, ledger: Ledger, pool: Pool, options: RunOptions, on_settled: OnSettled = lambda _: None) -> None:
+        self._pool = pool
+        self._runner = Runner(ledger, pool, options, on_settled)
+
+    def drain(self) -> None:
+        """Begin no more jobs."""
+        self._runner.drain()
+
+    async def run(self) -> WorkReport:
+        """Run jobs to the end."""
+        async with self._pool as pool:
+            await self._runner.run()
+            return WorkReport.of_stats(pool.stats())

@@ -1,0 +1,330 @@
+"""The ledger of one run: which jobs there are, who holds them, and what became of each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+from ...database import Cursor, PostgresUrl, Transactions, Value
+from ...errors import LedgerError, UsageError
+from ...protocol._plain_text import redact_url
+from .._jobs import Job, State
+from ._backends import PostgresDatabase, SqliteDatabase
+from ._entries import Added, Counts, Leased, Row, Settlement
+from ._reads import LedgerView
+from ._schema import (
+    COLUMNS,
+    COPY_COLUMNS,
+    INPUT,
+    LEASED,
+    VERSION,
+    Database,
+    make_tables,
+    put_value,
+    row_from,
+    values_of,
+)
+from ._writes import Addition, HostTurns, LeaseRequest, lease_jobs, settle_jobs
+
+__all__ = ["Ledger", "open_ledger", "open_view"]
+
+T = TypeVar("T")
+
+#: Attempts after which a job whose workers were lost is given up, though it may run again.
+_MAX_LOST = 10
+#: Rows that an export reads at once, however large they are.
+_PAGE = 100
+_LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
+
+
+class Ledger:
+    """The jobs of one run, in a table that any number of workers share; made by :func:`.open_ledger`.
+
+    Each instance is one worker. A job is leased to one worker at a time. A lease that ends before its job is settled
+    makes the job ``unknown``, or ``queued`` again if it is idempotent. Every method is one transaction: what it did is
+    on the disk when it returns, and if it raises, nothing was done. All raise
+    :class:`~transports.errors.LedgerError`.
+    """
+
+    def __init__(self, database: Database, run: str, *, existing: bool = False) -> None:
+        self._database = database
+        self._run = run
+        self._existing = existing
+        self._transactions = Transactions(database)
+        self._turns = HostTurns()
+        #: The name of this worker, which no other has.
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+    async def __aenter__(self) -> Self:
+        def look(cursor: Cursor) -> dict[str, str]:
+            return values_of(self._database, cursor, self._run)
+
+        def begin(cursor: Cursor) -> dict[str, str]:
+            make_tables(self._database, cursor)
+            put_value(cursor, self._run, "schema", VERSION)
+            return look(cursor)
+
+        try:
+            values = await self._transactions.run(look, write=False)
+            if self._existing and not any(name.startswith(INPUT) for name in values):
+                name, advice = (f" {self._run!r}", "correct run=, or ") if self._run else ("", "")
+                raise LedgerError(
+                    f"the run{name} has no jobs; {advice}begin it with `abp batch run`, at the same place"
+                )
+            if "schema" not in values:
+                values = await self._transactions.run(begin)
+            if (version := values["schema"]) != VERSION:
+                raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
+        await self._transactions.aclose()
+
+    async def add(
+        self, source: Callable[[], Iterable[Sequence[Job]]], fingerprint: str, *, extend: bool = False
+    ) -> Added:
+        """Add the jobs of one input, in batches: all of them, or none if reading one raises.
+
+        Of jobs with one key the first counts; the other lines are copies of it. A line that extends the run takes the
+        place of a failed job with its ``id``, which is kept beside the run. ``fingerprint`` names the input: one that
+        is in the ledger as a whole is not read again, and another one is refused unless ``extend``. ``source`` is
+        called in the ledger's thread; more than once only if a connection was lost. Raises
+        :class:`~transports.errors.UsageError`.
+        """
+        adding = Addition(self._database, self._run, source, fingerprint, extend)
+        staged = self._database.one_writer
+        if staged:
+            if (known := await self._transactions.run(adding.known, write=False)) is not None:
+                return known
+            await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
+
+        def work(cursor: Cursor) -> Added:
+            self._database.lock(cursor, f"{self._run} input")  # not the run's own: jobs go on while an input is read
+            added = adding.add(cursor, staged=staged)
+            self._keep_cancelled(cursor)
+            return added
+
+        return await self._transactions.run(work, adding.cancelled.set)
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        """Lease up to ``count`` queued jobs for ``seconds`` from now: hosts in turn, each in the order of the input.
+
+        Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
+        """
+        _, jobs = await self.settle_and_lease((), count, seconds, per_host=per_host, closed=closed)
+        return jobs
+
+    async def settle_and_lease(
+        self,
+        settlements: Sequence[Settlement],
+        count: int,
+        seconds: float,
+        *,
+        per_host: int | None = None,
+        closed: Collection[str] = (),
+    ) -> tuple[int, list[Leased]]:
+        """Do what :meth:`settle` does, then what :meth:`lease` does, in one transaction: a worker whose jobs have ended
+        waits for the disk once. Return how many jobs this worker was the holder of, and those it has now."""
+        lease, attempts = uuid.uuid4().hex, itertools.count()
+
+        def work(cursor: Cursor) -> tuple[int, list[Leased]]:
+            self._database.begin_work(self.worker)
+            again = next(attempts) > 0
+            held = self._settle(cursor, settlements)
+            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
+            return held, lease_jobs(self._database, cursor, asked)
+
+        return await self._transactions.run(work)
+
+    async def heartbeat(self, seconds: float) -> int:
+        """Let all leases of this worker end ``seconds`` from now, and return how many there are."""
+
+        def work(cursor: Cursor) -> int:
+            cursor.execute(
+                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? WHERE run = ? AND {LEASED} AND worker = ?",
+                (seconds, self._run, self.worker),
+            )
+            return cursor.rowcount
+
+        return await self._transactions.run(work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> int:
+        """Write what became of jobs that this worker has leased, and return how many it was the holder of.
+
+        A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
+        job that another worker holds stays as it is. Another attempt in a run that was cancelled is cancelled.
+        """
+        return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
+
+    def _settle(self, cursor: Cursor, settlements: Sequence[Settlement]) -> int:
+        held = settle_jobs(self._database, cursor, self._run, self.worker, settlements)
+        if any(one.again_after is not None for one in settlements):
+            self._keep_cancelled(cursor)
+        return held
+
+    async def expire(self) -> tuple[int, int]:
+        """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many
+        are ``unknown``."""
+
+        def work(cursor: Cursor) -> tuple[int, int]:
+            others: list[str] = []
+            if self._database.sees_workers:
+                cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
+                others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+            again = unknown = 0
+            may_run_again = "(idempotent = 1 AND attempts < ?)"  # asked twice: a lease may end between the statements
+            for ended, values in (
+                (f"lease_until < (SELECT {self._database.now})", ()),  # asked once: an index may be used
+                *(("worker = ?", (worker,)) for worker in self._database.lost_workers(others)),
+            ):
+                cursor.execute(
+                    "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
+                    f"WHERE run = ? AND {LEASED} AND {ended} AND {may_run_again}",
+                    (State.QUEUED.value, self._run, *values, _MAX_LOST),
+                )
+                again += cursor.rowcount
+                cursor.execute(
+                    f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
+                    f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {ended} AND NOT {may_run_again}",
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, self._run, *values, _MAX_LOST),
+                )
+                unknown += cursor.rowcount
+            if again:
+                self._keep_cancelled(cursor)
+            return again, unknown
+
+        return await self._transactions.run(work)
+
+    async def cancel(self) -> int:
+        """Cancel all queued jobs, and those that are added or queued again later; return how many there were. What runs
+        goes on."""
+
+        def work(cursor: Cursor) -> int:
+            self._database.lock(cursor, self._run)
+            put_value(cursor, self._run, "cancelled", "1")
+            return self._keep_cancelled(cursor)
+
+        return await self._transactions.run(work)
+
+    def _keep_cancelled(self, cursor: Cursor) -> int:
+        """Cancel the queued jobs if the run is cancelled. Whatever queues jobs ends with this: the lock has it see the
+        mark, or :meth:`cancel` the jobs."""
+        self._database.lock(cursor, self._run)
+        cursor.execute(
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ? "
+            "AND EXISTS (SELECT 1 FROM abp_runs WHERE run = ? AND name = ?)",
+            (State.CANCELLED.value, self._run, State.QUEUED.value, self._run, "cancelled"),
+        )
+        return cursor.rowcount
+
+    async def retry_failed(self) -> int:
+        """Queue the failed and the cancelled jobs again, from their first attempt, and return how many there were. An
+        ``unknown`` job stays so: it may have run."""
+
+        def work(cursor: Cursor) -> int:
+            self._database.lock(cursor, self._run)
+            cursor.execute("DELETE FROM abp_runs WHERE run = ? AND name = ?", (self._run, "cancelled"))
+            cursor.execute(
+                "UPDATE abp_jobs SET state = ?, attempts = 0, worker = NULL, not_before = 0, finished = NULL, "
+                "milliseconds = 0, error_code = NULL, error = NULL, artifacts = '[]' "
+                "WHERE run = ? AND state IN (?, ?)",
+                (State.QUEUED.value, self._run, State.FAILED.value, State.CANCELLED.value),
+            )
+            return cursor.rowcount
+
+        return await self._transactions.run(work)
+
+    async def counts(self) -> Counts:
+        """Return how many jobs are in which state."""
+        found = await self._read("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
+        return Counts({State(str(state)): cast(int, count) for state, count in found})
+
+    async def is_done(self) -> bool:
+        """Return whether every job has a final state."""
+        still = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
+        return not await self._read(still, self._run)
+
+    async def _read(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
+        def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
+            cursor.execute(sql, values)
+            return cursor.fetchall()
+
+        return await self._transactions.run(work, write=False)
+
+    async def rows(self, *states: State) -> AsyncIterator[Row]:
+        """Yield all lines of the input, or those whose jobs are in ``states``, in its order. They are read in pages, so
+        that a job that changes meanwhile may be seen before or after."""
+        chosen = [state.value for state in states or tuple(State)]
+        wanted = f"state IN ({', '.join('?' * len(chosen))})"
+        after: tuple[int, str] = (0, "")
+        while True:
+
+            def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
+                page = "position >= ? AND (position > ? OR key > ?)", "ORDER BY position, key LIMIT ?"
+                values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
+                cursor.execute(
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {wanted} {page[1]}", values
+                )
+                rows = [row_from(*cells) for cells in cursor.fetchall()]
+                cursor.execute(
+                    f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
+                    f"AND {page[0]}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {wanted} "
+                    "ORDER BY c.position, c.key LIMIT ?",
+                    values,
+                )
+                rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
+                return sorted(rows, key=lambda one: (one.position, one.key))[:_PAGE]
+
+            page = await self._transactions.run(work, write=False)
+            for row in page:
+                yield row
+            if len(page) < _PAGE:
+                return
+            after = page[-1].position, page[-1].key
+
+    async def replaced(self) -> int:
+        """Return how many lines of failed jobs gave their places to corrected ones."""
+        return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
+
+
+def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
+    """Return the ledger of a run, which ``async with`` opens.
+
+    ``where`` is the run's folder, whose ``ledger.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
+    for workers on many machines; without ``run=`` the run is called ``default``. With ``existing``,
+    opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. One that is
+    ``read_only`` can be looked at alone. Raises
+    :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
+    """
+    return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
+
+
+def open_view(where: str | os.PathLike[str]) -> LedgerView:
+    """Return what looks into the ledger of a run that is there already, and changes nothing. ``where`` is as in
+    :func:`open_ledger`, and so is what is raised."""
+    return LedgerView(*_database_at(os.fspath(where), read_only=True))
+
+
+def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
+    """The database of an address, and the name that the run has in it."""
+    scheme, colon, _ = where.partition("://")
+    if not colon:
+        return SqliteDatabase(Path(where), read_only=read_only), ""
+    if scheme not in ("postgresql", "postgres"):
+        raise UsageError(f"{redact_url(where)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
+    address, run = PostgresUrl.read(where).take("run")
+    return PostgresDatabase(address, read_only=read_only), run or "default"

@@ -1,0 +1,358 @@
+"""Pages of the jobs of a run, for people: by state, newest first, each found by an index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar, cast
+
+from ...database import Cursor, Transactions, Value, without_nul
+from ...errors import ABPError, LedgerError, UsageError, first_line
+from ...protocol._strict_json import decode_json, encode_json
+from .._jobs import State
+from ._entries import Row
+from ._schema import COLUMNS, INPUT, VERSION, Database, row_from, values_of
+
+__all__ = ["FINAL", "JobPage", "JobQuery", "LedgerView", "Overview", "Tally", "list_copies", "list_jobs"]
+
+#: Where a job stands in a list: the time of its end, or its host; then its place in the input.
+_Position: TypeAlias = "tuple[float | str, int]"
+#: Jobs that are looked through for one page.
+_WINDOW = 2000
+#: Jobs that are found by the id of a copy, and copies of a job that are listed.
+_MAX_FOUND, _MAX_COPIES = 100, 20
+#: What a database takes for a place in the input.
+_POSITIONS = range(-(2**63), 2**63)
+#: Characters of a job and of its files' references that a page reads; of a longer one it has neither.
+_MAX_JOB, _MAX_FILES = 256 << 10, 64 << 10
+_SHORT_COLUMNS = COLUMNS.replace(
+    "job,", f'CASE WHEN length(job) <= {_MAX_JOB} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
+).replace("artifacts", f"CASE WHEN length(artifacts) <= {_MAX_FILES} THEN artifacts ELSE '[]' END")
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs: of these ``states``, all final or one that is not, with this ``code`` of an error, with this ``text``
+    in them or as the whole id of a copy. ``after`` is the ``next`` of the page before."""
+
+    states: Sequence[State]
+    code: str | None = None
+    text: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs in the order of their end, the latest first; those that have not ended by host and place in the input.
+
+    ``copies`` are the keys of those that were found by the id of a copy. ``next`` is ``None`` on the last page. A page
+    may have few jobs, or none, and a next one: 2,000 are looked through.
+    """
+
+    rows: tuple[Row, ...]
+    next: str | None
+    copies: frozenset[str] = frozenset()
+
+
+def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
+    """Return one page. Raises :class:`~transports.errors.UsageError` for an ``after`` that is none."""
+    ended = query.states[0].is_final
+    place = "finished" if ended else "host"
+    order = f"ORDER BY {place} DESC, position DESC" if ended else f"ORDER BY {place}, position"
+    beyond, within = ("<", ">=") if ended else (">", "<=")
+    where, values = f"run = ? AND state = ? AND {place} IS NOT NULL", _position(query.after, ended=ended)
+    if values:
+        where += f" AND ({place}, position) {beyond} (?, ?)"
+    copies = _keys_of_copies(cursor, run, query.text)
+    condition, wanted = _condition(query, copies)
+    end: _Position | None = None
+    if condition:
+        for state in query.states:
+            cursor.execute(
+                f"SELECT {place}, position FROM abp_jobs WHERE {where} {order} LIMIT 1 OFFSET {_WINDOW - 1}",
+                (run, state.value, *values),
+            )
+            ends = [cast(_Position, found) for found in cursor.fetchall()]
+            end = (max if ended else min)([*ends, *([end] if end else [])], default=None)
+        if end is not None:
+            where, values = f"{where} AND ({place}, position) {within} (?, ?)", (*values, *end)
+    rows: list[tuple[Value, ...]] = []
+    for state in query.states:
+        cursor.execute(
+            f"SELECT {place}, {_SHORT_COLUMNS} FROM abp_jobs WHERE {where} {condition} {order} LIMIT ?",
+            (run, state.value, *values, *wanted, query.limit + 1),
+        )
+        rows += cursor.fetchall()
+    rows.sort(key=lambda row: cast(_Position, row[:2]), reverse=ended)
+    last = rows[query.limit - 1][:2] if len(rows) > query.limit else end
+    page = tuple(row_from(*row[1:]) for row in rows[: query.limit])
+    return JobPage(page, None if last is None else encode_json(last).decode(), frozenset(copies))
+
+
+def list_copies(cursor: Cursor, run: str, key: str) -> list[tuple[int, str | None]]:
+    """Return the places in the input and the ids of the first 20 lines that share the job of an earlier one."""
+    cursor.execute(
+        f"SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT {_MAX_COPIES}",
+        (run, key),
+    )
+    return [cast("tuple[int, str | None]", found) for found in cursor.fetchall()]
+
+
+def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
+    if not text:
+        return []
+    cursor.execute(
+        "SELECT DISTINCT key FROM abp_copies WHERE run = ? AND substr(id, 1, 100) = substr(?, 1, 100) AND id = ? "
+        f"LIMIT {_MAX_FOUND}",
+        (run, without_nul(text), without_nul(text)),
+    )
+    return [str(key) for (key,) in cursor.fetchall()]
+
+
+def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The part of a statement that looks into the jobs, and its values."""
+    condition = ""
+    values: tuple[str, ...] = ()
+    if query.code is not None:
+        condition, values = "AND coalesce(error_code, '') = ?", (query.code,)
+    if query.text:
+        text = encode_json(query.text.lower()).decode()[1:-1]  # as the JSON of the job has it
+        for character in "!%_":
+            text = text.replace(character, f"!{character}")
+        is_copied = f" OR key IN ({', '.join('?' * len(copies))})" if copies else ""
+        condition += f" AND (lower(job || ' ' || coalesce(error, '') || ' ' || key) LIKE ? ESCAPE '!'{is_copied})"
+        values += (f"%{text}%", *copies)
+    return condition, values
+
+
+def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
+    if not after:
+        return ()
+    try:
+        match decode_json(after):
+            case [float() | int() as place, int(position)] if ended and position in _POSITIONS:
+                return float(place), position
+            case [str(place), int(position)] if not ended and position in _POSITIONS:
+                return place, position
+    except (ABPError, OverflowError):
+        pass
+    raise UsageError("after is the `next` of another page; begin without one")
+
+
+FINAL = tuple(state for state in State if state.is_final)
+#: Seconds after which a job that ended is counted for good: by then the transaction that says so is over.
+_SETTLING = 10.0
+#: All jobs are counted again after so many seconds, and after so many times the time that it takes.
+_RECOUNT, _RECOUNT_FACTOR = 30.0, 200.0
+#: Points of the throughput over time.
+_POINTS = 100
+#: Codes that are told apart, characters of each, and the latest errors whose codes are counted.
+_CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How a run stands at ``now``, in seconds since 1970 by the database's clock.
+
+    ``codes`` counts the jobs that ended with an error by its code, ``""`` for none; those of a long run, of the latest
+    100,000. ``succeeded`` and ``others`` are how many jobs ended in each ``step`` seconds from ``began`` on, ``recent``
+    how many in the last ten seconds.
+    """
+
+    states: Mapping[State, int]
+    cancelled: bool
+    codes: Mapping[str, int]
+    began: float | None
+    step: float
+    succeeded: tuple[int, ...]
+    others: tuple[int, ...]
+    recent: int
+    now: float
+
+
+@dataclass(slots=True)
+class _Ended:
+    """Jobs that have ended: by state, by code, and by time in parts of ``step`` seconds from ``began`` on."""
+
+    states: Counter[State] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    succeeded: Counter[int] = field(default_factory=Counter)
+    others: Counter[int] = field(default_factory=Counter)
+    began: float | None = None
+    step: float = 1.0
+
+    def copy(self) -> _Ended:
+        return replace(
+            self,
+            states=self.states.copy(),
+            codes=self.codes.copy(),
+            succeeded=self.succeeded.copy(),
+            others=self.others.copy(),
+        )
+
+    def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
+        """Count the jobs that ended after one time and not after another. Reads their entries in the index."""
+        where = "FROM abp_jobs WHERE run = ? AND state = ? AND finished > ? AND finished <= ?"
+        for state in FINAL:
+            range_ = (run, state.value, after, until)
+            cursor.execute(f"SELECT min(finished), max(finished) {where}", range_)
+            first, last = cursor.fetchall()[0]
+            if first is None:
+                continue
+            if self.began is None:
+                self.began = self._first(cursor, run)
+            while (cast(float, last) - self.began) / self.step >= _POINTS:
+                self._widen()
+            times = self.succeeded if state is State.SUCCEEDED else self.others
+            # rounding half down: databases differ in what a cast does
+            cursor.execute(f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
+                           (self.began, self.step, *range_))  # fmt: skip
+            for part, count in cursor.fetchall():
+                times[max(int(cast(float, part)), 0)] += cast(int, count)
+                self.states[state] += cast(int, count)
+            if state in (State.FAILED, State.UNKNOWN):
+                self._add_codes(cursor, where, range_)
+
+    def _add_codes(self, cursor: Cursor, where: str, range_: tuple[str | float, ...]) -> None:
+        cursor.execute(
+            f"SELECT substr(coalesce(code, ''), 1, {_CODE_CHARS}), count(*) FROM (SELECT error_code AS code {where} "
+            f"ORDER BY finished DESC LIMIT {_CODED}) AS latest GROUP BY 1 ORDER BY 2 DESC LIMIT {_CODES}",
+            range_,
+        )
+        for code, count in cursor.fetchall():
+            if str(code) in self.codes or len(self.codes) < 2 * _CODES:  # an app chooses its codes
+                self.codes[str(code)] += cast(int, count)
+
+    def _first(self, cursor: Cursor, run: str) -> float:
+        firsts = []
+        for state in FINAL:
+            cursor.execute(
+                "SELECT min(finished) FROM abp_jobs WHERE run = ? AND state = ? AND finished > 0", (run, state.value)
+            )
+            firsts.append(cursor.fetchall()[0][0])
+        return min(float(first) for first in firsts if first is not None)
+
+    def _widen(self) -> None:
+        self.step *= 2
+        for times in (self.succeeded, self.others):
+            halved = Counter[int]()
+            for part, count in times.items():
+                halved[part // 2] += count
+            times.clear()
+            times.update(halved)
+
+
+class Tally:
+    """What was counted of a run so far. All jobs are counted at the first look, when an input was added, and now and
+    then, since jobs may be queued again; else only what has ended in the last seconds."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._inputs: frozenset[str] | None = None
+        self._total = 0
+        self._ended = _Ended()
+        self._until = 0.0
+        self._recount_at = 0.0
+
+    def overview(self, database: Database, cursor: Cursor) -> Overview:
+        """Return how the run stands; call it in a transaction."""
+        values = values_of(database, cursor, self._run)
+        inputs = frozenset(name for name in values if name.startswith(INPUT))
+        now = _number(cursor, f"SELECT {database.now}")
+        recounting = inputs != self._inputs or now >= self._recount_at
+        if recounting:
+            self._inputs, self._ended, self._until = inputs, _Ended(), 0.0
+            self._total = int(_number(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
+        if (until := now - _SETTLING) > self._until:
+            self._ended.add(cursor, self._run, self._until, until)
+            self._until = until
+        ended = self._ended.copy()
+        before = ended.states.total()
+        ended.add(cursor, self._run, self._until, now + _SETTLING)
+        leased = int(_number(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?",
+                             self._run, State.LEASED.value))  # fmt: skip
+        queued = self._total - leased - ended.states.total()
+        if recounting:
+            cost = _number(cursor, f"SELECT {database.now}") - now
+            self._recount_at = now + max(_RECOUNT, cost * _RECOUNT_FACTOR)
+        elif queued < 0:  # jobs were queued again
+            self._recount_at = 0.0
+        parts = range(max([*ended.succeeded, *ended.others], default=-1) + 1)
+        return Overview(
+            states={**{s: ended.states[s] for s in State}, State.LEASED: leased, State.QUEUED: max(queued, 0)},
+            cancelled="cancelled" in values,
+            codes=dict(ended.codes.most_common(_CODES)),
+            began=ended.began,
+            step=ended.step,
+            succeeded=tuple(ended.succeeded[part] for part in parts),
+            others=tuple(ended.others[part] for part in parts),
+            recent=ended.states.total() - before,
+            now=now,
+        )
+
+
+def _number(cursor: Cursor, sql: str, *values: str) -> float:
+    cursor.execute(sql, values)
+    return cast(float, cursor.fetchall()[0][0])
+
+
+T = TypeVar("T")
+
+
+class LedgerView:
+    """One run, read only; made by :func:`.open_view`. It connects with the first question.
+
+    What a question costs does not grow with the run, except that of :meth:`overview` when it counts all jobs. All raise
+    :class:`~transports.errors.LedgerError`, also for a ledger of another version.
+    """
+
+    def __init__(self, database: Database, run: str) -> None:
+        self._database = database
+        self._run = run
+        self._transactions = Transactions(database)
+        self._tally = Tally(run)
+
+    async def aclose(self) -> None:
+        """Close the connection. Idempotent."""
+        await self._transactions.aclose()
+
+    async def overview(self) -> Overview:
+        """Return how the run stands. All its jobs are counted the first time, and again every 30 seconds or more."""
+
+        def work(cursor: Cursor) -> Overview:
+            version = values_of(self._database, cursor, self._run).get("schema")
+            if version != VERSION:
+                what = "no jobs yet" if version is None else f"a ledger of version {version} and not {VERSION}"
+                raise LedgerError(f"the run has {what}; `abp batch run` begins one")
+            return self._tally.overview(self._database, cursor)
+
+        return await self._ask(work)
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of jobs, without the parameters of those that are over 256 KB. Raises
+        :class:`~transports.errors.UsageError` for a query that makes no sense."""
+        return await self._ask(lambda cursor: list_jobs(cursor, self._run, query))
+
+    async def job(self, key: str) -> Row | None:
+        """Return the job with this key, or ``None``."""
+
+        def work(cursor: Cursor) -> Row | None:
+            cursor.execute(f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND key = ?", (self._run, key))
+            found = cursor.fetchall()
+            return row_from(*found[0]) if found else None
+
+        return await self._ask(work)
+
+    async def copies(self, key: str) -> list[tuple[int, str | None]]:
+        """Return the places in the input and the ids of the first 20 lines that share this job with an earlier one."""
+        return await self._ask(lambda cursor: list_copies(cursor, self._run, key))
+
+    async def _ask(self, work: Callable[[Cursor], T]) -> T:
+        try:
+            return await self._transactions.run(work, write=False)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise LedgerError(
+                f"the ledger holds what no run has written ({first_line(error)}); look into it"
+            ) from error

@@ -1,0 +1,348 @@
+"""Adding the jobs of an input to a run: all of them, or none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import cast
+
+from ...database import Cursor, Value, without_nul
+from ...errors import LedgerError, UsageError
+from .._jobs import Job, State, parse_job
+from ._entries import Added, Leased, Settlement
+from ._schema import INPUT, LEASED, Database, decoded_object, encoded, new_row, put_value, values_of
+
+__all__ = ["Addition", "HostTurns", "LeaseRequest", "lease_jobs", "replace_failed", "settle_jobs"]
+
+#: Hosts that one statement looks up.
+_HOSTS = 64
+#: Seconds for which a worker that finds jobs enough goes on with the hosts it knows. To ask for them is half of what
+#: leasing costs the database.
+_KNOWN = 1.0
+
+
+class HostTurns:
+    """Whose turn it is: what one worker keeps in mind from one request to the next. Losing it costs a question."""
+
+    def __init__(self) -> None:
+        #: The host that was served last.
+        self.after = ""
+        self._known: tuple[str, ...] = ()
+        self._until = 0.0
+
+    def known(self) -> list[str]:
+        """Return all hosts that had jobs to lease, in turn, if they were asked for not long ago; else none."""
+        known = self._known if time.monotonic() < self._until else ()
+        return [host for host in known if host > self.after] + [host for host in known if host <= self.after]
+
+    def keep(self, hosts: Collection[str]) -> None:
+        """Remember all hosts that have jobs to lease; none, if they are to be asked for the next time."""
+        self._known, self._until = tuple(sorted(hosts)), time.monotonic() + _KNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest:
+    """What a worker asks for. ``lease`` names this request: made ``again`` after a lost connection, it gets the same
+    jobs."""
+
+    run: str
+    worker: str
+    lease: str
+    count: int
+    seconds: float
+    per_host: int | None
+    closed: Collection[str]
+    turns: HostTurns
+    again: bool
+
+
+def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> list[Leased]:
+    """Return the leased jobs."""
+    database.lock(cursor, asked.run)
+    found: list[tuple[Value, ...]] = []
+    if asked.again:  # it looks at all leases: too much for each time
+        cursor.execute(
+            "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
+            (asked.run, State.LEASED.value, asked.lease),
+        )
+        found += cursor.fetchall()
+    if not found:
+        found += _from_hosts(database, cursor, asked, asked.turns.known(), asked.count)
+        if len(found) < asked.count:
+            others = _hosts(database, cursor, asked.run, asked.turns.after)
+            hosts = [*islice(others, _HOSTS)]
+            found += _from_hosts(database, cursor, asked, chain(hosts, others), asked.count - len(found))
+            asked.turns.keep(hosts if len(hosts) < _HOSTS and len(found) == asked.count else ())
+    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in found]
+
+
+def _from_hosts(
+    database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int
+) -> list[tuple[Value, ...]]:
+    """Up to ``count`` jobs of the hosts, in turn."""
+    found: list[tuple[Value, ...]] = []
+    room = _room(database, cursor, asked, hosts, count)
+    while room and len(found) < count:
+        share = max(1, (count - len(found)) // len(room))
+        for host, free in [*room.items()]:
+            wanted = min(share, free, count - len(found))
+            rows = _from_host(database, cursor, asked, host, wanted)
+            found += rows
+            asked.turns.after = host if rows else asked.turns.after
+            room[host] = free - len(rows) if len(rows) == wanted else 0
+            if not room[host]:
+                del room[host]
+            if len(found) >= count:
+                break
+    return found
+
+
+def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
+    """Those of the hosts of which jobs may be leased, and how many of each; ``count`` hosts are enough."""
+    room: dict[str, int] = {}
+    for host in hosts:
+        if host in asked.closed:
+            continue
+        free = count
+        if asked.per_host is not None:
+            cursor.execute(
+                "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?",
+                (asked.run, State.LEASED.value, host),
+            )
+            free = asked.per_host - cast(int, cursor.fetchall()[0][0])
+        if free > 0:
+            room[host] = free
+        if len(room) == count:
+            break
+    return room
+
+
+def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
+    """The hosts with queued jobs whose time has come, those behind ``after`` first. Each costs one look into the index,
+    however many jobs it has."""
+    queued = (run, State.QUEUED.value)
+    for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
+        while True:
+            first = f"SELECT min(host) FROM abp_jobs WHERE run = ? AND state = ? AND host > {{}} {beyond}"
+            cursor.execute(
+                f"WITH RECURSIVE hosts(host) AS ({first.format('?')} UNION ALL "
+                f"SELECT ({first.format('hosts.host')}) FROM hosts WHERE hosts.host IS NOT NULL) "
+                "SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? "
+                f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
+                (*queued, start, *bounds, *queued, *bounds, *queued, _HOSTS),
+            )
+            found = [cast(str, host) for (host,) in cursor.fetchall()]
+            yield from found
+            if len(found) < _HOSTS:
+                break
+            start = found[-1]
+
+
+def _from_host(
+    database: Database, cursor: Cursor, asked: LeaseRequest, host: str, count: int
+) -> list[tuple[Value, ...]]:
+    # chosen once and for all: PostgreSQL may run a plain subquery again for each row, and lock more of them
+    cursor.execute(
+        "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
+        f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
+        "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
+        f"lease_until = {database.now} + ?, started = {database.now} "
+        "WHERE run = ? AND key IN (SELECT key FROM chosen) RETURNING position, key, job, attempts",
+        (
+            *(asked.run, State.QUEUED.value, host, count),
+            *(State.LEASED.value, asked.worker, asked.lease, asked.seconds, asked.run),
+        ),
+    )
+    rows = sorted(cursor.fetchall(), key=lambda row: cast(int, row[0]))
+    return [row[1:] for row in rows]
+
+
+def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
+    """Write what became of jobs that ``worker`` has leased, and return how many it was the holder of."""
+    held = 0
+    for ended in (True, False):
+        rows = [_row(run, worker, one) for one in settlements if one.begun and (one.again_after is None) is ended]
+        if rows:
+            cursor.executemany(
+                f"UPDATE abp_jobs SET state = ?, worker = {'worker' if ended else 'NULL'}, lease = NULL, "
+                f"lease_until = NULL, not_before = {database.now} + ?, finished = {database.now if ended else 'NULL'}, "
+                "milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ? "
+                "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
+                rows,
+            )
+            held += cursor.rowcount
+    if back := [(State.QUEUED.value, run, one.key, worker) for one in settlements if not one.begun]:
+        cursor.executemany(
+            "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
+            f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}",
+            back,
+        )
+        held += cursor.rowcount
+    return held
+
+
+def _row(run: str, worker: str, one: Settlement) -> tuple[Value, ...]:
+    outcome = one.outcome
+    return (
+        (outcome.state if one.again_after is None else State.QUEUED).value,
+        one.again_after or 0.0,
+        outcome.milliseconds,
+        without_nul(outcome.error_code),
+        without_nul(outcome.error),
+        without_nul(encoded(outcome.files())),
+        run,
+        one.key,
+        worker,
+        State.LEASED.value,
+        State.UNKNOWN.value,
+    )
+
+
+def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> int:
+    """Take the lines of failed jobs up to the position ``last`` out of the run whose ids lines behind it have, and
+    return how many they were. They are kept beside the run. A failed job stays as long as a line asks for it. So do all
+    of an id that names more failed jobs than the addition (``abp_input``) has new lines: which one is corrected cannot
+    be told. Those that it repeats as they are do not count."""
+    database.lock(cursor, run)  # what is looked at here must not be queued again meanwhile
+    cursor.execute("CREATE TEMP TABLE abp_added (id TEXT PRIMARY KEY, lines BIGINT)")
+    cursor.execute(_FIND_ADDED, (run, last, run, last))
+    cursor.execute("CREATE TEMP TABLE abp_wrong (id TEXT, key TEXT, PRIMARY KEY (id, key))")
+    cursor.execute(_FIND_WRONG, (run, State.FAILED.value, last) * 2)
+    keep = "INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts) "
+    wrong, values = "run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)", (run, last)
+    cursor.execute(
+        f"{keep}SELECT c.run, c.position, c.job, j.error_code, j.error, '[]' FROM (SELECT * FROM abp_copies "
+        f"WHERE {wrong}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key",
+        values,
+    )
+    replaced = cursor.rowcount
+    cursor.execute(f"DELETE FROM abp_copies WHERE {wrong}", values)
+    cursor.execute(f"{keep}SELECT run, position, job, error_code, error, artifacts FROM abp_jobs WHERE {wrong}", values)
+    replaced += cursor.rowcount
+    cursor.execute(
+        f"DELETE FROM abp_jobs WHERE {wrong} AND key NOT IN (SELECT key FROM abp_copies WHERE run = ?)", (*values, run)
+    )
+    cursor.execute(
+        "UPDATE abp_jobs SET (position, id, job, idempotent) = (SELECT position, id, job, idempotent FROM abp_copies c "
+        f"WHERE c.run = abp_jobs.run AND c.key = abp_jobs.key ORDER BY c.position LIMIT 1) WHERE {wrong}",
+        values,
+    )
+    cursor.execute(
+        "DELETE FROM abp_copies WHERE run = ? AND EXISTS (SELECT 1 FROM abp_jobs j "
+        "WHERE j.run = abp_copies.run AND j.key = abp_copies.key AND j.position = abp_copies.position)",
+        (run,),
+    )
+    cursor.execute("DROP TABLE abp_added")
+    cursor.execute("DROP TABLE abp_wrong")
+    return replaced
+
+
+#: The ids that new lines have, with the number of these lines.
+_FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
+    SELECT id FROM abp_jobs WHERE run = ? AND position > ?
+    UNION ALL SELECT id FROM abp_copies WHERE run = ? AND position > ?
+) a WHERE id IS NOT NULL GROUP BY id"""
+#: The ids and keys of failed lines that new ones correct.
+_FIND_WRONG = """INSERT INTO abp_wrong (id, key)
+WITH changed AS (
+    SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND +position <= ?
+    UNION SELECT c.id, c.key FROM abp_copies c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key
+    WHERE c.run = ? AND j.state = ? AND c.position <= ?
+    EXCEPT SELECT id, key FROM abp_input
+)
+SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs FROM changed) c
+JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The input that ``source`` reads in batches, known by its ``fingerprint``. One that is ``cancelled`` ends with the
+    batch that is read."""
+
+    database: Database
+    run: str
+    source: Callable[[], Iterable[Sequence[Job]]]
+    fingerprint: str
+    extend: bool
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def known(self, cursor: Cursor) -> Added | None:
+        """Return what there is of the input already. Raises :class:`~transports.errors.UsageError` if the run has
+        another one, unless this one extends it."""
+        known = values_of(self.database, cursor, self.run)
+        if INPUT + self.fingerprint in known:
+            return Added(int(known[INPUT + self.fingerprint]), known=True)
+        if not self.extend and any(name.startswith(INPUT) for name in known):
+            raise UsageError(
+                "this run has another input; add this one to it with --extend, or name another folder with --out"
+            )
+        return None
+
+    def stage(self, cursor: Cursor) -> None:
+        """Read the input into a table of this connection's own, so that no other one waits meanwhile."""
+        cursor.execute("DROP TABLE IF EXISTS abp_input")
+        cursor.execute(
+            "CREATE TEMP TABLE abp_input (key TEXT, line INTEGER PRIMARY KEY, host TEXT, id TEXT, job TEXT, "
+            "idempotent INTEGER, state TEXT)"
+        )
+        line = 0
+        for batch in self.source():
+            if self.cancelled.is_set():
+                raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
+            rows = [new_row(job, line + at) for at, job in enumerate(batch, 1)]
+            cursor.executemany("INSERT INTO abp_input VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            line += len(rows)
+
+    def add(self, cursor: Cursor, *, staged: bool) -> Added:
+        """Add the jobs, which are read now unless they are ``staged``."""
+        if (known := self.known(cursor)) is not None:
+            return known
+        if not staged:
+            self.stage(cursor)
+        last = max(_number(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run) for table in _LINES)
+        lines = _number(cursor, "SELECT count(*) FROM abp_input")
+        jobs = before = 0
+        for first in range(0, lines, _CHUNK):
+            cursor.execute(
+                "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
+                "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
+                "WHERE line > ? AND line <= ? ORDER BY line ON CONFLICT DO NOTHING",
+                (self.run, last, first, first + _CHUNK),
+            )
+            jobs += cursor.rowcount
+            if cursor.rowcount < min(_CHUNK, lines - first):
+                before += self._add_copies(cursor, last, first)
+        put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
+        replaced = replace_failed(self.database, cursor, self.run, last) if last else 0
+        cursor.execute("DROP TABLE abp_input")
+        return Added(lines, jobs, lines - jobs - before, replaced)
+
+    def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
+        """Add those lines behind ``first`` whose job is there already, and return how many of these jobs other inputs
+        brought. A line of an earlier input with the same job and the same id is not added again."""
+        lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
+        chosen = (self.run, first, first + _CHUNK)
+        # a "+" keeps a database from beginning with the positions, which nearly all rows match
+        same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
+        cursor.execute(
+            "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "
+            f"SELECT j.run, i.line + ?, i.key, i.id, i.job, i.idempotent FROM {lines} AND j.position <> i.line + ? "
+            f"AND NOT EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? AND key = i.key AND {same}) "
+            f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
+            (last, *chosen, last, self.run, last, self.run, last),
+        )
+        return _number(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last)
+
+
+#: Lines that one statement adds: each ends long before the database's time for one.
+_CHUNK = 20_000
+#: The tables whose rows are lines of inputs.
+_LINES = ("abp_jobs", "abp_copies")
+
+
+def _number(cursor: Cursor, sql: str, *values: Value) -> int:
+    cursor.execute(sql, values)
+    return cast(int, cursor.fetchall()[0][0] or 0)

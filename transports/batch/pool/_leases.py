@@ -1,0 +1,236 @@
+"""Leases: each call has a session to itself, opened where it is needed, and gives it back in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeAlias
+
+from ...browser.process._launch import Browser
+from ...errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    TransportError,
+    format_seconds,
+)
+from ...routing import Result
+from ...session._apps import shares_browser
+from ...session._calls import SESSION_LOST
+from ...session._session import Session
+from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
+from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
+
+__all__ = ["Connect", "Leases", "Reuse", "Work"]
+
+#: :func:`transports.connect`, or a function that stands for it.
+Connect: TypeAlias = Callable[..., Session]
+#: What the next call finds: the ``session`` of an earlier one, a new page in its ``context``, emptied, or neither.
+Reuse: TypeAlias = Literal["session", "context", "never"]
+#: What is done with a session while it is leased.
+Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
+
+#: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
+_GRACE = 15.0
+#: Browsers in which a session is opened before its call fails, if they end meanwhile.
+_MAX_OPENINGS = 3
+#: Targets of which is kept whether they share a browser: for a name, the settings file is read.
+_MAX_TARGETS = 1000
+
+
+class Leases:
+    """Sessions in the slots of ``fleet``.
+
+    ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds. The browsers
+    show their windows unless they are ``headless``.
+    """
+
+    def __init__(
+        self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float, headless: bool = True
+    ) -> None:
+        self.options: dict[str, object] = {}
+        #: Calls that were begun.
+        self.calls = 0
+        self._fleet = fleet
+        self._connect = connect
+        self._reuse = reuse
+        self._shares_browser = lru_cache(_MAX_TARGETS)(
+            partial(shares_browser, headless=headless, new_context=reuse != "context")
+        )
+        self._open_timeout = open_timeout
+        self._closed = False
+        self._clearing: set[asyncio.Task[None]] = set()
+        self._deadlines = Deadlines()
+
+    async def aclose(self) -> None:
+        """Close all sessions and browsers; calls under way fail, and those that wait. Takes seconds at most."""
+        self._closed = True
+        await self._fleet.aclose()
+        while self._clearing:
+            await asyncio.wait(tuple(self._clearing))
+
+    async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
+        """Return the result of ``work`` in a session for ``target``, which it has for itself.
+
+        Raises what opening raises, with ``sent: False`` in the details, what ``work`` raises, and
+        :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
+        slot = await self._open_slot(target)
+        assert slot.held is not None
+        started = time.perf_counter()
+        result = await self._within_lease(slot, work(slot.held.session), seconds + _GRACE, capability)
+        slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
+        return result
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Browser]:
+        """Lend a browser for one session of a caller's own, which counts as one call. A browser that is replaced
+        meanwhile stays until its last borrower is done.
+
+        Raises what opening raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser has
+        room for one more session within the time for opening."""
+        slot, browser = await self._borrow()
+        slot.member.calls += 1
+        try:
+            yield browser
+        finally:
+            self._fleet.slots.release(slot)
+            self._fleet.check(slot.member)
+
+    async def _borrow(self) -> tuple[Slot, Browser]:
+        """Return a slot without a session, and its browser, which answers."""
+        try:
+            async with asyncio.timeout(self._open_timeout + _GRACE):
+                while True:
+                    slot = await self._fleet.slots.acquire("")
+                    try:
+                        browser = slot.member.browser
+                        assert browser is not None
+                        await slot.empty()
+                        if slot.member.serving and await browser.responds(PATIENCE):
+                            return slot, browser
+                    except BaseException:
+                        self._fleet.slots.release(slot)
+                        raise
+                    self._fleet.retire(slot.member, "ended")
+                    self._fleet.slots.release(slot)
+        except TimeoutError:
+            raise TransportError(
+                "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
+                code="LIMIT_REACHED",
+                retryable=True,
+                details={"sent": False},
+            ) from None
+
+    async def _within_lease(
+        self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
+    ) -> Result:
+        """Return the result of ``work`` and give the slot back, after ``seconds`` at most whatever the work does."""
+        member = slot.member
+        member.calls += 1
+        self.calls += 1
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(ending(work, ended))
+        healthy = False
+        try:
+            self._deadlines.add(ended, seconds, _lease_ended, capability, seconds)
+            await ended
+            error = None if task.cancelled() else task.exception()
+            healthy = not task.cancelled() and _survives(error)
+            return task.result()
+        finally:
+            self._deadlines.discard(ended)
+            try:
+                if not task.done():  # to its end: who cancels the call once more must not keep its slot leased
+                    await finished(asyncio.ensure_future(cancel_and_wait((task,))))
+            finally:
+                self._give_back(slot, healthy=healthy, hangs=not task.done())
+
+    def _give_back(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
+        member, slots = slot.member, self._slots_of(slot)
+        if hangs:  # what runs there goes on: the slot goes with it, and its browser
+            member.replace(slot)
+            spawn(slot.empty(), self._clearing)
+            if member.browser is not None:
+                self._fleet.retire(member, "lease")
+            slots.grant()
+        elif healthy and self._reuse == "session" and member.serving:
+            slots.release(slot)
+        else:
+            spawn(self._clear(slot, slots, healthy=healthy), self._clearing)
+        if member.browser is not None:
+            self._fleet.check(member)
+
+    async def _clear(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
+        """Close the session of a slot, empty its context or close that as well, then give the slot to the next."""
+        try:
+            keep = healthy and self._reuse == "context" and slot.member.serving and slot.context is not None
+            await slot.empty(keep_context=keep)
+            if keep and slot.context is not None and not await clear_context(slot.context):
+                slot.context = None
+        finally:
+            slots.release(slot)
+
+    def _slots_of(self, slot: Slot) -> Slots:
+        return self._fleet.others if slot.member.browser is None else self._fleet.slots
+
+    async def _open_slot(self, target: str) -> Slot:
+        """Return a leased slot with an open session for ``target``.
+
+        A browser that ends meanwhile costs another attempt: nothing was sent yet. Raises what opening a session raises.
+        """
+        slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
+        for attempt in range(1, _MAX_OPENINGS + 1):
+            slot = await slots.acquire(target)
+            try:
+                if not slot.member.serving:  # its browser has ended since the slot was granted
+                    raise Disconnected("the browser of the pool has ended; call again")
+                if slot.held is not None and slot.held.target == target:
+                    return slot
+                await self._open_session(slot, target)
+            except BaseException as error:
+                spawn(self._clear(slot, slots, healthy=False), self._clearing)
+                if not isinstance(error, ABPError):
+                    raise
+                if isinstance(error, BrowserCrashed):
+                    self._fleet.retire(slot.member, "ended")
+                if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
+                    continue
+                error.details["sent"] = False
+                raise
+            return slot
+        raise AssertionError("unreachable")
+
+    async def _open_session(self, slot: Slot, target: str) -> None:
+        browser, options = slot.member.browser, self.options
+        await slot.empty(keep_context=True)
+        if browser is not None and self._reuse == "context":
+            if slot.context is None:
+                slot.context = await open_context(browser)
+            options = {**options, "context": slot.context}
+        elif browser is not None:
+            options = {**options, "browser": browser}
+        slot.held = held = HeldSession(target, self._connect(target, **options))
+        await held.opened(self._open_timeout + _GRACE)
+        if slot.held is not held:  # its browser was ended meanwhile, and the slot emptied
+            raise Disconnected("the browser of the pool has ended; call again")
+
+
+def _lease_ended(capability: str, seconds: float) -> CallTimeout:
+    return CallTimeout(
+        f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its lease; it is "
+        "replaced"
+    )
+
+
+def _survives(error: BaseException | None) -> bool:
+    """Whether a session can be used after a call that ended so. After a timeout the app may be at work still; an app
+    that has forgotten the session is opened again."""
+    if error is None or isinstance(error, CapabilityError):
+        return error is None or error.code not in SESSION_LOST
+    return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)

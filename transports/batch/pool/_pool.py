@@ -1,0 +1,371 @@
+"""The pool: calls and jobs, each in a session that it leases, in browsers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, cast
+
+import psutil
+
+from ...artifacts import ArtifactStore
+from ...browser.process._launch import Browser
+from ...errors import UsageError
+from ...errors._base import short_traceback
+from ...protocol._strict_json import JSONValue
+from ...routing import Result
+from ...session._calls import timeout_seconds
+from ...session._connect import connect as default_connect
+from ...session._connect import open_configured_store
+from ...session._session import Session
+from ...session._settings import Settings, retention_settings
+from ...tasks import cancel_and_wait
+from .._jobs import NOT_SENT, Job, Outcome
+from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
+from ._leases import Connect, Leases, Reuse
+
+__all__ = ["FreeMemory", "Pool", "free_memory", "run_all"]
+
+
+async def run_all(
+    jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
+) -> AsyncGenerator[Outcome, None]:
+    """Run jobs, ``count`` of them at once, and yield the outcome of each as it ends.
+
+    Raises what ``jobs`` and ``run`` raise, after the outcomes of those before."""
+    waiting, ended = _reading(jobs), 0
+    reading = asyncio.Lock()
+    outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
+
+    async def work() -> None:
+        try:
+            while True:
+                async with reading:
+                    job = await anext(waiting, None)
+                if job is None:
+                    break
+                await outcomes.put(await run(job))
+        except Exception as error:  # noqa: BLE001 - of the jobs' source, raised below
+            await outcomes.put(error)
+        else:
+            await outcomes.put(None)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(count)]
+    failure: BaseException | None = None
+    try:
+        while ended < count:
+            outcome = await outcomes.get()
+            if isinstance(outcome, Outcome):
+                yield outcome
+            else:
+                ended, failure = ended + 1, failure or outcome
+        if failure is not None:
+            raise failure
+    finally:
+        await cancel_and_wait(workers)
+
+
+async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
+    if isinstance(jobs, AsyncIterable):
+        async for job in jobs:
+            yield job
+    else:
+        for job in jobs:
+            yield job
+
+
+#: Seconds that one measurement holds for.
+_MEASURED_FOR = 0.25
+
+#: Where a container's limit is told, what it uses, and the name of its page cache that the kernel gives back: of
+#: version 2 of control groups, and of version 1.
+_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def free_memory() -> int:
+    """Return the bytes that new processes can have without swapping: of this machine, or of the container's limit
+    where that leaves less."""
+    return int(min(psutil.virtual_memory().available, *(_free_in_group(*group) for group in _GROUPS)))
+
+
+def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
+    with contextlib.suppress(OSError, ValueError):  # no container, no limit ("max"), or another operating system
+        allowed = int(Path(folder, limit).read_text())
+        stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+        return allowed - int(Path(folder, used).read_text()) + int(stat.get(cache, 0))
+    return math.inf
+
+
+class FreeMemory:
+    """Whether ``floor`` bytes are free, as of a moment ago."""
+
+    def __init__(self, floor: int) -> None:
+        self._floor = floor
+        self._free, self._measured = 0, -math.inf
+
+    def suffices(self) -> bool:
+        """Whether there is memory for one more session or browser."""
+        now = time.monotonic()
+        if now - self._measured > _MEASURED_FOR:
+            self._free, self._measured = free_memory(), now
+        return self._free >= self._floor
+
+
+class Pool:
+    """Sessions and browsers for many calls at once::
+
+        async with Pool(browsers=2, sessions=8) as pool:
+            result = await pool.call(url, "export.pdf", {"html": "<h1>Hi</h1>"})
+            async for outcome in pool.map(jobs): ...
+
+    ``browsers`` are started when calls want them, one after the other; by default one for each core. Each has
+    ``sessions`` at once, and each session one call. ``endpoints`` are browsers that run elsewhere
+    (:class:`~transports.batch.Endpoint`); beside them the pool starts none of its own, unless ``browsers`` says so.
+    WebSockets, MCP servers and other targets that need no browser have as many sessions in all.
+
+    ``reuse`` says what a call may find of earlier ones for the same target: with ``"session"`` the app as they left it,
+    ready; with ``"context"`` a new page, and of what they stored nothing but the HTTP cache; with ``"never"`` a context
+    that nobody had before. ``connect`` makes the session for a target, as :func:`transports.connect` does;
+    ``functools.partial(connect, headers=…)`` gives it options. ``store`` is a store or its URL, by default as for
+    :func:`transports.connect`, and shared by all sessions. ``timeout`` in seconds is for opening a session and, where a
+    call gives none, for calls.
+
+    A browser is replaced after ``recycle_after`` calls or ``max_age`` seconds, when its processes have ``max_memory``
+    bytes resident, or when calls of one kind take ``max_slowdown`` times as long as its first hundred. Its successor
+    serves before it drains. One that dies or answers nothing is ended at once. Sessions and browsers are only opened
+    while ``min_free_memory`` bytes are free. A call that outlives its timeouts loses its session.
+
+    Raises :class:`~transports.errors.UsageError` for options that make no sense.
+    """
+
+    def __init__(
+        self,
+        browsers: int | None = None,
+        sessions: int = 4,
+        *,
+        endpoints: Sequence[Endpoint] = (),
+        reuse: Reuse = "session",
+        store: ArtifactStore | str | Path | None = None,
+        headless: bool | None = None,
+        timeout: float | None = None,
+        connect: Connect = default_connect,
+        recycle_after: int = 10_000,
+        max_age: float = 3600.0,
+        max_memory: int = 4 << 30,
+        max_slowdown: float = 3.0,
+        min_free_memory: int = 512 << 20,
+    ) -> None:
+        if reuse not in ("session", "context", "never"):
+            raise UsageError(f"reuse= is 'session', 'context' or 'never', not {reuse!r}")
+        own = browsers if browsers is not None else 0 if endpoints else os.cpu_count() or 1
+        if own < 0 or own + len(endpoints) < 1 or sessions < 1:
+            raise UsageError("a pool needs a browser and a session at least; correct browsers= and sessions=")
+        if not min(recycle_after, max_age, max_memory) > 0 or not max_slowdown > 1 or min_free_memory < 0:
+            raise UsageError("a limit of a pool is more than 0, max_slowdown= more than 1")
+        self._settings = settings = Settings.load()
+        self._open_timeout = timeout_seconds(timeout, settings.browser_timeout)
+        self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
+        headless = settings.headless if headless is None else headless
+        started = Source(lambda: Browser(headless=headless, timeout=self._open_timeout), own, sessions)
+        sources = [started] if own else []
+        for endpoint in endpoints:
+            make = partial(endpoint.browser, self._open_timeout)
+            sources.append(Source(make, 1, endpoint.sessions or sessions, endpoint.weight))
+        limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
+        self._size = sum(source.count * source.sessions for source in sources)
+        room = Member(0, Source(started.make, 1, self._size), None)
+        self._fleet = Fleet(sources, room, limits, FreeMemory(min_free_memory).suffices)
+        self._leases = Leases(
+            self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout, headless=headless
+        )
+        if timeout is not None:
+            self._leases.options["timeout"] = timeout
+        self._store = store
+        self._stack = contextlib.AsyncExitStack()
+        self._open = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the pool is not open: not yet, or not any more."""
+        return not self._open
+
+    @property
+    def size(self) -> int:
+        """How many calls the pool makes at once."""
+        return self._size
+
+    @short_traceback
+    async def __aenter__(self) -> Self:
+        store = self._store
+        if not isinstance(store, ArtifactStore):
+            store = open_configured_store(self._settings, store, retention=retention_settings())
+            self._stack.push_async_callback(store.aclose)
+        self._leases.options["store"] = store
+        self._fleet.start()
+        self._open = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all sessions and end all browsers. Calls under way fail, and those that wait. Idempotent; it takes
+        seconds at most."""
+        self._open = False
+        await self._leases.aclose()
+        await self._stack.aclose()
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    @short_traceback
+    async def call(
+        self,
+        target: str,
+        capability: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        files: Mapping[str, Path] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Call a capability of the app at ``target``, as :meth:`Session.call <transports.Session.call>`, in a session
+        of the pool. Waits for one that is free, and for as long as the calls before it take.
+
+        ``files`` are put into ``params`` at their places (``image``, ``pages.cover``). Raises what opening a session
+        and calling raise; ``details["sent"]`` is ``False`` if the call was never sent. A call that may have run is not
+        sent again. Raises :class:`~transports.errors.CallTimeout`, too, if the session does not end the call when its
+        time is up, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
+        """
+        if files:
+            given = cast("Mapping[str, JSONValue]", params or {})
+            params = Job(capability, given, files=files).call_params()
+        return await self._call(target, capability, params, timeout, idempotent=False)
+
+    async def run(self, job: Job) -> Outcome:
+        """Make the call of a job and return what became of it. Never raises for what the job does.
+
+        The call is sent once; the outcome of one that may be sent again is ``retryable``. Raises
+        :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it is
+        cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
+        """
+        return await self._run(job, once=True)
+
+    async def _run(self, job: Job, *, once: bool) -> Outcome:
+        self._require_open()
+        if job.target is None:
+            raise UsageError("the job has no target; give Job(target=…)")
+        started, sent = time.perf_counter(), False
+
+        def on_session() -> None:
+            nonlocal sent
+            sent = True
+
+        try:
+            params = await asyncio.to_thread(job.call_params) if job.files else job.params
+            result = await self._call(
+                job.target,
+                job.capability,
+                params,
+                job.timeout,
+                idempotent=job.idempotent,
+                once=once,
+                on_session=on_session,
+            )
+        except asyncio.CancelledError:
+            if sent:
+                raise
+            raise asyncio.CancelledError(NOT_SENT) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this job's
+            return Outcome.of_error(job, error, sent=sent, milliseconds=(time.perf_counter() - started) * 1000)
+        return Outcome.of_result(job, result, milliseconds=(time.perf_counter() - started) * 1000)
+
+    async def map(
+        self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
+    ) -> AsyncGenerator[Outcome, None]:
+        """Run jobs and yield the outcome of each as it ends, in any order.
+
+        ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of
+        these is free, and not before outcomes are taken: any number of jobs needs little memory. A call that the app
+        refused, or an idempotent one whose error may pass, is sent again as by :meth:`Session.call
+        <transports.Session.call>`. A loop that is left early cancels the jobs that run; they have ended when
+        ``aclose()`` of what this returns does. Raises what ``jobs`` raise, after the outcomes of those before.
+        """
+        if concurrency is not None and concurrency < 1:
+            raise UsageError("concurrency= is at least 1")
+        running = run_all(jobs, partial(self._run, once=False), concurrency or self.size)
+        async with contextlib.aclosing(running) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Browser]:
+        """Lend a browser of the pool for the length of a block, with room for one session: ``connect(url,
+        browser=pool)`` does so for as long as it lasts, and moves to another one if its own dies. It has a browser
+        context to itself.
+
+        Raises what starting a browser raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if all
+        sessions are taken.
+        """
+        self._require_open()
+        async with self._leases.lend() as browser:
+            yield browser
+
+    def stats(self) -> PoolStats:
+        """Return the state of the pool as of now."""
+        fleet = self._fleet
+        browsers = [*fleet.slots.members, *fleet.draining]
+        members = [*browsers, *fleet.others.members]
+        return PoolStats(
+            browsers=tuple(member.stats() for member in browsers),
+            sessions=sum(slot.held is not None for member in members for slot in member.slots),
+            leased=sum(member.leased for member in members),
+            waiting=fleet.slots.waiting + fleet.others.waiting,
+            calls=self._leases.calls,
+            recycled=dict(fleet.recycled),
+        )
+
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        target: str,
+        capability: str,
+        params: Mapping[str, object] | None,
+        timeout: float | None,
+        *,
+        idempotent: bool,
+        once: bool = False,
+        on_session: Callable[[], object] = lambda: None,
+    ) -> Result:
+        """``on_session`` is told when a session is there: before that nothing of the call has left."""
+        self._require_open()
+        seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
+
+        def work(session: Session) -> Coroutine[Any, Any, Result]:
+            on_session()
+            return session.call(capability, params, timeout=timeout, idempotent=idempotent, once=once)
+
+        return await self._leases.run(target, capability, work, seconds)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise UsageError("the pool is not open; use `async with Pool(…) as pool`")

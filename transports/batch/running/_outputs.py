@@ -1,0 +1,300 @@
+"""What a run leaves in its folder: the manifest, the jobs that failed as an input, and a report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from ...artifacts._files import replacing
+from ...errors import ABPError, LedgerError
+from ...protocol._strict_json import JSONValue, decode_json, encode_json
+from ...tasks import in_thread
+from .._jobs import MAX_FIELDS, Job, State, job_document
+from ..ledger import Added, Ledger, Row
+from ._reading import first_jobs
+
+__all__ = ["CarriedParameters", "export_run", "input_notes", "write_parquet"]
+
+logger = logging.getLogger("transports")
+
+_ROWS = 5000
+#: Types of our own columns, in Parquet's words; the others are found in the manifest.
+_TYPES = {
+    **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
+    **dict.fromkeys(("attempts", "size_bytes"), "int64"),
+    **dict.fromkeys(("duration_ms", "started", "finished"), "double"),
+    "artifacts": "json",
+}
+_FOUND = {bool: "bool", float: "double", str: "string"}
+#: Integers up to this are exact as a double.
+_EXACT = 2**53
+#: What a column of several kinds of numbers is; one of other kinds is JSON text.
+_MERGED = {
+    frozenset({"int53"}): "int64",
+    frozenset({"int53", "int64"}): "int64",
+    frozenset({"int53", "double"}): "double",
+}
+
+
+async def write_parquet(manifest: Path, path: Path) -> bool:
+    """Write the lines of a manifest to ``path`` as Parquet, and return whether pyarrow is there to do it.
+
+    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Of more
+    than 1,000 of them the first are written, with a warning; the manifest has all. Raises
+    :class:`~transports.errors.LedgerError`."""
+    try:
+        import pyarrow
+    except ImportError:
+        return False
+    try:
+        await asyncio.to_thread(_write, manifest, path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be written ({error}); `abp batch export` writes it again") from error
+    return True
+
+
+def _write(manifest: Path, path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    types = _types(manifest)
+    schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
+    with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
+        while lines := [*islice(file, _ROWS)]:
+            rows = [_document(line) for line in lines]
+            cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
+            writer.write_table(pyarrow.Table.from_pylist(cells, schema))
+
+
+def _types(manifest: Path) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    beyond = False
+    with manifest.open("rb") as file:
+        for line in file:
+            for name, value in _document(line).items():
+                if name in _TYPES or value is None:
+                    continue
+                if name in found or len(found) < MAX_FIELDS:
+                    found.setdefault(name, set()).add(_kind(value))
+                else:
+                    beyond = True
+    if beyond:
+        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
+    return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
+
+
+def _kind(value: object) -> str:
+    if type(value) is int:
+        return "int53" if abs(value) <= _EXACT else "int64" if -(2**63) <= value < 2**63 else "json"
+    return _FOUND.get(type(value), "json")
+
+
+def _merged(kinds: set[str]) -> str:
+    return _MERGED.get(frozenset(kinds)) or (next(iter(kinds)) if len(kinds) == 1 else "json")
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    document: Any = decode_json(line)
+    return document if isinstance(document, dict) else {}
+
+
+def _cell(value: object, kind: str) -> object:
+    return encode_json(value).decode() if kind == "json" and value is not None else value
+
+
+#: Names that are told.
+_MOST = 10
+#: Codes of apps for parameters that are missing.
+_MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
+
+
+def input_notes(added: Added, path: Path) -> list[str]:
+    """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or
+    none of the first has parameters, columns or fields that may be meant as such. An input that cannot be read any more
+    is not spoken of: its jobs are in the run."""
+    before = added.lines - added.jobs - added.copies
+    said = []
+    if added.copies:
+        are = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
+        said.append(f"{added.copies} of {added.lines} lines {are}; each job runs once")
+    if before:
+        are = "is a job" if before == 1 else "are jobs"
+        said.append(f"{before} of {added.lines} lines {are} that the run has already")
+    if added.replaced:
+        was = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
+        said.append(f"{was} replaced by one of the same id")
+    if not added.known:
+        first: list[Job] = []
+        with suppress(ABPError):
+            first = first_jobs(path)
+        if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
+            said += _hints(name for job in first for name in job.carried)
+    return said
+
+
+class CarriedParameters:
+    """Collects names that apps miss among the parameters of jobs and that these jobs carry along."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def look(self, row: Row) -> None:
+        """Look at one job."""
+        if row.error_code in _MISSING and len(self._names) < _MOST:
+            words = set(re.findall(r"\w+", row.error or ""))
+            self._names |= {name for name in row.job.carried if _place(name) in words - row.job.params.keys()}
+
+    def hints(self) -> list[str]:
+        """Return a sentence for each name."""
+        return _hints(self._names)
+
+
+def _hints(names: Iterable[str]) -> list[str]:
+    some = sorted(set(names))[:_MOST]
+    return [f"{name} is carried along, no parameter; name it params.{_place(name)} if it is one" for name in some]
+
+
+def _place(name: str) -> str:
+    """The name without what is left of a ``params.`` that was written in another way."""
+    return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
+
+
+#: Points of the throughput over time, and the percentiles of a report.
+_POINTS = 60
+_PERCENTILES = (50, 90, 95, 99)
+#: Rows that are written at once.
+_CHUNK = 500
+
+
+async def export_run(
+    ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None
+) -> dict[str, JSONValue]:
+    """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` where
+    pyarrow is installed; return the report, which has ``extra`` in it.
+
+    Each file replaces its older version at once. Raises :class:`~transports.errors.LedgerError`."""
+    times = Times()
+    try:
+        await in_thread(folder.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"{folder} cannot be made ({error.strerror}); name another folder with --out") from error
+    async with _replacing(folder / "manifest.jsonl") as manifest, _replacing(folder / "failed.jsonl") as failed:
+        waiting: list[bytes] = []
+        async for row in ledger.rows():
+            times.add(row)
+            waiting.append(encode_json(manifest_line(row)) + b"\n")
+            if row.state is State.FAILED:
+                failed.write(encode_json(job_document(row.job)) + b"\n")
+            if len(waiting) >= _CHUNK:
+                manifest.write(b"".join(waiting))
+                waiting.clear()
+        manifest.write(b"".join(waiting))
+    report: dict[str, JSONValue] = {**times.report(), "replaced": await ledger.replaced(), **(extra or {})}
+    async with _replacing(folder / "report.json") as file:
+        file.write(encode_json(report) + b"\n")
+    await write_parquet(folder / "manifest.jsonl", folder / "manifest.parquet")
+    return report
+
+
+@asynccontextmanager
+async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
+    """A new file that takes the place of ``path`` at the end of the block."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written ({error.strerror}); `abp batch export` writes it again") from error
+
+
+def manifest_line(row: Row) -> dict[str, JSONValue]:
+    """Return a job's line of the manifest. ``uri``, ``sha256`` and ``size_bytes`` are those of its first file, all are
+    in ``artifacts``. What the input carried follows, under ``carried.NAME`` where the name is taken."""
+    first: Mapping[str, JSONValue] = row.artifacts[0] if row.artifacts else {}
+    line: dict[str, JSONValue] = {
+        "id": row.job.id,
+        "key": row.key,
+        "target": row.job.target,
+        "capability": row.job.capability,
+        "status": row.state.value,
+        "error_code": row.error_code,
+        "error": row.error,
+        "attempts": row.attempts,
+        "duration_ms": round(row.milliseconds, 1),
+        "started": row.started,
+        "finished": row.finished,
+        "uri": first.get("uri"),
+        "sha256": first.get("sha256"),
+        "size_bytes": first.get("size_bytes"),
+        "artifacts": [dict(one) for one in row.artifacts],
+    }
+    return {**line, **{(f"carried.{name}" if name in line else name): v for name, v in row.job.carried.items()}}
+
+
+class Times:
+    """Adds up what a report says, in 16 bytes for each job."""
+
+    def __init__(self) -> None:
+        self._states: Counter[str] = Counter()
+        self._codes: Counter[str] = Counter()
+        self._milliseconds = array("d")
+        self._finished = array("d")
+        self._first = float("inf")
+        self._copies = 0
+        self._carried = CarriedParameters()
+
+    def add(self, row: Row) -> None:
+        """Count one line of the manifest. A copy is told of, but its job counts once."""
+        self._carried.look(row)
+        if row.copy:
+            self._copies += 1
+            return
+        self._states[row.state] += 1
+        if row.error_code is not None and row.state.is_final:
+            self._codes[row.error_code] += 1
+        if row.started is not None and row.finished is not None:
+            self._first = min(self._first, row.started)
+            self._finished.append(row.finished)
+        if row.state is State.SUCCEEDED:
+            self._milliseconds.append(row.milliseconds)
+
+    def report(self) -> dict[str, JSONValue]:
+        """Return the counts of lines, copies and jobs, those of the jobs by state and by code, hints at parameters that
+        are carried along, percentiles of the jobs that succeeded in milliseconds, and how many jobs ended in each part
+        of the run's time."""
+        ordered = sorted(self._milliseconds)
+        jobs = sum(self._states.values())
+        return {
+            "lines": jobs + self._copies,
+            "copies": self._copies,
+            "jobs": jobs,
+            "hints": list[JSONValue](self._carried.hints()),
+            "states": {state.value: self._states[state] for state in State},
+            "codes": dict(self._codes.most_common()),
+            "milliseconds": {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in _PERCENTILES}
+            if ordered
+            else {},
+            "throughput": self._throughput(),
+        }
+
+    def _throughput(self) -> JSONValue:
+        if not self._finished:
+            return {}
+        last = max(self._finished)
+        step = max((last - self._first) / _POINTS, 1.0)
+        counts = [0] * (int((last - self._first) / step) + 1)
+        for one in self._finished:
+            counts[int((one - self._first) / step)] += 1
+        return {
+            "started": self._first,
+            "seconds": round(last - self._first, 3),
+            "step_seconds": round(step, 3),
+            "ended": list(counts),
+        }

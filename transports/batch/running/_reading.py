@@ -1,0 +1,273 @@
+"""The input of a run: JSON Lines, CSV or Parquet, read in batches, however long it is."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import IO, TypeAlias
+
+from ...errors import ABPError, LedgerError, UsageError
+from ...protocol._strict_json import encode_json, json_lines
+from .._consent import Consent
+from .._jobs import Job, job_document, parse_job, require_few_fields
+
+__all__ = [
+    "EXAMPLE",
+    "Refused",
+    "fingerprint",
+    "first_jobs",
+    "read_jobs",
+    "require_columns",
+    "require_input",
+    "spool_jobs",
+    "spool_stream",
+]
+
+#: A line of JSON Lines.
+EXAMPLE = '{"capability": "export.pdf", "params": {}}'
+#: Refused lines that are named, and the characters of each.
+_MOST, _MAX_CHARS = 20, 300
+#: Columns that a message names, and the characters of each.
+_COLUMNS, _COLUMN_CHARS = 20, 60
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+
+
+class Refused:
+    """The lines of the input at ``path`` that are no jobs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._count = 0
+        self._reasons: list[str] = []
+
+    def add(self, reason: str) -> None:
+        """Note what is wrong, and where: ``line 3: capability is missing``."""
+        self._count += 1
+        reason = " ".join(reason.split())
+        if len(self._reasons) < _MOST:
+            self._reasons.append(reason if len(reason) <= _MAX_CHARS else reason[:_MAX_CHARS] + "…")
+
+    def check(self) -> None:
+        """Raise :class:`~transports.errors.UsageError` if a line was refused."""
+        if self._count == 1:
+            raise UsageError(f"{self._path}, {self._reasons[0]}; nothing was run: {_AGAIN}")
+        if self._count:
+            more = [f"and {self._count - _MOST} more"] if self._count > _MOST else []
+            lines = "\n".join([*self._reasons, *more])
+            again = _AGAIN.replace("it", "them", 1)
+            raise UsageError(
+                f"{self._path} has {self._count} lines that are no jobs; nothing was run: {again}\n{lines}",
+                details={"refused": lines},
+            )
+
+
+_AGAIN = "correct it, and give the same command again"
+
+
+def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
+    """Raise :class:`~transports.errors.UsageError`, which says what there is instead, for a table without a column
+    ``capability``, or with more columns than a job may have fields. ``delimiter`` is what its columns are separated
+    by."""
+    try:
+        require_few_fields(names)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}") from None
+    if "capability" in names or not names:
+        return
+    shown = ", ".join(f'"{name[:_COLUMN_CHARS]}"' for name in names[:_COLUMNS])
+    if len(names) > _COLUMNS:
+        shown += f" and {len(names) - _COLUMNS} more"
+    found = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
+    alike = [name for name in names if name.strip().lower() == "capability"]
+    if alike:
+        advice = "names are in small letters without spaces: capability, id, target, params.NAME"
+    elif delimiter and any(one != delimiter and one in names[0] for one in _SEPARATORS):
+        advice = f"separate columns with {_SEPARATORS[delimiter]}"
+    else:
+        advice = "one must be capability, what each row calls, such as export.pdf"
+    raise UsageError(f"{path}: {found}; {advice}")
+
+
+#: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
+_BATCH, _BATCH_BYTES = 500, 16 << 20
+
+
+def fingerprint(path: Path, target: str | None) -> str:
+    """Return the SHA-256 of an input and of the target for jobs that name none. Raises
+    :class:`~transports.errors.UsageError` if it cannot be read."""
+    require_input(path)
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
+    digest.update(encode_json(["target", target]))
+    return digest.hexdigest()
+
+
+def require_input(path: Path) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a path that no input can be read from: a pipe or a device has no
+    end, or cannot be read twice."""
+    try:
+        path.open("rb").close() if path.is_file() else path.stat()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
+    if not path.is_file():
+        raise UsageError(f"{path} is no regular file; name one, or - to read JSON Lines from stdin")
+
+
+def spool_stream(stream: IO[bytes], path: Path) -> Path:
+    """Copy a stream, such as stdin, to ``path``, and return it: the run can then be gone on with without it."""
+    with _writing(path) as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+    return path
+
+
+def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
+    """Write jobs to ``path`` as JSON Lines, and return it."""
+    with _writing(path) as file:
+        for job in jobs:
+            file.write(encode_json(job_document(job)) + b"\n")
+    return path
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written ({error.strerror}); name another folder with --out") from error
+
+
+def read_jobs(path: Path, target: str | None = None, consent: Consent | None = None) -> Iterator[list[Job]]:
+    """Yield the jobs of a file in batches. ``.csv`` and ``.tsv`` have one job a row below a line of names, ``.parquet``
+    one a row; any other file is JSON Lines. Jobs without a target get ``target``. The files that jobs name are read,
+    for their keys. A job that goes beyond ``consent`` is none; relative paths are those in its folder.
+
+    Raises :class:`~transports.errors.UsageError` at the end for what is no job, with the first 20 lines of that and
+    the reasons, and for an input without any job.
+    """
+    batch: list[Job] = []
+    taken = held = 0
+    refused = Refused(path)
+    empty = True
+    for where, size, document in _documents(path, refused):
+        try:
+            job = parse_job(document, target=target, folder=consent.folder if consent else None)
+            if job.target is None:
+                raise UsageError("target is missing; name it in the line, or give --target for all")
+            if consent is not None:
+                job = consent.checked(job)
+            _ = job.key
+            batch.append(job)
+        except ABPError as error:
+            refused.add(f"{where}: {error.message}")
+        empty = False
+        taken += 1
+        held += size
+        if taken >= _BATCH or held >= _BATCH_BYTES:
+            yield batch
+            batch, taken, held = [], 0, 0
+    refused.check()
+    if empty:
+        raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
+    if batch:
+        yield batch
+
+
+def first_jobs(path: Path) -> list[Job]:
+    """Return the first jobs of an input that can be read, without looking at their files."""
+    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), _BATCH)]
+
+
+#: Where in the input an object stands, about how many bytes it has there, and what it is.
+_Found: TypeAlias = tuple[str, int, Mapping[str, object]]
+
+
+def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
+    suffix = path.suffix.lower()
+    require_input(path)
+    try:
+        if suffix == ".parquet":
+            yield from _parquet(path, refused)
+        elif suffix in (".csv", ".tsv"):
+            yield from _table(path, "\t" if suffix == ".tsv" else ",", refused)
+        else:
+            with path.open("rb") as file:
+                for number, size, document in json_lines(file, "", f"such as {EXAMPLE}", refused.add):
+                    yield f"line {number}", size, document
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
+        try:
+            require_columns(path, reader.fieldnames or (), delimiter)
+            for row in reader:
+                where = f"line {reader.line_num}"
+                if None in row:
+                    refused.add(f"{where} has more cells than the first line has names")
+                else:
+                    yield where, sum(len(cell or "") for cell in row.values()), row
+        except csv.Error as error:  # what follows cannot be told apart
+            refused.add(f"line {reader.reader.line_num} cannot be read ({error})")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from error
+
+
+def _parquet(path: Path, refused: Refused) -> Iterator[_Found]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError(
+            f"reading {path} needs pyarrow ({error}); install it: pip install 'abp-transports[parquet]'"
+        ) from error
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            require_columns(path, file.schema_arrow.names)
+            for batch in file.iter_batches(batch_size=_BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", batch.nbytes // batch.num_rows, _plain_row(row)
+    except pyarrow.ArrowException as error:
+        raise UsageError(f"{path} cannot be read behind row {number} ({error})") from error
+
+
+def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
+    """A row without nothings: where rows have different parameters, Parquet gives all of them to each."""
+    plain = {name: _json(name, value) for name, value in row.items()}
+    for name in ("params", "files"):
+        inner = plain.get(name)
+        if isinstance(inner, dict):
+            plain[name] = {key: value for key, value in inner.items() if value is not None}
+    return plain
+
+
+def _json(name: str, value: object) -> object:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case list():
+            return [_json(name, one) for one in value]
+        case dict():
+            return {str(key): _json(name, one) for key, one in value.items()}
+    raise UsageError(f"column {name} has {type(value).__name__} values, which JSON does not have; give files as files")

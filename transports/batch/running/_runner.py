@@ -1,0 +1,553 @@
+"""The loop of one worker: settle what has ended and lease as many jobs as there is room for at once, run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from aiolimiter import AsyncLimiter
+
+from ...errors import ABPError, UsageError
+from ...protocol._times import MAX_TIMEOUT
+from ...tasks import backoff_delay, finished
+from .._consent import Consent
+from .._jobs import NOT_SENT, Job, Outcome, State
+from ..ledger import Leased, Ledger, Settlement
+from ..ledger._schema import host_of
+
+__all__ = [
+    "Ahead",
+    "Driver",
+    "Elapsed",
+    "Ended",
+    "HostPauses",
+    "OnSettled",
+    "Rate",
+    "Retries",
+    "RunOptions",
+    "Runner",
+    "pool_size",
+]
+
+#: Seconds that an app may ask to wait; a job is not sent again where it asks for more.
+_MAX_RETRY_AFTER = 3600.0
+#: Retries that every run has, and how many more for each job that has ended.
+_FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
+#: Refusals that say when to come back and count as one retry.
+_REFUSALS_PER_RETRY = 5
+#: Jobs whose refusals are remembered; of others that are lost later, refusals count as other retries.
+_MAX_REFUSED = 10_000
+
+
+class Rate:
+    """At most ``per_second`` starts in a second, evenly: no more than a tenth of a second's worth at once. ``None`` is
+    no limit."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._limiter: AsyncLimiter | None = None
+        self._pause = math.inf
+        if per_second is not None:
+            burst = max(2.0, per_second / 10)
+            self._limiter = AsyncLimiter(burst, burst / per_second)
+            self._pause = max(1 / per_second, 0.001)
+
+    def room(self, count: int) -> int:
+        """Return how many of ``count`` may start now."""
+        if self._limiter is None:
+            return count
+        low, high = 0, count
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._limiter.has_capacity(middle) else (low, middle - 1)
+        return low
+
+    def seconds(self) -> float:
+        """Return the seconds until there may be room for one, infinity if there is room now."""
+        return math.inf if self.room(1) else self._pause
+
+    async def take(self, count: int) -> None:
+        """Count ``count`` starts."""
+        if self._limiter is not None and count:
+            await self._limiter.acquire(count)
+
+
+class HostPauses:
+    """The hosts that asked to be left alone for a while."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def pause(self, host: str, seconds: float) -> None:
+        """Leave ``host`` alone for ``seconds``, or for longer if it asked for that before."""
+        until = time.monotonic() + min(seconds, _MAX_RETRY_AFTER)
+        self._until[host] = max(until, self._until.get(host, 0.0))
+
+    def closed(self) -> frozenset[str]:
+        """Return the hosts that are to be left alone now."""
+        now = time.monotonic()
+        self._until = {host: until for host, until in self._until.items() if until > now}
+        return frozenset(self._until)
+
+    def seconds(self) -> float:
+        """Return the seconds until the first pause ends, infinity without one."""
+        now = time.monotonic()
+        return min((until - now for until in self._until.values() if until > now), default=math.inf)
+
+
+class Retries:
+    """Which jobs are sent again, and after how long. A job is sent again ``limit`` times at most. All jobs together
+    share a budget, a fifth of what has ended and 20 more, so that an app that is down is not called ``limit`` times for
+    each job. A refusal that says when to come back costs nothing of it, and five of them are one of ``limit``: of
+    jobs that are sent at once, an app that takes so many in a second refuses the same one again and again."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._spent = 0
+        self._ended = 0
+        #: Refusals of jobs that are sent again, by key, as far as this worker has seen them.
+        self._refusals: dict[str, int] = {}
+
+    @property
+    def _budget(self) -> float:
+        return _FREE_RETRIES + _RETRIES_PER_JOB * self._ended
+
+    def delay(self, outcome: Outcome, attempts: int) -> float | None:
+        """Return the seconds until the job is sent again, ``None`` if this outcome is its last."""
+        if outcome.retryable:
+            key, wait = outcome.job.key, outcome.retry_after
+            refused = self._refusals.pop(key, 0)
+            if wait is not None:
+                if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
+                    self._remember(key, refused + 1)
+                    return max(wait, backoff_delay(1))  # no later than its host is open: older jobs go first
+            else:
+                spent = attempts - refused + refused // _REFUSALS_PER_RETRY
+                if spent <= self._limit and self._spent < self._budget:
+                    self._spent += 1
+                    self._remember(key, refused)
+                    return backoff_delay(spent)
+        elif self._refusals:
+            self._refusals.pop(outcome.job.key, None)
+        self._ended += 1
+        return None
+
+    def _remember(self, key: str, refused: int) -> None:
+        if refused:
+            self._refusals[key] = refused
+            if len(self._refusals) > _MAX_REFUSED:  # those that other workers were given, say
+                del self._refusals[next(iter(self._refusals))]
+
+
+#: The largest number of any other limit; a ledger has room for no larger ones.
+_MOST = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The limits of one worker.
+
+    ``concurrency`` jobs run at once; of one host at most ``per_host``, by all workers of the run together. ``rate`` is
+    how many are sent in a second. A job whose outcome is ``retryable`` is sent again up to ``retries`` times. After
+    ``deadline`` seconds nothing more is begun. A lease lasts ``lease_seconds`` and is renewed while its job runs.
+    ``consent`` is what jobs may do that somebody else may have written; :func:`run` sets it. Without one they may do
+    all that jobs of the program itself may.
+
+    Raises :class:`~transports.errors.UsageError` for a number out of its range.
+    """
+
+    concurrency: int = 8
+    per_host: int | None = None
+    rate: float | None = None
+    retries: int = 3
+    deadline: float | None = None
+    lease_seconds: float = 60.0
+    consent: Consent | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("concurrency", self.concurrency, 1, _MOST),
+            ("per_host", self.per_host, 1, _MOST),
+            ("retries", self.retries, 0, _MOST),
+            ("rate", self.rate, 1e-6, _MOST),
+            ("deadline", self.deadline, 1e-6, MAX_TIMEOUT),
+            ("lease_seconds", self.lease_seconds, 1, MAX_TIMEOUT),
+        ):
+            if value is not None and (isinstance(value, bool) or not least <= value <= most):
+                raise UsageError(f"{name} must be a number from {least:g} to {most:,}")
+
+
+def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
+    """Return how many browsers a pool needs, by default one for each core, and how many sessions each of them, so that
+    there is a session for each of ``concurrency`` jobs."""
+    count = browsers or min(concurrency, os.cpu_count() or 1)
+    return count, -(-concurrency // count)
+
+
+#: Jobs that take less than so many seconds are short.
+_SHORT = 0.1
+#: Seconds that a job may wait here: another worker may be free.
+_MAX_WAIT = 1.0
+#: The part of a lease within which a job is begun. Later, it might be another worker's by then.
+_SAFE = 0.5
+
+
+class Elapsed:
+    """The time since it was made, by two clocks: the first goes on evenly, the second also while the machine sleeps."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.time()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds, by the clock that counts more of them."""
+        return max(time.monotonic() - self._began[0], time.time() - self._began[1])
+
+
+class Ahead:
+    """The jobs that one worker has leased and not begun, and how many there should be.
+
+    None while jobs are long, and none under a limit that counts what is leased: other workers would get less than they
+    could run."""
+
+    def __init__(self, options: RunOptions) -> None:
+        limited = options.rate is not None or options.per_host is not None
+        self._most = 0 if limited else options.concurrency
+        self._safe = options.lease_seconds * _SAFE
+        #: Each with the time since it was asked for, and since it came: a slow ledger's answer is no wait here.
+        self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
+        self._average = math.inf
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def size(self) -> int:
+        """How many jobs to lease beyond those that run."""
+        return self._most if self._average < _SHORT else 0
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time to lease more."""
+        return len(self._jobs) <= self.size // 8
+
+    @property
+    def seconds(self) -> float:
+        """How long the first may still wait; infinity if there is none."""
+        return self._left(*self._jobs[0][1:]) if self._jobs else math.inf
+
+    def _left(self, asked: Elapsed, came: Elapsed) -> float:
+        """How long a job that was ``asked`` for and ``came`` then may still wait."""
+        return max(min(_MAX_WAIT - came.seconds, self._safe - asked.seconds), 0.0)
+
+    def add(self, jobs: Iterable[Leased], asked: Elapsed, others: Collection[str]) -> None:
+        """Add jobs that were ``asked`` for then, but for those that are here and the ``others`` that the worker has:
+        our own lease of them had ended meanwhile."""
+        known, came = {*others, *(one.key for one, *_ in self._jobs)}, Elapsed()
+        self._jobs += ((one, asked, came) for one in jobs if one.key not in known)
+
+    def take(self) -> Leased:
+        """Return the job that is begun next."""
+        return self._jobs.popleft()[0]
+
+    def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
+        """Take out what will not be begun soon: what has waited too long, what is of a ``closed`` host, and all if the
+        worker has ``stopped``. Another worker may have it, or this one later."""
+        dropped: list[Leased] = []
+        if not self._jobs or not (stopped or closed or not self.seconds):
+            return dropped
+        jobs, self._jobs = self._jobs, deque()
+        for one, asked, came in jobs:
+            late = not self._left(asked, came)
+            if late or stopped or host_of(one.job) in closed:
+                dropped.append(one)
+            else:
+                self._jobs.append((one, asked, came))
+            if late:
+                self.count(None)
+        return dropped
+
+    def count(self, seconds: float | None) -> None:
+        """Count a job that took so long. ``None`` is one that ends later, or is sent again: older than what is leased
+        ahead, it would wait behind it."""
+        if seconds is None:
+            self._average = max(self._average if self._average < math.inf else 0.0, _SHORT * 10)
+        else:
+            self._average = self._average * 7 / 8 + seconds / 8 if self._average < math.inf else seconds
+
+
+logger = logging.getLogger("transports.batch")
+
+#: Seconds between two requests to a ledger that has nothing for this worker now. They double, up to a quarter of a
+#: lease: else a thousand workers that wait for others would keep the ledger busy.
+_IDLE = 0.4
+#: Seconds after which the end of a job is written, however few have ended.
+_LATEST = 0.02
+
+OnSettled: TypeAlias = Callable[[Settlement], object]
+
+
+class Driver(Protocol):
+    """What runs one job, such as a :class:`~transports.batch.Pool`."""
+
+    async def run(self, job: Job, /) -> Outcome:
+        """Run a job and return its outcome. Raises nothing for what the job does. A cancellation that comes before
+        anything of the job was sent is raised with :data:`~transports.batch.jobs.NOT_SENT` as its argument."""
+
+
+class Ended(StrEnum):
+    """Why a worker has ended."""
+
+    #: Every job of the run has a final state.
+    DONE = "done"
+    #: It was told to stop.
+    STOPPED = "stopped"
+    #: The deadline of the run has passed.
+    DEADLINE = "deadline"
+
+
+class Runner:
+    """Runs the jobs of a ledger with one driver. ``on_settled`` is told of each outcome once it is in the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, driver: Driver, options: RunOptions, on_settled: OnSettled = lambda _: None
+    ) -> None:
+        self._ledger = ledger
+        self._driver = driver
+        self._options = options
+        self._on_settled = on_settled
+        self._rate = Rate(options.rate)
+        self._retries = Retries(options.retries)
+        self._pauses = HostPauses()
+        self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
+        self._ahead = Ahead(options)
+        self._deadline = math.inf
+        #: What is to be written; and what is written, and not told yet.
+        self._ended: list[Settlement] = []
+        self._written: list[Settlement] = []
+        self._wake = asyncio.Event()
+        self._latest: asyncio.TimerHandle | None = None
+        self._stopped: Ended | None = None
+        self._renewed = 0.0
+        self._found_nothing = 0
+
+    def drain(self) -> None:
+        """Begin no more jobs; :meth:`run` returns when those that run have ended."""
+        self._stopped = self._stopped or Ended.STOPPED
+        self._wake.set()
+
+    async def run(self) -> Ended:
+        """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
+
+        If it is cancelled, the jobs that run are cancelled in their apps and settled: queued again if they are
+        idempotent or were not sent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
+        """
+        if self._options.deadline is not None:
+            self._deadline = time.monotonic() + self._options.deadline
+        work = asyncio.ensure_future(self._work())
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._stopped = self._stopped or Ended.STOPPED  # at once: the ledger may take long to answer
+            work.cancel()
+            with contextlib.suppress(Exception):
+                await finished(work)
+            raise
+
+    async def _work(self) -> Ended:
+        try:
+            while True:
+                await self._keep_leases()
+                leased = await self._turn()
+                self._begin()
+                if not self._holds:
+                    if self._stopped:
+                        return self._stopped
+                    if not leased and await self._ledger.is_done():
+                        return Ended.DONE
+                await self._wait()
+        finally:
+            await self._abandon()
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
+        return bool(self._running or self._ahead or self._ended)
+
+    async def _keep_leases(self) -> None:
+        """Renew our leases, and end those of workers that are gone."""
+        if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
+            return
+        self._renewed = time.monotonic()
+        if self._holds:
+            await self._ledger.heartbeat(self._options.lease_seconds)
+        again, unknown = await self._ledger.expire()
+        if again or unknown:
+            logger.warning(
+                "a worker was lost: %d of its jobs are queued again, %d may have run and are unknown", again, unknown
+            )
+
+    async def _turn(self) -> int:
+        """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
+        self._give_back()
+        self._wake.clear()
+        room, ended = self._room(), self._take_ended()
+        if not ended and not room:
+            return 0
+        try:
+            leased = await finished(asyncio.ensure_future(self._ask(ended, room)))
+        finally:
+            self._tell()
+        if leased:
+            await self._rate.take(leased)
+        if room:
+            self._found_nothing = 0 if leased else self._found_nothing + 1
+        return leased
+
+    def _room(self) -> int:
+        """How many jobs may be leased now."""
+        free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
+        return 0 if self._stopped else max(self._rate.room(free), 0)
+
+    def _take_ended(self) -> list[Settlement]:
+        ended, self._ended = self._ended, []
+        if self._latest is not None:
+            self._latest.cancel()
+        return ended
+
+    def _begin(self) -> None:
+        """Start as many of the leased jobs as may run."""
+        self._give_back()
+        while self._ahead and len(self._running) < self._options.concurrency:
+            one = self._ahead.take()
+            self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+
+    def _give_back(self) -> None:
+        """Give back what was leased and is not begun soon."""
+        if time.monotonic() >= self._deadline:
+            self._stopped = self._stopped or Ended.DEADLINE
+        if dropped := self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None):
+            self._ended += map(_not_begun, dropped)
+            self._wake.set()
+
+    async def _ask(self, ended: list[Settlement], room: int) -> int:
+        """One transaction of the ledger, and what it means here; return how many jobs were leased. It is not cancelled
+        with the worker: what was written is told, and what was leased is given back if it is not begun."""
+        asked, limits = Elapsed(), self._options
+        try:
+            if room:
+                held, leased = await self._ledger.settle_and_lease(
+                    ended, room, limits.lease_seconds, per_host=limits.per_host, closed=self._pauses.closed()
+                )
+            else:
+                held, leased = await self._ledger.settle(ended), []
+        except BaseException:
+            self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
+            raise
+        if held < len(ended):
+            logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
+        self._written += [one for one in ended if one.begun]
+        self._ahead.add(leased, asked, {*self._running, *(one.key for one in self._ended)})
+        return len(leased)
+
+    def _tell(self) -> None:
+        written, self._written = self._written, []
+        for settlement in written:
+            self._on_settled(settlement)
+
+    async def _run_job(self, leased: Leased) -> None:
+        started = time.perf_counter()
+        try:
+            try:
+                job = await self._checked(leased.job)
+            except ABPError as error:
+                outcome = Outcome.of_error(leased.job, error, sent=False)
+            else:
+                outcome = await self._driver.run(job)
+        except asyncio.CancelledError as cancelled:
+            if NOT_SENT in cancelled.args:
+                self._end(_not_begun(leased))
+            elif leased.job.idempotent:
+                self._end(Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0))
+            else:
+                lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED)
+                self._end(Settlement(leased.key, lost))
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver that breaks its contract costs one job
+            took = (time.perf_counter() - started) * 1000
+            outcome = Outcome.of_error(leased.job, error, milliseconds=took)
+        delay = self._retries.delay(outcome, leased.attempts)
+        if delay is not None and outcome.retry_after is not None:
+            self._pauses.pause(host_of(leased.job), outcome.retry_after)
+        self._end(Settlement(leased.key, outcome, delay))
+
+    async def _checked(self, job: Job) -> Job:
+        """Return the job as it may be run: a ledger holds what others wrote, and a file may be another one by now."""
+        consent = self._options.consent
+        if consent is None:
+            return job
+        try:
+            return await asyncio.to_thread(consent.checked, job) if job.files else consent.checked(job)
+        except asyncio.CancelledError:
+            raise asyncio.CancelledError(NOT_SENT) from None
+
+    def _end(self, settlement: Settlement) -> None:
+        loop, again = asyncio.get_running_loop(), settlement.again_after is not None
+        self._ahead.count(None if again else settlement.outcome.milliseconds / 1000)
+        self._ended.append(settlement)
+        self._running.pop(settlement.key, None)
+        self._begin()
+        if self._ahead.is_low:
+            self._wake.set()
+        elif len(self._ended) == 1:
+            self._latest = loop.call_later(_LATEST, self._wake.set)
+        if settlement.again_after:
+            loop.call_later(settlement.again_after + 0.01, self._wake.set)
+
+    async def _wait(self) -> None:
+        """Wait until a job ends, or for as long as nothing can be done."""
+        seconds = self._options.lease_seconds / 4
+        if not self._stopped and len(self._running) < self._options.concurrency:
+            seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
+        if not self._stopped:
+            seconds = min(seconds, max(self._deadline - time.monotonic(), 0.0))
+        seconds = min(seconds, self._ahead.seconds + 0.001)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    def _idle(self) -> float:
+        longest = self._options.lease_seconds / 4
+        return min(_IDLE * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
+
+    async def _abandon(self) -> None:
+        """Cancel what still runs, and write what that leaves behind."""
+        self._stopped = self._stopped or Ended.STOPPED
+        tasks = {task: leased for leased, task in self._running.values()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
+        never_begun = [one for one, task in self._running.values() if task.done()]
+        self._ended += [_not_begun(one) for one in never_begun]
+        if self._ended or self._ahead:
+            with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
+                await self._turn()
+
+
+def _not_begun(leased: Leased) -> Settlement:
+    """A job that the next worker may run."""
+    return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False)
+
+
+_ABANDON_TIMEOUT = 10.0
+_ABANDONED = "the run was stopped while the job ran; it may have run: look at the app before you send it again"

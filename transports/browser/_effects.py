@@ -1,0 +1,744 @@
+"""Answers and records the side effects of an app: dialogs, prints, downloads, windows, file choosers, the clipboard.
+
+Each is answered at once, so that no call waits for a person, and recorded as an :class:`~transports.Effect`. Its
+content, if it has any, becomes an output of the call that was running. What begins outside any call is announced as an
+event, and its content is handed over with the next call. See ``docs/side-effects.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from ..binary import BinaryData, Download, Handle
+from ..errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    ContextLost,
+    PageCrashed,
+    TransportError,
+    UsageError,
+    format_seconds,
+)
+from ..protocol._plain_text import redact_url
+from ..protocol._strict_json import JSONValue
+from ..protocol.messages import Effect as Effect_of_messages
+from ..protocol.messages import Message
+from ._source import Tab, close_quietly
+from .page._agent import INLINE_BYTES, PageAgent
+from .page._channel import DevTools, listen, listener
+from .page._received import Clipboard, Effect, FileChooser, Held, Print, checked, parse_json
+from .page._scripts import load_script
+from .transfer._downloads import AppDownloads, CdpDownloads
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Dialog, Page
+
+__all__ = [
+    "BEGIN_TIMEOUT",
+    "CallEffects",
+    "Detail",
+    "Dialogs",
+    "EffectTracker",
+    "ExpectedEffect",
+    "PageEffects",
+    "Windows",
+    "check_permissions",
+    "set_permissions",
+]
+
+#: The names of ``navigator.permissions.query`` (W3C Permissions). Not local-network-access: that one decides whether an
+#: app on this machine may load at all.
+_ASKED = (
+    "camera",
+    "captured-surface-control",
+    "clipboard-read",
+    "display-capture",
+    "geolocation",
+    "idle-detection",
+    "keyboard-lock",
+    "local-fonts",
+    "microphone",
+    "midi",
+    "nfc",
+    "notifications",
+    "persistent-storage",
+    "pointer-lock",
+    "storage-access",
+    "window-management",
+)
+
+
+def check_permissions(names: Collection[str]) -> frozenset[str]:
+    """Return the names as a set. Raises :class:`~transports.errors.UsageError` for an unknown one."""
+    if isinstance(names, str) or (unknown := sorted(set(names) - set(_ASKED))):
+        wrong = names if isinstance(names, str) else ", ".join(unknown)
+        raise UsageError(f"permissions= takes names of {', '.join(_ASKED)}; not {wrong!r}")
+    return frozenset(names)
+
+
+async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
+    """Grant or deny every permission for the page's context, for every origin in it.
+
+    Contexts of the caller or of an attached browser are left as they are. Browsers without CDP cannot do this.
+    """
+    if tab.borrowed or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
+        return
+    from playwright.async_api import Error
+
+    browser = tab.browser.cdp
+    context = (await agent.target())["browserContextId"]
+
+    async def decide(permission: dict[str, object], setting: str) -> None:
+        with contextlib.suppress(Error):  # an older browser does not know every permission, and never asks for those
+            decided = {"permission": permission, "setting": setting, "browserContextId": context}
+            await browser.send("Browser.setPermission", decided)
+
+    permissions: list[dict[str, object]] = [{"name": name} for name in _ASKED]
+    permissions.append({"name": "midi", "sysex": True})
+    await asyncio.gather(*(decide(item, "granted" if item["name"] in granted else "denied") for item in permissions))
+
+
+#: Effects of one call that are recorded one by one; the rest is only counted.
+_MAX_RECORDED = 100
+#: Announced effects that one call waits for at a time; more are not waited for (docs/security.md).
+_MAX_EXPECTED = 100
+#: Outputs that may wait for the next call; the oldest is discarded when there are more.
+_MAX_DEFERRED = 8
+#: Seconds for an announced effect (a click on a download link, a window) to begin.
+BEGIN_TIMEOUT = 2.0
+
+Detail: TypeAlias = dict[str, JSONValue]
+
+
+@dataclass(slots=True, eq=False)
+class _Output:
+    """Content on its way.
+
+    A call fails without its ``required`` ones; others may come with a later call. ``on_discard`` ends work whose
+    result nobody will take.
+    """
+
+    task: asyncio.Future[BinaryData]
+    what: str
+    required: bool
+    on_discard: Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class CallEffects:
+    """What one call has caused so far. ``id`` is ``None`` for effects that no call caused.
+
+    ``effects`` holds the first 100 of them, ``overflow`` counts the rest. ``refused`` windows were closed at once.
+    """
+
+    id: str | None
+    effects: list[tuple[str, Detail]] = field(default_factory=list)
+    overflow: int = 0
+    refused: int = 0
+    outputs: list[_Output] = field(default_factory=list)
+    expected: set[asyncio.Future[None]] = field(default_factory=set)
+    windows: list[Page] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has happened, and nothing is announced."""
+        return not (self.effects or self.overflow or self.refused or self.outputs or self.expected)
+
+    def as_effects(self) -> tuple[Effect_of_messages, ...]:
+        """Return the effects as a result shows them; effects beyond the limit are one of the kind ``more``."""
+        more = [Effect_of_messages("more", self.id, {"count": self.overflow})] if self.overflow else []
+        return (*(Effect_of_messages(kind, self.id, detail) for kind, detail in self.effects), *more)
+
+
+@dataclass(slots=True, eq=False)
+class ExpectedEffect:
+    """An effect that was announced and is about to begin.
+
+    ``place`` is what will begin: a download link (``""``), a window (``"window"``), or the navigation of a frame (the
+    frame's id). ``begun`` is done once it has begun, or nobody waits for it any more, at the latest with ``timer``.
+    """
+
+    call: CallEffects
+    place: str
+    detail: Detail
+    begun: asyncio.Future[None]
+    timer: asyncio.TimerHandle | None = None
+
+
+class EffectTracker:
+    """The side effects of one page, by call.
+
+    ``lost`` is done once the app is gone. ``emit`` takes events, ``release`` content that nobody wants.
+    """
+
+    def __init__(
+        self,
+        lost: asyncio.Future[TransportError],
+        emit: Callable[[Message], None],
+        release: Callable[[Handle], Awaitable[None]],
+    ) -> None:
+        self.unattributed = CallEffects(None)
+        self._lost = lost
+        self._emit = emit
+        self._release = release
+        self._calls: dict[str, CallEffects] = {}
+        self._expected: deque[ExpectedEffect] = deque()
+        self._discarded = 0
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def aclose(self) -> None:
+        """Cancel all background work; waits two seconds at most."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STEP_TIMEOUT)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def current_call(self, call_id: str | None = None) -> CallEffects:
+        """Return the call with this id if it is under way, else the one that began last, else :attr:`unattributed`."""
+        if call_id is not None and call_id in self._calls:
+            return self._calls[call_id]
+        return next(reversed(self._calls.values()), self.unattributed)
+
+    def call_of(self, call_id: str | None) -> CallEffects:
+        """Return the call with this id if it is under way, else :attr:`unattributed`."""
+        return self._calls.get(call_id or "", self.unattributed)
+
+    def begin_call(self, call_id: str) -> CallEffects:
+        """Track a call until :meth:`end_call`."""
+        call = self._calls[call_id] = CallEffects(call_id)
+        return call
+
+    def end_call(self, call: CallEffects) -> None:
+        """Track a call no longer. Outputs that its reply did not take wait for the next call."""
+        self._calls.pop(call.id or "", None)
+        for output in call.outputs:
+            self._defer(output)
+        self.unattributed.effects.clear()
+        self.unattributed.overflow = 0
+
+    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+        """Give ``reply`` the effects and outputs of its call.
+
+        Waits ``timeout`` seconds at most for those that have begun. Raises :class:`~transports.errors.CallTimeout` if a
+        printed page is not ready in time. A call that the app refused has no result: its effects are announced as
+        events, and its outputs come with the next call.
+        """
+        if call.is_empty and not self.unattributed.outputs and not self._discarded:
+            return
+        now = asyncio.get_running_loop().time
+        deadline, until = now() + timeout, now() + min(BEGIN_TIMEOUT, timeout)
+        while call.expected and (left := until - now()) > 0 and not self._lost.done():
+            waiting: list[asyncio.Future[Any]] = [*call.expected, self._lost]
+            await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if isinstance(reply.payload, dict) and reply.payload.get("success") is False:
+            for effect in call.as_effects():
+                self._emit(Message("effect", effect))
+            return
+        warnings = [f"{call.refused} windows were too many and were closed at once"] if call.refused else []
+        outputs: list[BinaryData] = []
+        late: list[_Output] = []
+        for output in call.outputs:
+            if await self._finished(output, deadline - now()):
+                outputs += self._result(output, warnings)
+            elif output.required:
+                raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
+            else:
+                warnings.append(f"{output.what} was not finished in time; it comes with a later call")
+                late.append(output)
+        call.outputs = late
+        outputs += self._take_deferred(warnings)
+        reply.outputs = (*reply.outputs, *outputs)
+        reply.warnings = (*reply.warnings, *warnings)
+        reply.effects = call.as_effects()
+
+    async def _finished(self, output: _Output, timeout: float) -> bool:
+        waiting: list[asyncio.Future[Any]] = [output.task]
+        if not output.required:  # a download gives no event when its page is lost
+            waiting.append(self._lost)
+        await asyncio.wait(waiting, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
+        return output.task.done()
+
+    def _result(self, output: _Output, warnings: list[str]) -> list[BinaryData]:
+        try:
+            return [output.task.result()]
+        except ABPError as error:
+            if output.required:
+                raise
+            warnings.append(f"{output.what}: {error.message}")
+            return []
+
+    def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
+        """Return the finished outputs that began before this call, and warn of each."""
+        waited, self.unattributed.outputs = self.unattributed.outputs, []
+        found: list[BinaryData] = []
+        for output in waited:
+            if not output.task.done():
+                self.unattributed.outputs.append(output)
+            elif content := self._result(output, warnings):
+                warnings.append(f"{output.what} began before this call")
+                found += content
+        if self._discarded:
+            warnings.append(f"{self._discarded} outputs that began before this call were too many and are lost")
+            self._discarded = 0
+        return found
+
+    # --- records and outputs ------------------------------------------------------------------------------------------
+
+    def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
+        """Record an effect of the call. Returns false if the call has 100 already: then it is only counted."""
+        if len(call.effects) >= _MAX_RECORDED:
+            call.overflow += 1
+            return False
+        call.effects.append((kind, detail))
+        if call is self.unattributed:
+            self.announce(kind, None, dict(detail))
+        return True
+
+    def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
+        """Emit an ``effect`` event, for an effect that no result will hold."""
+        self._emit(Message("effect", Effect_of_messages(kind, call_id, detail)))
+
+    def add_output(
+        self,
+        call: CallEffects,
+        work: Coroutine[Any, Any, BinaryData],
+        what: str,
+        *,
+        required: bool = False,
+        on_discard: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Add content to the call, ready once ``work`` is done. ``what`` names it in warnings."""
+        output = _Output(self.spawn(work), what, required, on_discard)
+        if call.id in self._calls:
+            call.outputs.append(output)
+        else:
+            self._defer(output)
+
+    def add_content(self, call: CallEffects, content: BinaryData, what: str) -> None:
+        """Add content to the call that is there already."""
+        self.add_output(call, _ready(content), what)
+
+    def _defer(self, output: _Output) -> None:
+        output.required = False
+        self.unattributed.outputs.append(output)
+        if len(self.unattributed.outputs) > _MAX_DEFERRED:
+            self._discarded += 1
+            self._discard(self.unattributed.outputs.pop(0))
+
+    def _discard(self, output: _Output) -> None:
+        if not output.task.done():
+            output.task.cancel()
+            output.on_discard()
+        elif not output.task.cancelled() and not output.task.exception():
+            content = output.task.result().content
+            if isinstance(content, Handle):
+                self.spawn(self._release(content))
+
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
+        """Run work in the background; :meth:`aclose` cancels it. Its errors are never reported by asyncio."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved: who needs the outcome reads it from the task
+
+    # --- effects that are announced before they begin -----------------------------------------------------------------
+
+    def expect(self, call: CallEffects, place: str, detail: Detail) -> None:
+        """Let the call's reply wait for this effect to begin, for two seconds at most, unless it waits for a hundred
+        others."""
+        if len(call.expected) >= _MAX_EXPECTED:
+            return
+        loop = asyncio.get_running_loop()
+        expected = ExpectedEffect(call, place, detail, loop.create_future())
+        expected.timer = loop.call_later(2 * BEGIN_TIMEOUT, self.mark_begun, expected)
+        self._expected.append(expected)
+        call.expected.add(expected.begun)
+
+    def take_expected(self, *places: str) -> ExpectedEffect | None:
+        """Return the first effect expected at the first of these places that has one, and remove it from the list."""
+        found = next((item for place in places if (item := self.find_expected(place))), None)
+        if found is not None:
+            self._expected.remove(found)
+        return found
+
+    def find_expected(self, place: str) -> ExpectedEffect | None:
+        """Return the first effect expected at this place, or ``None``."""
+        return next((item for item in self._expected if item.place == place), None)
+
+    def mark_begun(self, expected: ExpectedEffect) -> None:
+        """Stop waiting for an expected effect, since it has begun or never will."""
+        if expected in self._expected:
+            self._expected.remove(expected)
+        expected.call.expected.discard(expected.begun)
+        if expected.timer is not None:
+            expected.timer.cancel()
+        if not expected.begun.done():
+            expected.begun.set_result(None)
+
+
+async def _ready(content: BinaryData) -> BinaryData:
+    return content
+
+
+#: Windows open at once; one more is closed as soon as it opens.
+_MAX_OPEN = 8
+#: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
+_CAPTURE_TIMEOUT = 5.0
+
+
+class Windows:
+    """The windows of one page. The page announces each (:meth:`on_window_open`) before the browser opens it."""
+
+    def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
+        self._agent = agent
+        self._tracker = tracker
+        self._open_windows: list[Page] = []
+        self._on_dialog: Callable[[Dialog], None] = lambda _: None
+
+    def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
+        """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
+
+        Other pages of the context are not touched.
+        """
+        self._on_dialog = on_dialog
+        listen(page, "popup", self._on_popup)
+
+    def on_window_open(self, event: dict[str, Any]) -> None:
+        """Record a window from the event ``Page.windowOpen``: ``window.open``, or a link or form with a target."""
+        detail: Detail = {"url": redact_url(event["url"])[:_MAX_TEXT]}
+        call = self._tracker.current_call()
+        if self._tracker.record(call, "popup", detail):
+            self._tracker.expect(call, "window", detail)
+
+    def close_windows_of(self, call: CallEffects) -> None:
+        """Close the windows of a call that has ended, and those that no call opened."""
+        for window in (*call.windows, *self._tracker.unattributed.windows):
+            self._tracker.spawn(close_quietly(window))
+        call.windows.clear()
+        self._tracker.unattributed.windows.clear()
+
+    def _on_popup(self, window: Page) -> None:
+        self.watch(window, self._on_dialog)
+        window.on("dialog", self._on_dialog)
+        expected = self._tracker.take_expected("window")
+        if expected is None:  # opened by another window
+            self.on_window_open({"url": window.url})
+            expected = self._tracker.take_expected("window")
+        self._open_windows = [open_ for open_ in self._open_windows if not open_.is_closed()]
+        if expected is None or len(self._open_windows) >= _MAX_OPEN:
+            (expected.call if expected else self._tracker.current_call()).refused += 1
+            if expected is not None:
+                expected.detail["closed"] = "too many windows"
+                self._tracker.mark_begun(expected)
+            self._tracker.spawn(close_quietly(window))
+            return
+        self._open_windows.append(window)
+        call = (
+            expected.call
+            if self._tracker.current_call(expected.call.id) is expected.call
+            else self._tracker.unattributed
+        )
+        call.windows.append(window)
+        self._tracker.spawn(self._capture(call, window, expected))
+
+    async def _capture(self, call: CallEffects, window: Page, expected: ExpectedEffect) -> None:
+        """Take what the window shows as an output, if it is content.
+
+        A window that turns into a download has no address, and closes itself.
+        """
+        from playwright.async_api import Error
+
+        try:
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(_CAPTURE_TIMEOUT):
+                    if not window.url:
+                        await window.wait_for_event("close")
+                    elif window.url.startswith("blob:"):
+                        found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT, returns=str)
+                        for held in parse_json(found, list[Held], "the content of a window")[:1]:
+                            content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
+                            self._tracker.add_content(call, content, "what a window showed")
+                    elif (
+                        urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
+                        and await window.evaluate("document.contentType") == "application/pdf"
+                    ):
+                        content = BinaryData(Download(window.url), "application/pdf")
+                        self._tracker.add_content(call, content, "what a window showed")
+        finally:
+            self._tracker.mark_begun(expected)
+
+
+#: What ``confirm`` and ``prompt`` are answered with.
+Dialogs: TypeAlias = Literal["dismiss", "accept"]
+
+_MAX_TEXT = 500
+#: Seconds by which the browser's event of a download may precede the page's announcement of it.
+_BROWSER_LEAD = 0.05
+#: Seconds between the end of a navigation and the start of the download that it turned into.
+_NAVIGATION_GRACE = 0.1
+_STEP_TIMEOUT = 2.0
+#: The beginning of the handles of content that the page's own agent holds.
+_HELD = "held:"
+#: Seconds for the images of a printed page to load.
+_SNAPSHOT_TIMEOUT = 10.0
+#: Events of an embedded app in a second, and how many are handled in one turn of the event loop.
+_EVENTS_A_SECOND, _FEW = 1000, 50
+
+
+class PageEffects:
+    """The side effects of one page and its windows.
+
+    ``emit`` takes events, ``release`` content that nobody wants; ``print_page`` makes a PDF of the page as it is.
+    ``limits`` are the bytes of the largest file that the app may download, and of all that nobody has taken yet.
+    In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        tab: Tab,
+        *,
+        dialogs: Dialogs,
+        print_page: Callable[[], Awaitable[BinaryData]],
+        emit: Callable[[Message], None],
+        release: Callable[[Handle], Awaitable[None]],
+        limits: tuple[int, int | None],
+    ) -> None:
+        self._agent = agent
+        self._limits = limits
+        self._tab = tab
+        self._app_downloads: AppDownloads | None = None
+        self._accept = dialogs == "accept"
+        self._print_page = print_page
+        self._release = release
+        self._tracker = EffectTracker(agent.lost, emit, release)
+        self._windows = Windows(agent, self._tracker)
+        self._unannounced_at = 0.0  # loop time at which a download began that nothing had announced
+        self._printing = asyncio.Lock()
+        agent.lost.add_done_callback(self._on_lost)
+
+    async def prepare(self, downloads: object) -> None:
+        """Start watching the page. Called before the app's first script.
+
+        The app's own files are received if ``downloads`` are :class:`CdpDownloads`, whose folder we may set.
+        """
+        if self._tab.borrowed:
+            return
+        self._agent.page.on("dialog", self._on_dialog)
+        self._windows.watch(self._agent.page, self._on_dialog)
+        if self._agent.channel.cdp is None:
+            page = self._agent.page
+            listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
+            return
+        self._watch(self._agent.cdp)
+        steps = []
+        if isinstance(downloads, CdpDownloads):
+            assert self._tab.browser is not None
+            target = await self._agent.target()
+            browser, folder = self._tab.browser.cdp, self._tab.folder
+            self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
+            self._app_downloads.on_started = self._on_download
+            steps.append(self._app_downloads.prepare())
+        await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
+
+    def _watch(self, cdp: DevTools) -> None:
+        listen(cdp, "Page.windowOpen", self._windows.on_window_open)
+        listen(
+            cdp,
+            "Page.fileChooserOpened",
+            lambda event: self._on_file_chooser({"multiple": event["mode"] == "selectMultiple"}),
+        )
+        listen(cdp, "Page.frameRequestedNavigation", self._on_navigation)
+        listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
+        listen(cdp, "Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
+
+    async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
+        """Watch an app in a frame. Its first script has run already.
+
+        ``shared`` says that the frame has no process of its own: then ``cdp`` is a session with the page, which is
+        watched already, and ``context`` names the frame's own among its contexts (CDP ``Runtime.evaluate``).
+        """
+        if not shared:
+            self._watch(cdp)
+            await cdp.send("Page.enable")
+            await _cancel_file_choosers(cdp)
+        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), load_script("effects.js")))
+        expression = f"({load_script('embedded.js')})({arguments})"
+        made = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
+        if "objectId" in made["result"]:
+            self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
+
+    async def _hear(self, cdp: CDPSession, object_id: str) -> None:
+        """Handle the events of a frame until it is gone, or says what is no list of them."""
+        asking = 'function () { "use strict"; return this.next(); }'
+        command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
+        while True:
+            answer = await cdp.send("Runtime.callFunctionOn", command)
+            texts = checked(answer["result"].get("value"), list[str], "the events of a frame")
+            for start in range(0, len(texts), _FEW):
+                few = texts[start : start + _FEW]
+                for text in few:
+                    self._agent.deliver(text, to=self.on_event)
+                await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
+
+    async def aclose(self) -> None:
+        """Cancel background work and remove downloaded files."""
+        await self._tracker.aclose()
+        if self._app_downloads is not None:
+            await self._app_downloads.aclose()
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def begin_call(self, call_id: str) -> CallEffects:
+        """Track a call until :meth:`end_call`."""
+        return self._tracker.begin_call(call_id)
+
+    def end_call(self, call: CallEffects) -> None:
+        """Track a call no longer, and close the windows that it opened."""
+        if call.windows or self._tracker.unattributed.windows:
+            self._windows.close_windows_of(call)
+        self._tracker.end_call(call)
+
+    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+        """Complete a reply with its side effects; see :meth:`EffectTracker.settle
+        <transports.browser.effects.EffectTracker.settle>`.
+        """
+        await self._tracker.settle(call, reply, timeout=timeout)
+
+    def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
+        """Announce the loss: the call under way fails, so it has no result that could hold the effect."""
+        error = lost.result()
+        kind = "navigation" if isinstance(error, ContextLost) else "crash"
+        if isinstance(error, ContextLost | PageCrashed | BrowserCrashed):
+            self._tracker.announce(kind, self._tracker.current_call().id, {})
+
+    # --- navigations that may turn into downloads ---------------------------------------------------------------------
+
+    def _on_navigation(self, event: dict[str, Any]) -> None:
+        call = self._tracker.current_call()
+        same = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
+        download = event["disposition"] == "currentTab" and event["url"][:4] in ("http", "blob", "data")
+        if download and not same and call.id is not None:
+            self._tracker.expect(call, event["frameId"], {})
+
+    def _on_loaded(self, frame: str) -> None:
+        if announced := self._tracker.find_expected(frame):
+            asyncio.get_running_loop().call_later(_NAVIGATION_GRACE, self._tracker.mark_begun, announced)
+
+    # --- the kinds of effects -----------------------------------------------------------------------------------------
+
+    def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
+        """Handle an event of an agent: ``print``, ``download``, ``filechooser`` or ``clipboard``.
+
+        The handles of its content begin with ``holder``: another than the page's is that of a frame, which has part in
+        no call but its own.
+        """
+        if not isinstance(payload, Effect):
+            return
+        call = self._tracker.current_call(payload.call) if holder == _HELD else self._tracker.call_of(payload.call)
+        match payload:
+            case Print():
+                if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
+                    self._tracker.add_output(call, self._print(payload.id), "the printed page", required=True)
+            case FileChooser():
+                kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
+                self._on_file_chooser({name: value for name, value in kinds.items() if value is not None}, call)
+            case Clipboard(size=size, id=held):
+                content = payload.base64 if held is None else Handle(f"{holder}{held}", size)
+                recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
+                if recorded and content is not None:
+                    written = BinaryData(content, payload.type or None)
+                    self._tracker.add_content(call, written, "what the app wrote to the clipboard")
+                elif isinstance(content, Handle):
+                    self._tracker.spawn(self._release(content))
+            case _ if kind == "download":
+                if call.id is not None and asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD:
+                    self._tracker.expect(call, "", {})
+
+    @listener
+    def _on_dialog(self, dialog: Dialog) -> None:
+        accept = self._accept or dialog.type in ("alert", "beforeunload")
+        answer = "accepted" if accept else "dismissed"
+        self._tracker.record(
+            self._tracker.current_call(),
+            "dialog",
+            {"type": dialog.type, "message": dialog.message[:_MAX_TEXT], "answer": answer},
+        )
+        self._tracker.spawn(dialog.accept(dialog.default_value) if accept else dialog.dismiss())
+
+    async def _print(self, snapshot: int | None) -> BinaryData:
+        """Make the PDF of a ``print()``.
+
+        ``snapshot`` is the page's copy of that moment, ``None`` for the page as it is. Prints run one after another:
+        the page can show one snapshot of itself at a time.
+        """
+        async with self._printing:
+            if snapshot is None:
+                return await self._print_page()
+            await self._agent.invoke("showSnapshot", snapshot, timeout=_SNAPSHOT_TIMEOUT)
+            try:
+                return await self._print_page()
+            except BaseException:  # a page that was printed restores itself; this one was not printed
+                with contextlib.suppress(TransportError):
+                    await self._agent.invoke("restorePage", timeout=_STEP_TIMEOUT)
+                raise
+
+    def _on_file_chooser(self, detail: Detail, call: CallEffects | None = None) -> None:
+        self._tracker.record(call or self._tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
+
+    def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
+        """Record a download of the app; returns whether the file is wanted."""
+        announced = self._tracker.take_expected(frame, "")
+        call = self._tracker.current_call(announced.call.id if announced else None)
+        detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
+        if wanted := self._tracker.record(call, "download", detail):
+            work, what = self._downloaded(guid, name, detail), f"the app's download {name[:80]!r}"
+            self._tracker.add_output(call, work, what, on_discard=partial(self._cancel_download, guid))
+        if announced:
+            self._tracker.mark_begun(announced)
+        else:
+            self._unannounced_at = asyncio.get_running_loop().time()
+        return wanted
+
+    async def _downloaded(self, guid: str, name: str, detail: Detail) -> BinaryData:
+        assert self._app_downloads is not None
+        size = await self._app_downloads.wait(guid)
+        detail["bytes"] = size
+        return BinaryData(Handle(f"file:{guid}", size), None, None, name)
+
+    def _cancel_download(self, guid: str) -> None:
+        if self._app_downloads is not None:
+            self._app_downloads.cancel(guid)
+
+    async def save(self, handle: Handle, path: Path) -> None:
+        """Move a file that the app downloaded to ``path``. Raises :class:`~transports.errors.TransportError`."""
+        if self._app_downloads is None:
+            raise TransportError("this download belongs to a page that is gone")
+        await self._app_downloads.move_to(handle.id.removeprefix("file:"), path)
+
+    def remove_download(self, handle: Handle) -> None:
+        """Delete a file that the app downloaded and nobody fetched."""
+        if self._app_downloads is not None:
+            self._app_downloads.remove(handle.id.removeprefix("file:"))
+
+
+async def _cancel_file_choosers(cdp: DevTools) -> None:
+    """Let the browser close every file chooser at once, as a user who presses Cancel."""
+    await cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True, "cancel": True})

@@ -1,0 +1,251 @@
+"""Where a session's page comes from (browser, profile, context or the caller's own page), and how it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import ConnectFailed, UsageError, first_line
+from ..files import read_regular
+from ._preflight import require_listener
+from .page._agent import PageAgent, is_closed
+from .process._browser_process import SESSION_CONTEXTS
+from .process._launch import Browser, BrowserLender
+from .process._runfolder import RunFolder
+from .transfer._downloads import CdpDownloads, PlaywrightDownloads
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["PageSource", "StorageState", "Tab", "close_quietly"]
+
+#: Seconds after which a shared browser that answers nothing is taken for dead. Its end costs all its sessions their
+#: apps, so it gets more time than a browser of one session.
+_SHARED_PATIENCE = 15.0
+#: The same for a browser of one session.
+_OWN_PATIENCE = 3.0
+#: Bytes of a file of cookies and local storage.
+_MAX_STATE = 64 << 20
+#: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
+StorageState: TypeAlias = str | Path | Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page for one session.
+
+    ``borrowed`` is true for the caller's own page: it may hold an app already, and stays open after the session.
+    ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
+    """
+
+    page: Page
+    folder: Path
+    browser: Browser | None
+    borrowed: bool = False
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the browser was started here, so that it shares our disk."""
+        return self.browser is not None and not self.browser.attached
+
+    async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
+        """Return the way in which the browser can write content to the local disk, or ``None`` if it must not.
+
+        A browser that was attached to keeps its user's download settings, so it gets ``None``.
+        """
+        browser = self.browser
+        if browser is None:
+            return PlaywrightDownloads(asyncio.Semaphore(1))
+        if browser.attached and browser.engine == "chromium":
+            return None  # a stream needs neither its settings nor its disk
+        if browser.engine != "chromium" or agent.channel.cdp is None:
+            return PlaywrightDownloads(browser.download_slots)
+        context_id = (await agent.target())["browserContextId"]
+        # Sessions that share a context would change each other's download folder, so one folder serves all of them.
+        shared = None if browser.context is None else self.folder
+        return CdpDownloads(
+            agent,
+            browser.cdp,
+            context_id,
+            browser.download_slots,
+            temporary=browser.folder,
+            folder=shared,
+            on_save=browser.note_download,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageSource:
+    """The options that say where a page comes from.
+
+    At most one of ``browser`` (a running one, or who lends one), ``page``, ``context``, ``profile``, ``cdp_url`` and
+    ``browser_server`` may be given. ``headers`` go to the browser behind one of the last two. Raises
+    :class:`~transports.errors.UsageError` if options contradict each other.
+    """
+
+    browser: Browser | BrowserLender | str | None = None
+    page: Page | None = None
+    context: BrowserContext | None = None
+    profile: str | Path | None = None
+    storage_state: StorageState | None = None
+    cdp_url: str | None = None
+    extension: Path | None = None
+    headless: bool = True
+    browser_server: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        owners = {
+            "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
+            "page": self.page,
+            "context": self.context,
+            "profile": self.profile,
+            "cdp_url": self.cdp_url,
+            "browser_server": self.browser_server,
+        }
+        owner_options = [name for name, value in owners.items() if value is not None]
+        if len(owner_options) > 1:
+            raise UsageError(f"{'= and '.join(owner_options)}= each say whose page it is; give one of them")
+        owner = owner_options[0] if owner_options else ""
+        elsewhere = owner in ("page", "context", "cdp_url")
+        if elsewhere and isinstance(self.browser, str):
+            raise UsageError(f"{owner}= is in a browser that runs already; leave browser= out")
+        if (elsewhere or owner == "browser_server") and self.extension is not None:
+            raise UsageError(f"an extension is loaded into a browser of ours; leave {owner}= out")
+        if self.headers is not None and owner not in ("cdp_url", "browser_server"):
+            raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
+        shared = isinstance(self.browser, Browser) and self.browser.shares_context
+        if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
+            raise UsageError("storage_state= is for a new context; one that is there already keeps its own")
+        for name, kind in (("page", "Page"), ("context", "BrowserContext")):
+            _require_async(name, owners[name], kind)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds after which a browser that answers nothing is taken for dead."""
+        return _SHARED_PATIENCE if isinstance(self.browser, Browser | BrowserLender) else _OWN_PATIENCE
+
+    def is_over(self, browser: Browser) -> bool:
+        """Whether no session gets a browser again after ``browser``: its owner has closed it, or who lends it."""
+        return self.browser.closed if isinstance(self.browser, BrowserLender) else browser.closed
+
+    async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
+        """Return the running browser, or ``None`` if the page or context is the caller's.
+
+        A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
+        ``timeout`` in seconds covers the start. None is started for a ``url`` of this machine at which nothing listens:
+        raises :class:`~transports.errors.ConnectFailed`.
+        """
+        if self.page is not None or self.context is not None:
+            return None
+        if isinstance(self.browser, Browser):
+            await self.browser.ensure_running(patience=self._patience)
+            return self.browser
+        if isinstance(self.browser, BrowserLender):
+            return await stack.enter_async_context(self.browser.lend())
+        # a profile's service worker may answer for the app
+        if not (self.profile or self.cdp_url or self.browser_server or self.extension):
+            await require_listener(url)
+        browser = Browser(
+            headless=self.headless,
+            timeout=timeout,
+            name=self.browser,
+            profile=self.profile,
+            extensions=[self.extension] if self.extension else [],
+            cdp_url=self.cdp_url,
+            browser_server=self.browser_server,
+            headers=self.headers,
+        )
+        return await stack.enter_async_context(browser)
+
+    async def revive(self, stack: AsyncExitStack, browser: Browser, url: str, *, timeout: float) -> Browser:
+        """Return a running browser after a page of ``browser`` was lost: the same one, started again if it has died, or
+        another one if it was lent. Arguments and errors are those of :meth:`start`."""
+        if not isinstance(self.browser, BrowserLender):
+            await browser.ensure_running(patience=self._patience)
+            return browser
+        if not browser.closed and await browser.responds(self._patience):
+            return browser
+        await stack.aclose()
+        return await self.start(stack, url, timeout=timeout) or browser
+
+    async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
+        """Open the page; what must be closed again is pushed to ``stack``.
+
+        With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
+        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser opens no page.
+        """
+        from playwright.async_api import Error
+
+        try:
+            if previous is None:
+                return await self._open(stack, browser)
+            await close_quietly(previous.page)
+            page = await previous.page.context.new_page()
+            stack.push_async_callback(close_quietly, page)
+            return replace(previous, page=page)
+        except Error as error:
+            if is_closed(error):
+                raise
+            first = first_line(error)
+            hint = ""
+            if browser is not None and browser.engine == "firefox" and "unknown command" in first:
+                hint = (
+                    "; this Firefox is older than this Playwright wants: update it, or run `playwright install firefox`"
+                )
+            raise ConnectFailed(f"the browser opens no page: {first}{hint}") from None
+
+    async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
+        if self.page is not None:
+            return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
+        context = self.context or (browser.context if browser else None)
+        if context is not None:
+            page = await context.new_page()
+            stack.push_async_callback(close_quietly, page)
+            return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
+        assert browser is not None
+        context = await browser.playwright.new_context(
+            accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
+        )
+        SESSION_CONTEXTS.add(context)
+        # shared with other sessions; a browser of our own closes its contexts itself
+        if isinstance(self.browser, Browser | BrowserLender):
+            stack.push_async_callback(close_quietly, context)
+        return Tab(await context.new_page(), browser.folder, browser)
+
+    def _loaded_storage_state(self) -> Any:
+        state = self.storage_state
+        if state is None:
+            return None
+        try:
+            if isinstance(state, (str, Path)):
+                state = json.loads(read_regular(Path(state).expanduser(), _MAX_STATE))
+            if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
+                raise ValueError("it holds neither cookies nor origins")
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not what context.storage_state() writes"
+            where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
+            raise UsageError(f"storage_state={where} cannot be read: {reason}") from None
+        return dict(state)
+
+
+def _require_async(option: str, value: object, kind: str) -> None:
+    if value is None:
+        return
+    from playwright import async_api
+
+    if not isinstance(value, getattr(async_api, kind)):
+        raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
+
+
+async def close_quietly(thing: Page | BrowserContext) -> None:
+    """Close a page or context within two seconds. Never raises: what hangs is ended with the browser."""
+    with contextlib.suppress(Exception):  # also that of a driver which has ended
+        async with asyncio.timeout(2.0):
+            await thing.close()

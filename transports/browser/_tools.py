@@ -1,0 +1,423 @@
+"""Makes PDFs of HTML and pictures of a page: what a browser offers besides driving an app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+
+from playwright.async_api import Error
+from playwright.async_api import TimeoutError as PlaywrightTimeout
+
+from ..base import Fetch, PdfOptions, ScreenshotOptions
+from ..binary import BinaryData
+from ..errors import ABPError, CallTimeout, TransportError, UsageError, first_line, format_seconds
+from ..errors._base import NOTHING_LISTENS
+from ..protocol._plain_text import is_page, redact_url
+from ._source import Tab, close_quietly
+from ._timeouts import playwright_timeout
+from .page._problems import explain_load_failure
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, ProxySettings, Route, ViewportSize
+
+    from .process._launch import Browser
+
+__all__ = ["FetchedRequests", "Judge", "JudgedNetwork", "render_to_pdf", "screenshot", "screenshot_of_url"]
+
+#: Requests of one page, those at a time, and bytes of all answers.
+_MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
+
+
+class FetchedRequests:
+    """Answers the requests of one page, within limits for their number and size; anything but a GET fails."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._requests, self._bytes = _MAX_REQUESTS, _MAX_BYTES
+        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+
+    async def answer(self, route: Route) -> None:
+        """Answer one request, or fail it. Nothing is raised: the page may be gone before."""
+        request = route.request
+        self._requests -= 1
+        with contextlib.suppress(Error):
+            if not request.url.lower().startswith(("http:", "https:")):
+                await route.continue_()  # blob: and its like, which need no network
+            elif request.method != "GET" or self._requests < 0:
+                await route.abort("blockedbyclient")
+            else:
+                await self._answer_get(route)
+
+    async def _answer_get(self, route: Route) -> None:
+        async with self._slots:
+            try:
+                accept = route.request.headers.get("accept", "")
+                found = await self._fetch(route.request.url, accept, self._bytes)
+            except ABPError:
+                await route.abort("blockedbyclient")
+                return
+            self._bytes = max(0, self._bytes - len(found.body))
+            await route.fulfill(status=200, headers=dict(found.headers), body=found.body)
+
+
+#: A function that returns the numeric addresses to which a connection with this host and port may be made, in the order
+#: in which they are tried. It raises an error of ours if there are none.
+Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+#: Connections at a time and in all, and bytes that come in over all of them (docs/security.md).
+_MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
+#: Hosts that are judged at a time: each takes one of the few threads that look up names for the whole process.
+_MAX_JUDGED = 4
+#: Reasons that are kept.
+_MAX_REASONS = 20
+_CHUNK = 64 << 10
+#: Seconds for the browser to say where it wants to go, and for a server to take a connection.
+_STEP_TIMEOUT = 10.0
+_END_TIMEOUT = 2.0
+_NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
+_CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0", b"\2"))
+
+
+class JudgedNetwork:
+    """The proxy, from ``async with`` until its end. ``judge`` is asked before each connection.
+
+    ``refused`` says what may not be loaded and why; ``failed`` is the reason of the last connection that was not made,
+    whether it may be made or not.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._judging = asyncio.Semaphore(_MAX_JUDGED)
+        self._connections: set[asyncio.Task[None]] = set()
+        self._made = self._bytes = 0
+        self.refused: list[str] = []
+        self.failed = ""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_END_TIMEOUT)
+
+    @property
+    def proxy(self) -> ProxySettings:
+        """The option ``proxy`` of the page's context."""
+        return {"server": f"socks5://127.0.0.1:{self.port}"}
+
+    @property
+    def port(self) -> int:
+        """The port of ``127.0.0.1`` at which the proxy listens."""
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        self._made += 1
+        try:
+            if self._made > _MAX_CONNECTIONS:
+                self._refuse(f"more than {_MAX_CONNECTIONS:,} connections")
+            elif len(self._connections) > _MAX_FETCHES:
+                self._refuse(f"more than {_MAX_FETCHES} connections at a time")
+            elif not await _is_of_another_user(writer):
+                # A peer that breaks the protocol or goes away ends its own connection.
+                with contextlib.suppress(OSError, EOFError, ValueError):
+                    await self._relay(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the end of the network: asyncio reports a cancelled connection as a fault
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_STEP_TIMEOUT):
+            host, port = await _read_request(reader, writer)
+        try:
+            from_there, to_there = await self._connect(host, port)
+        except ABPError as error:
+            self.failed = error.message
+            writer.write(_NOT_ALLOWED)
+            await writer.drain()
+            return
+        try:
+            writer.write(_CONNECTED)
+            await asyncio.gather(_copy(reader, to_there, lambda _: None), _copy(from_there, writer, self._count))
+        finally:
+            to_there.transport.abort()
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            async with self._judging:
+                addresses = await self._judge(host, port)
+        except ABPError as error:
+            self._refuse(error.message)
+            raise
+        reason = f"{NOTHING_LISTENS}; correct the address"
+        for address in addresses:
+            try:
+                async with asyncio.timeout(_STEP_TIMEOUT):
+                    return await asyncio.open_connection(address, port, limit=_CHUNK)
+            except TimeoutError:
+                reason = "the host does not answer; correct the address or check the network"
+            except OSError:
+                continue
+        raise TransportError(f"{host} (port {port}): {reason}")
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _MAX_FETCHED_BYTES:
+            self._refuse(f"more than {_MAX_FETCHED_BYTES:,} bytes")
+            raise EOFError
+
+    def _refuse(self, reason: str) -> None:
+        self.failed = reason
+        if reason not in self.refused and len(self.refused) < _MAX_REASONS:
+            self.refused.append(reason)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
+    while data := await reader.read(_CHUNK):
+        count(len(data))
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
+    """Return the host and the port that the browser wants. Raises :class:`ValueError` for what is no such request."""
+    version, methods = await reader.readexactly(2)
+    offered = await reader.readexactly(methods)
+    if version != 5 or 0 not in offered:
+        writer.write(_NOTHING_FITS)
+        raise ValueError
+    writer.write(_NO_AUTHENTICATION)
+    version, command, _, kind = await reader.readexactly(4)
+    if version != 5 or command != 1:  # a connection; neither a listener nor datagrams
+        raise ValueError
+    if kind == 3:
+        (length,) = await reader.readexactly(1)
+        host = (await reader.readexactly(length)).decode("ascii")
+    else:
+        host = str(ipaddress.ip_address(await reader.readexactly({1: 4, 4: 16}.get(kind, 0))))
+    return host.strip("[]").lower(), int.from_bytes(await reader.readexactly(2), "big")
+
+
+async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
+    """Whether another user of this machine has made the connection; only Linux tells."""
+    _, port, *_ = writer.get_extra_info("peername") or ("", 0)  # nothing, if it has gone already
+    return sys.platform == "linux" and await asyncio.to_thread(_is_foreign, port)
+
+
+def _is_foreign(port: int) -> bool:
+    try:
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return False
+    owners = {fields[1]: int(fields[7]) for fields in map(str.split, lines)}
+    return owners.get(f"0100007F:{port:04X}") != os.geteuid()
+
+
+#: The view of a page that is opened for a picture, and the largest view, in CSS pixels (docs/requirements.md R3-7).
+_VIEW: ViewportSize = {"width": 1280, "height": 800}
+_MAX_VIEW = {"width": 1920, "height": 1080}
+#: Seconds that a picture waits for the network at most.
+_IDLE_TIMEOUT = 15.0
+#: A proxy that is not there: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
+_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+#: Peer connections send datagrams past proxies. This runs before the first script of every frame.
+_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+
+#: Chromium's words for a connection that a proxy did not make, and its page for a navigation that failed.
+_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
+
+
+async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+    """Return ``html`` as a PDF; ``timeout`` in seconds.
+
+    The HTML is loaded in a context of its own without a network: it sees neither the app nor its cookies, and only
+    what is in it (``data:`` and ``blob:`` URLs too) and what ``fetch`` gives is in the PDF. Raises
+    :class:`~transports.errors.UsageError` if the browser of a caller's page opens no other context.
+    """
+    given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    with _map_errors("render_to_pdf", timeout):
+        async with asyncio.timeout(timeout), _page_without_network(tab, fetch) as page:
+            await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
+            return BinaryData(await page.pdf(**given), "application/pdf")
+
+
+async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+    """Return what the page of ``tab`` shows now, or what is at the option ``url``, as PNG or JPEG (``type="jpeg"``);
+    ``timeout`` in seconds. Another page is in a context of its own, or, if the app's
+    context is shared with other sessions, in that one."""
+    picture = _Picture(options, timeout)
+    with _map_errors("screenshot", timeout):
+        async with asyncio.timeout(timeout):
+            if picture.url is None:
+                return await picture.of_page(tab.page)
+            async with _separate_page(tab) as page:
+                return await picture.of_url(page, picture.url)
+
+
+async def screenshot_of_url(
+    browser: Browser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
+) -> tuple[BinaryData, list[str]]:
+    """Return what is at ``url`` in a context of its own of ``browser``, and what may be missing in it and why.
+
+    ``judge`` is asked before each connection of the page. What it refuses is not loaded; if that is the page itself,
+    also later than its first document, there is no picture.
+    """
+    picture = _Picture({**options, "url": url}, timeout)
+    with _map_errors("screenshot", timeout):
+        async with asyncio.timeout(timeout), JudgedNetwork(judge) as network:
+            context = await browser.playwright.new_context(
+                accept_downloads=False, service_workers="block", proxy=network.proxy
+            )
+            try:
+                await context.add_init_script(_NO_WEBRTC)
+                taken = await picture.of_url(await context.new_page(), url, network)
+            finally:
+                await close_quietly(context)
+    return taken, network.refused
+
+
+class _Picture:
+    """A picture that is to be taken, with validated options."""
+
+    def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
+        self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
+        self.url: str | None = self._given.pop("url", None)
+        if self.url is not None and not is_page(str(self.url)):
+            raise UsageError("screenshot: url must begin with http:// or https://")
+        self._width, self._height = (self._size(name, limit) for name, limit in _MAX_VIEW.items())
+        self._timeout = timeout
+
+    def _size(self, name: str, limit: int) -> int | None:
+        size = self._given.pop(name, None)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit):
+            raise UsageError(f"screenshot: {name} must be a whole number from 1 to {limit}, not {size!r}")
+        return size
+
+    async def of_page(self, page: Page) -> BinaryData:
+        """The page as it is, in another size of view if one is given."""
+        if self._width is None and self._height is None:
+            return await self._taken(page)
+        before = page.viewport_size
+        if before is None:
+            raise UsageError("screenshot: this page has the size of its window; leave width and height out")
+        await page.set_viewport_size(self._view(before))
+        try:
+            await self._idle(page)
+            return await self._taken(page)
+        finally:
+            with contextlib.suppress(Error):
+                await page.set_viewport_size(before)
+
+    async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
+        """What is at ``url``, once the network is idle."""
+        await page.set_viewport_size(self._view(_VIEW))
+        try:
+            await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
+        except PlaywrightTimeout:
+            raise
+        except Error as error:
+            if network is not None and network.failed and _BY_PROXY in error.message:
+                raise _not_opened(url, network.failed) from error
+            raise _not_opened(url, explain_load_failure(str(error), url)) from error
+        await self._idle(page)
+        taken = await self._taken(page)
+        if network is not None and network.failed and page.url.startswith(_ERROR_PAGE):
+            raise _not_opened(url, network.failed)
+        return taken
+
+    def _view(self, default: ViewportSize) -> ViewportSize:
+        return {"width": self._width or default["width"], "height": self._height or default["height"]}
+
+    async def _idle(self, page: Page) -> None:
+        """Wait for the network; a page that is never idle is taken as it is in the end."""
+        with contextlib.suppress(PlaywrightTimeout):
+            seconds = min(_IDLE_TIMEOUT, self._timeout / 2)
+            await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
+
+    async def _taken(self, page: Page) -> BinaryData:
+        data = await page.screenshot(**self._given, timeout=playwright_timeout(self._timeout))
+        return BinaryData(data, "image/jpeg" if self._given.get("type") == "jpeg" else "image/png")
+
+
+def _not_opened(url: str, reason: str) -> UsageError:
+    return UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}")
+
+
+def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
+    """Return the options in ``snake_case``. A type checker sees wrong ones; this is for those that come as JSON.
+
+    ``camelCase``, as Playwright has it in JavaScript, is accepted too.
+    """
+    named = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
+    if unknown := sorted(set(named) - set(kind.__annotations__)):
+        raise UsageError(
+            f"{tool} has no option {', '.join(unknown)}; there are {', '.join(sorted(kind.__annotations__))}"
+        )
+    return named
+
+
+@contextlib.asynccontextmanager
+async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
+    browser, context = tab.browser, tab.page.context
+    separate = None
+    if browser is not None and not browser.shares_context:
+        separate = context = await browser.playwright.new_context()
+    page = await context.new_page()
+    try:
+        yield page
+    finally:
+        await close_quietly(separate or page)
+
+
+@contextlib.asynccontextmanager
+async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
+    """Open a page in a context without a network, so also without the app's cookies and cache.
+
+    The context has a proxy at which nothing answers: it takes whatever the browser would connect to or look up, in
+    frames, workers, popups and speculative connections too. Being offline makes requests fail at once, before the
+    proxy. WebRTC is the only way past the proxy. With ``fetch``, requests are answered before they come to the proxy.
+    """
+    browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
+    if browser is None:
+        raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
+    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
+    try:
+        await context.add_init_script(_NO_WEBRTC)
+        if fetch is not None:
+            await context.route("**/*", FetchedRequests(fetch).answer)
+        yield await context.new_page()
+    finally:
+        await close_quietly(context)
+
+
+@contextlib.contextmanager
+def _map_errors(what: str, timeout: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+    except Error as error:
+        first = first_line(error)
+        if "Timeout" in first and "exceeded" in first:
+            raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+        if "closed" in first or "crashed" in first:
+            raise TransportError(f"{what}: {first}") from None
+        raise UsageError(f"{what}: the browser refused: {first}") from None

@@ -1,0 +1,424 @@
+"""The base of transports whose app is the page itself: it is loaded by its address and asked what it speaks.
+
+A page speaks ABP if it has ``window.abp``. Else its WebMCP tools can be driven in the same way: scripts of
+:mod:`transports.browser.page` make an object like ``window.abp`` of them (docs/webmcp.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from ..base import Features
+from ..binary import Handle
+from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol.messages import Message, Sender
+from ..tasks import cancel_and_wait, spawn
+from ._effects import Dialogs
+from ._source import PageSource, StorageState
+from ._timeouts import playwright_timeout
+from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
+from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
+from .page._channel import FrameWatcher
+from .page._problems import (
+    advice_for,
+    app_fault,
+    asks_to_sign_in,
+    explain_load_failure,
+    not_abp,
+    now_at,
+    read_problems,
+    same_document,
+)
+from .page._received import Effect, FoundApp, parse_json
+from .page._scripts import Adapter, not_installed, read_adapter
+from .process._extension import extension_folder, extension_page_in
+from .process._launch import Browser, BrowserLender
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["PageProtocol", "TopPageTransport"]
+
+#: What a page is driven by: ``window.abp``, its WebMCP tools, or the first of the two that it has.
+PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
+#: Seconds for the events of a navigation to arrive; how often a call that never began is sent, or an app looked for.
+_NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds for a page that stays open to forget a script.
+_REMOVAL_TIMEOUT = 2.0
+#: Seconds for a tool of a frame to appear that is called and was never there.
+_APPEAR = 1.0
+_TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
+
+
+class TopPageTransport(PageTransport):
+    """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
+    page is ``extension_page``).
+
+    ``browser`` is the name of one to start (see :class:`~transports.Browser`), a running one to share, or a ``Pool``.
+    Without a browser of ours, one of these says where the page is:
+
+    - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
+      is; a page at another address than ``url`` navigates there. It stays open.
+    - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
+    - ``cdp_url``: a running Chromium, where a tab of ours is opened, and closed again.
+    - ``browser_server``: a Playwright server, which runs one. ``headers`` go to it, or to ``cdp_url``; none is shown.
+
+    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` is what
+    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how many
+    seconds the app may take to appear after the page has loaded.
+
+    ``dialogs`` says how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
+    it suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …);
+    everything else that a browser asks about is denied. Neither is for a caller's own page.
+
+    ``protocol`` is ``"abp"``, ``"webmcp"`` or ``"auto"``. With ``"auto"`` the transport is called ``webmcp`` once it
+    has found tools and no ``window.abp``.
+
+    ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs
+    before the page's first script, in every document at the origin of ``url`` and nowhere else.
+
+    Raises :class:`~transports.errors.UsageError` for contradicting options and for an adapter that cannot be read.
+    """
+
+    features = Features(listing=True, reconnects=True, cookies=True, appends=True)
+    _default_protocol: ClassVar[PageProtocol] = "abp"
+    _default_grace: ClassVar[float] = 5.0
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        browser: Browser | BrowserLender | str | None = None,
+        page: Page | None = None,
+        context: BrowserContext | None = None,
+        profile: str | Path | None = None,
+        storage_state: StorageState | None = None,
+        cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        extension_page: str | None = None,
+        headless: bool = True,
+        timeout: float = 30.0,
+        grace: float | None = None,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+        protocol: PageProtocol | None = None,
+        adapter: str | Path | None = None,
+    ) -> None:
+        folder = extension_folder(url)
+        if extension_page is not None and folder is None:
+            raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
+        self._extension_page = extension_page_in(folder, extension_page) if folder else ""
+        source = PageSource(
+            browser, page, context, profile, storage_state, cdp_url, folder, headless, browser_server, headers
+        )
+        super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
+        self._grace = self._default_grace if grace is None else grace
+        self._submitting: set[str] = set()
+        self._frames: FrameTools | None = None
+        self._reaches: dict[ToolFrame, Reach] = {}
+        self._greeted = False
+        self._server_address = ServerAddress()
+        self._background: set[asyncio.Task[None]] = set()
+        self._adapter = None if adapter is None else read_adapter(adapter, url)
+        protocol = protocol or self._default_protocol
+        if protocol != "abp":
+            self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
+            self._script_options = {"protocol": protocol}
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the browser loaded the app from."""
+        return self._server_address.of(self.url)
+
+    async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
+        """Install the adapter, if there is one."""
+        loaded = page is self._source.page  # it may hold an app already
+        if self._adapter is not None:
+            await self._check_adapter(agent, self._adapter)
+            await self._add_script(page, agent, self._adapter.source)
+            if loaded:
+                await page.evaluate(self._adapter.source)
+
+    async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
+        """Run ``source`` in every document of the page from now on; a page that stays open forgets it in the end."""
+        script = await page.add_init_script(source)
+
+        async def remove() -> None:
+            with contextlib.suppress(TransportError):
+                await agent.with_deadline(script.close(), "leaving the page", timeout=_REMOVAL_TIMEOUT)
+
+        if page is self._source.page:
+            self._page_stack.push_async_callback(remove)
+
+    async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
+        """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, if the browser can tell."""
+        if agent.channel.cdp is None:
+            return
+        script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
+        fault = (await agent.send("Runtime.compileScript", script, timeout=self._timeout)).get("exceptionDetails")
+        if fault:
+            reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
+            raise UsageError(f"the adapter {adapter.name} is no JavaScript: line {fault['lineNumber']}: {reason}")
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        from playwright.async_api import Error
+
+        if self._source.extension is not None and self._browser is not None:
+            extension = await self._browser.load_extension(self._source.extension)
+            self._target = f"chrome-extension://{extension}/{self._extension_page}"
+        await self._install_adapter(page, agent)
+        status = None
+        if page is not self._source.page or not same_document(page.url, self._target):
+            try:
+                response = await page.goto(
+                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                )
+            except Error as error:
+                if is_closed(error):
+                    raise
+                reason = explain_load_failure(str(error), self._target)
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+            status = response.status if response else None
+            found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
+        else:
+            found = await self._find_app(agent)
+        if found.protocol != "webmcp" and self._frames is not None:
+            self._frames.stand_aside()
+        if found.protocol == "webmcp":
+            self.name = "webmcp"
+            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
+        elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
+            seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
+            about = f"the page at {redact_url(self._target)}{now_at(page.url, self._target)} ({seen}) {fault}"
+            asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
+            raise not_abp(about, self._advice(found, status), await read_problems(page), sign_in=asks)
+
+    async def _find_app(self, agent: PageAgent) -> FoundApp:
+        """Look for the app, and for a few times again in the document that the page leads to meanwhile."""
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with contextlib.suppress(ContextLost):
+                return await self._look_for_app(agent)
+            await asyncio.sleep(_NEW_DOCUMENT)
+        return await self._look_for_app(agent)
+
+    async def _look_for_app(self, agent: PageAgent) -> FoundApp:
+        milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
+        looking = asyncio.ensure_future(self._look_in_frames(agent)) if self._frames is not None else None
+        try:
+            seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
+        finally:
+            if looking is not None:
+                looking.cancel()
+        return parse_json(seen, FoundApp, "what the page has of an app")
+
+    async def _look_in_frames(self, agent: PageAgent) -> None:
+        """Tell the page's agent, which looks for tools of its own, once a frame has some."""
+        assert self._frames is not None
+        await self._frames.appear()
+        with contextlib.suppress(TransportError):
+            await agent.invoke("findInFrames", timeout=self._timeout)
+
+    def _advice(self, found: FoundApp, status: int | None) -> str:
+        if found.present:
+            return ""
+        if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
+            return not_installed(self._adapter, self._target, self.url or "")
+        return advice_for(found, self._script_options.get("protocol", "abp"), status)
+
+    # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
+
+    async def _announce_tools(self, agent: PageAgent) -> None:
+        """Tell the session of the tools of the document that the page has navigated to."""
+        with contextlib.suppress(TransportError):
+            await self._look_for_app(agent)
+            await agent.invoke("initialize", "{}", timeout=self._timeout)
+            self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def inspect_tools(self) -> Mapping[str, object]:
+        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(found, dict[str, object], "what the page says of its tools")
+
+    # --- the tools of its frames --------------------------------------------------------------------------------------
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        if not self._script_options:
+            return None
+        self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
+        self._reaches.clear()
+        self._page_stack.push_async_callback(frames.aclose)
+        if agent.page is self._source.page:
+            self._page_stack.push_async_callback(frames.uninstall)
+        return frames
+
+    def _on_frames_changed(self, removed: list[str]) -> None:
+        if self.name == "webmcp" and self._greeted:
+            self._events.put_nowait(Message("capabilities/changed", {"removed": removed}))
+
+    def _on_frame_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
+        if kind == "submitting":
+            self._submitting.add(effect.call or "")
+        else:
+            self._effects.on_event(kind, effect, holder=frame.holder)
+
+    def _reach_of(self, frame: ToolFrame) -> Reach:
+        """Return the ways into and out of a frame's document."""
+        if frame not in self._reaches:
+            self._reaches[frame] = self._reach(frame.agent, frame.holder)
+        return self._reaches[frame]
+
+    async def _listing(self, message: Message, *, timeout: float) -> Message:
+        """Ask the page for its tools, and add those of its frames."""
+        reply, frames = await super().request(message, timeout=timeout), self._frames
+        if frames is None:
+            return reply
+        await frames.settle()
+        payload: Any = reply.payload
+        if message.type == "capabilities/list":
+            reply.payload = [*own_tools(payload), *frames.listed()]
+        elif isinstance(payload, dict) and isinstance(payload.get("capabilities"), list):
+            payload["capabilities"] = [*own_tools(payload["capabilities"]), *frames.listed()]
+            self._greeted = True
+        return reply
+
+    async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
+        """Call a tool of a frame: in the document that the tool was listed for, or in none."""
+        payload: Any = message.payload
+        tool, call_id = payload["capability"], payload["options"]["callId"]
+        found = await frames.find(tool, patience=_APPEAR)
+        if found is None:
+            return _not_sent(message, tool)
+        frame, own_name = found
+        page = await self._require_agent().document(timeout=timeout)
+        frames.begin(frame, call_id)
+        inner = replace(message, payload={**payload, "capability": own_name})
+        try:
+            reply = await self._call(inner, self._reach_of(frame), timeout)
+            reply.sender = self._sender_in(frame, page)
+            return reply
+        except ContextLost as lost:
+            if lost.details.get("sent") is False:
+                return _not_sent(message, tool)
+            raise
+        finally:
+            frame.calls.pop(call_id, None)
+
+    def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
+        """Return who answers the calls of a frame. Where frames of one origin stand in several places, it is held to be
+        in all of them; a document whose frame is not known is a stranger's."""
+        frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
+        return sender_of(
+            frame.url,
+            frame.origin,
+            page=page,
+            around=around(frames) or [""],
+            server_address=self._address_of(frame.origin),
+        )
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of the page, or of the frame whose tool is called; its origin, if that is not the one of
+        its address."""
+        payload: Any = message.payload
+        frame = None
+        if message.type == "capabilities/call" and self._frames is not None:
+            frame = self._frames.owner(payload["capability"])
+        if frame is None:
+            return self.url
+        return frame.url if origin_of(frame.url) == frame.origin else frame.origin
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """As :meth:`PageTransport.save`, also for content that a frame holds."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().save(handle, path, timeout=timeout)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is None:
+            raise ContextLost("the frame that holds this content navigated or went away")
+        await self._reach_of(frame).ladder.save(Handle(held, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """As :meth:`PageTransport.release`, also for content that a frame holds."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().release(handle)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is not None:
+            with contextlib.suppress(TransportError):
+                await frame.agent.invoke("release", held, timeout=2.0)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`,
+        :class:`~transports.errors.OutcomeUnknown`, and :class:`~transports.errors.CapabilityError` for a tool whose
+        frame is gone: then nothing was sent."""
+        if self.name != "webmcp":
+            return await super().request(message, timeout=timeout)
+        if message.type in ("initialize", "capabilities/list"):
+            return await self._listing(message, timeout=timeout)
+        payload: Any = message.payload
+        frames = self._frames
+        if message.type == "capabilities/cancel" and frames and (frame := frames.sent_to(payload["callId"])):
+            return await self._ask(
+                message, "cancel", *cancellation(payload), timeout=timeout, reach=self._reach_of(frame)
+            )
+        if message.type != "capabilities/call":
+            return await super().request(message, timeout=timeout)
+        tool, call_id = payload["capability"], payload["options"]["callId"]
+        agent = self._require_agent()
+        where, ask = "page", super().request
+        if frames is not None and MARK in tool and not agent.is_lost:
+            where, ask = "frame", partial(self._call_in_frame, frames)
+        for attempt in count(1):
+            try:
+                reply = await ask(message, timeout=timeout)
+                break
+            except ContextLost as lost:
+                await asyncio.sleep(_NEW_DOCUMENT)
+                if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                    continue  # it was meant for the document before, and has not begun
+                if call_id not in self._submitting or agent.is_lost:
+                    raise OutcomeUnknown(
+                        f"the {where} of {tool} navigated or went away during the call: whether it was done is unknown"
+                    ) from lost
+                # What a form without respondWith() answers is the page that it leads to.
+                note = f"the form {tool} was sent and the page navigated; look at the page for what came of it"
+                empty = {"success": True, "data": None}
+                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
+            finally:
+                self._submitting.discard(call_id)
+        answer: Any = reply.payload
+        error: Any = answer.get("error") if isinstance(answer, dict) else None
+        for kind in (OutcomeUnknown, PersonRequired):
+            if isinstance(error, dict) and error.get("code") == kind.code:
+                raise kind(str(error.get("message", "")))
+        return reply
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if kind == "submitting":
+            self._submitting.add(payload.call or "")
+        else:
+            super()._on_event(kind, payload)
+
+    async def aclose(self) -> None:
+        """As :meth:`PageTransport.aclose`."""
+        await cancel_and_wait(self._background)
+        await super().aclose()
+
+
+def _not_sent(message: Message, tool: str) -> Message:
+    """Return the reply to a call of a frame's tool whose document is gone, or never was there."""
+    why = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
+    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {why}"}
+    return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)

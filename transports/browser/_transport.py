@@ -1,0 +1,539 @@
+"""The base of transports that drive a page: opening it, its agent, its events, its content.
+
+Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
+So an agent in the page makes one JSON text of each answer: small content is inside it, larger content is a reference,
+fetched over the ladder of :mod:`transports.browser.transfer.ladder`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replace_field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
+from ..binary import BinaryData, Handle
+from ..errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    format_seconds,
+)
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol._strict_json import PARSED_ON_LOOP, encode_json
+from ..protocol._times import checked_timeout
+from ..protocol.messages import Message, Sender
+from ..tasks import backoff_delay, in_thread
+from . import _tools as tools
+from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
+from ._source import PageSource, Tab
+from .page._agent import Agent, Document, PageAgent, is_closed
+from .page._channel import FrameWatcher, PageObject
+from .page._channels import open_channel
+from .page._received import Elicitation, Flood, parse_reply
+from .process._browser_process import SESSION_CONTEXTS
+from .process._launch import Browser
+from .transfer._ladder import Ladder
+from .transfer._uploads import Uploads
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page, Response
+
+__all__ = [
+    "PageTransport",
+    "Reach",
+    "ServerAddress",
+    "around",
+    "cancellation",
+    "loss_error",
+    "mapping_opening_errors",
+    "reconnect",
+    "sender_of",
+    "sends_cookie",
+]
+
+
+async def reconnect(
+    agent: PageAgent,
+    *,
+    can_reopen: Callable[[TransportError], bool],
+    reopen: Callable[[], Awaitable[PageAgent]],
+    emit: Callable[[Message], None],
+) -> None:
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
+
+    Failed attempts are repeated, whatever their reason, with growing, jittered delays
+    (:func:`~transports.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
+    ``connection/restored`` one at each return, in that order. Ends when it is cancelled, or once ``can_reopen`` says
+    that the page of a loss cannot be opened again.
+    """
+    while can_reopen(error := await asyncio.shield(agent.lost)):
+        emit(Message("connection/lost", {"reason": error.message}))
+        for attempt in count(1):
+            try:
+                agent = await reopen()
+                break
+            except Exception as failure:  # noqa: BLE001 - of a driver that ends meanwhile, any
+                if not can_reopen(error):
+                    return
+                logger.info("the page could not be opened again: %s", failure)
+            await asyncio.sleep(backoff_delay(attempt))
+        emit(Message("connection/restored", {"reason": error.message}))
+
+
+def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
+    """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
+
+    ``final`` says that the session is over; otherwise the app is opened again, in ``browser`` if it has one of ours.
+    If that has ended, all its sessions are told.
+    """
+    ended = browser if isinstance(lost, BrowserCrashed) else None
+    if ended is not None:
+        ended.mark_ended()
+    if final:
+        return type(lost)(f"{lost.message}; connect again", retryable=False)
+    if ended is not None:
+        return type(lost)(f"{lost.message}; {ended.after_restart}")
+    return type(lost)(f"{lost.message}; the app is opened again")
+
+
+@contextlib.contextmanager
+def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
+    """Raise errors of ours for those of asyncio and of Playwright while ``target`` is opened.
+
+    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and the
+    ``details`` hold, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+    """
+    try:
+        yield
+    except TimeoutError:
+        within = f"did not load within {format_seconds(timeout)}"
+        message = f"{redact_url(target)} {within}; is it the right address?"
+        raise ConnectFailed(message, details={"timeout": timeout}) from None
+    except Exception as error:
+        if isinstance(error, ABPError) or not is_closed(error):
+            raise
+        raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
+
+
+class ServerAddress:
+    """The numeric address and the port of the server that the app's document came from, for its origin alone."""
+
+    def __init__(self) -> None:
+        self._origin: tuple[str, str] | None = None
+        self._address: tuple[str, int] | None = None
+
+    async def read(self, response: Response | None) -> None:
+        """Take the address from the response that holds the document, where the browser tells it."""
+        from playwright.async_api import Error
+
+        self._origin = self._address = None
+        if response is None:
+            return
+        try:
+            found = await response.server_addr()
+        except Error:  # the page is going away, or the browser never asked the network
+            return
+        if found is not None:
+            self._origin = _origin(urlsplit(response.url))
+            self._address = (found["ipAddress"], found["port"])
+
+    def of(self, url: str | None) -> tuple[str, int] | None:
+        """Return the address for ``url``, or ``None`` if the document had another origin or its address is unknown."""
+        return self._address if url is not None and _origin(urlsplit(url)) == self._origin else None
+
+
+def _origin(parts: SplitResult) -> tuple[str, str]:
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def sender_of(
+    url: str,
+    origin: str,
+    *,
+    page: Document,
+    around: Iterable[str] = (),
+    server_address: tuple[str, int] | None = None,
+) -> Sender:
+    """Return the document of ``origin`` that was at ``url`` last. ``page`` is that of the page, and ``around`` the
+    addresses of the documents that it is in, if it is not the page's own."""
+    own, domain = _site(origin, page.domain), page.domain
+    return Sender(
+        url if origin in (origin_of(url), "null") else f"{origin}/",
+        origin,
+        domain if own.endswith(f"//{domain}") else "",
+        _site(page.origin, domain),
+        third_party=any(_site(origin_of(one) or "", domain) != own for one in around),
+        server_address=server_address,
+    )
+
+
+def around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of all documents that one of ``frames`` is in."""
+    found: list[str] = []
+    for frame in frames:
+        parent = frame.parent_frame
+        while parent is not None:
+            found.append(parent.url)
+            parent = parent.parent_frame
+    return found
+
+
+def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
+    """Whether a browser sends a cookie of ``sender``'s own origin with a request that ``sender`` begins: not to a
+    document in somebody else's page if the cookie is for pages of its site, nor in another page if it is kept apart for
+    one (``Partitioned``)."""
+    return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
+
+
+def _site(origin: str, domain: str) -> str:
+    """Return the site of an origin: its scheme and registered name, as far as it is ``domain``, else its host."""
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    if not host:
+        return "null"
+    if domain and f".{host}".endswith(f".{domain}"):
+        host = domain
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
+
+
+logger = logging.getLogger("transports.browser")
+
+_EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The ways into and out of one document. The handles of content that it holds begin with ``holder``."""
+
+    agent: Agent
+    ladder: Ladder
+    uploads: Uploads
+    holder: str
+
+
+def cancellation(payload: Any) -> tuple[str, str]:
+    """Return the arguments of an agent's ``cancel`` for the payload of a cancellation."""
+    return payload["callId"], payload.get("reason", "")
+
+
+class PageTransport(Transport):
+    """An app reached through one page. A subclass decides how the app gets into the page (:meth:`_load_app`).
+
+    ``source`` says where the page comes from. ``timeout`` in seconds covers starting and loading. A page that is lost
+    is opened again in the background, unless it belongs to the caller.
+    """
+
+    _scripts: tuple[str, ...] = ("codec.js", "effects.js")
+    _script_options: Mapping[str, str] = {}
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        source: PageSource,
+        timeout: float,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+    ) -> None:
+        if dialogs not in ("dismiss", "accept"):
+            raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
+        self._target, self._source = url, source
+        self._browser: Browser | None = None
+        self._timeout = checked_timeout(timeout)
+        self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
+        self._page_stack = contextlib.AsyncExitStack()
+        self._tab: Tab | None = None
+        self._reconnect_task: asyncio.Task[None] | None = None
+        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._dialogs, self._permissions = dialogs, check_permissions(permissions)
+        self._agent: PageAgent | None = None
+        self._sender_at: tuple[tuple[Document, str], Sender] | None = None
+        self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
+        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # they go on after a page that was lost
+        self.features = replace_field(self.features, reconnects=source.page is None)
+
+    @property
+    def url(self) -> str | None:
+        """The page's address now; before it is open, the target."""
+        return self._agent.page.url if self._agent else self._target
+
+    @property
+    def page(self) -> Page | None:
+        """The page of ``playwright.async_api``; another one after a reconnection, ``None`` before opening."""
+        if self._agent is not None:
+            SESSION_CONTEXTS.discard(self._agent.page.context)  # what is recorded there is written when it is closed
+        return self._agent.page if self._agent else None
+
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """How many contents each rung has moved out of the app's pages: ``download``, ``stream`` and ``slices``."""
+        return dict(self._rungs)
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Let the page write no more than ``store`` takes; a session calls it before it opens the transport."""
+        self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
+
+    async def open(self) -> None:
+        """Start or attach to the browser, open the page and load the app."""
+        self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
+        agent = await self._open_page()
+        if self.features.reconnects:
+            work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
+            self._reconnect_task = asyncio.ensure_future(work)
+
+    async def _open_page(self) -> PageAgent:
+        with mapping_opening_errors(self._target, self._timeout):
+            async with asyncio.timeout(self._timeout):
+                return await self._open_app()
+
+    async def _open_app(self) -> PageAgent:
+        self._tab = tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
+        if self._browser is not None:
+            self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
+        if tab.borrowed:
+            self._page_stack.push_async_callback(agent.uninstall)
+        else:
+            self._page_stack.callback(agent.stop_listening)
+        await agent.install(*self._scripts, now=tab.borrowed, frames=self._watch_frames(agent), **self._script_options)
+        if (downloads := await tab.downloads(agent)) is not None:
+            self._page_stack.callback(downloads.close)
+        self._agent = agent
+        self._effects = PageEffects(
+            agent,
+            tab,
+            dialogs=self._dialogs,
+            print_page=self._print_page,
+            emit=self._events.put_nowait,
+            release=self.release,
+            limits=self._limits,
+        )
+        self._page_stack.push_async_callback(self._effects.aclose)
+        await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        self._downloads = downloads
+        self._top = self._reach(agent)
+        await self._load_app(tab.page, agent)
+        agent.pin()
+        return agent
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        """Return what the documents in frames of the page are for; ``None`` if they are left alone."""
+        return None
+
+    def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
+        """Return the ways into and out of the document of ``agent``. Handles of its content begin with ``holder``."""
+        tab = self._open_tab()
+        ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
+        self._page_stack.push_async_callback(ladder.aclose)
+        return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
+
+    def _can_reopen(self, lost: TransportError) -> bool:
+        """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
+        if isinstance(lost, BrowserCrashed) if self._browser is None else self._source.is_over(self._browser):
+            self.features = replace_field(self.features, reconnects=False)
+        return self.features.reconnects
+
+    def _on_loss(self, lost: TransportError) -> TransportError:
+        return loss_error(lost, self._browser, final=not self._can_reopen(lost))
+
+    async def _reopen(self) -> PageAgent:
+        await self._page_stack.aclose()
+        if self._browser is not None:
+            browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
+            self._browser = browser
+            if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
+                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()  # they ended with their browser
+        return await self._open_page()
+
+    @abstractmethod
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        """Load the app. Raises :class:`~transports.errors.ConnectFailed` and :class:`~transports.errors.NotAbpApp`."""
+
+    async def aclose(self) -> None:
+        """Close the page, and the browser if it was started here. Takes a few seconds at most."""
+        if self._reconnect_task is not None:
+            self._reconnect_task.cancel()
+            await asyncio.wait((self._reconnect_task,))
+        self._events.put_nowait(None)
+        await self._page_stack.aclose()
+        await self._tab_stack.aclose()
+        await self._stack.aclose()
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to ``window.abp``. While the page is opened again it fails with ``DISCONNECTED``, unsent."""
+        agent = self._require_agent()
+        if agent.is_lost:
+            raise agent.loss(sent=False)
+        payload: Any = message.payload
+        match message.type:
+            case "initialize":
+                return await self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+            case "capabilities/list":
+                return await self._ask(message, "list", timeout=timeout)
+            case "capabilities/call":
+                return await self._call(message, self._top, timeout)
+            case "capabilities/cancel":
+                try:
+                    return await self._ask(message, "cancel", *cancellation(payload), timeout=timeout)
+                except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
+                    await agent.check_responsive()
+                    raise
+        raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
+        """Send a call to the document at ``reach``."""
+        payload: Any = message.payload
+        if message.origins is not None:
+            payload = {**payload, "origins": sorted(message.origins)}
+        document = await reach.agent.document(timeout=timeout)  # the one that is called answers, and no other
+        effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
+        call = effects.begin_call(payload["options"]["callId"])
+        try:
+            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                reply = await self._ask(
+                    message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
+                )
+            reply.sender = self._sender(document)
+            await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
+            return reply
+        finally:
+            effects.end_call(call)
+
+    def _sender(self, document: Document) -> Sender:
+        """Return who answers the calls of the page's document. Kept, since small calls come by the thousand."""
+        at = document, self._require_agent().page.url
+        if self._sender_at is None or self._sender_at[0] != at:
+            address = self._address_of(document.origin)
+            self._sender_at = at, sender_of(at[1], document.origin, page=document, server_address=address)
+        return self._sender_at[1]
+
+    def _address_of(self, origin: str) -> tuple[str, int] | None:
+        """Return the address at which the server of an origin was reached, if the app came from there."""
+        return self.server_address if origin_of(self.url) == origin else None
+
+    async def _ask(
+        self,
+        message: Message,
+        method: str,
+        *args: object,
+        timeout: float,
+        reach: Reach | None = None,
+        of: PageObject | None = None,
+    ) -> Message:
+        """Call a method of the page's agent, or of that at ``reach``, and return its answer as the reply; a very long
+        text is fetched as content is. ``of`` is the agent of one document of those that come there."""
+        self._require_agent()
+        reach = reach or self._top
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
+        text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        parse = partial(parse_reply, message, text, holder=reach.holder)
+        return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
+
+    async def notify(self, message: Message) -> None:
+        """Send ``shutdown`` or ``elicitation/response``, which have no reply."""
+        agent = self._require_agent()
+        text = encode_json(message.payload if message.payload is not None else {}).decode()
+        if message.type == "shutdown":
+            await agent.invoke("shutdown", text, timeout=2.0)
+        elif message.type == "elicitation/response":
+            origins = None if message.origins is None else sorted(message.origins)
+            await agent.invoke("answer", message.id, text, origins, timeout=5.0)
+        else:
+            raise ProtocolError(f"this transport has no message {message.type!r}")
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the app, of the page (side effects) and of the connection, in order, until closed."""
+        while (message := await self._events.get()) is not None:
+            yield message
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if isinstance(payload, Elicitation):
+            self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
+        elif isinstance(payload, Flood):
+            if payload.ended:
+                self._require_agent().end_flood()
+            else:
+                logger.warning("the page sends too many events: the rest of them is left out")
+        elif kind in _EVENTS:
+            self._events.put_nowait(Message(_EVENTS[kind], payload))
+        else:
+            self._effects.on_event(kind, payload)
+
+    async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
+        """Return the page as a PDF. ``paper_height`` in inches overrides the page's own ``@page`` rules."""
+        agent = self._require_agent()
+        printed = await agent.with_deadline(agent.channel.print_to_pdf(paper_height), "printing", timeout=self._timeout)
+        return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
+        kind, _, name = handle.id.partition(":")
+        if kind == "stream":
+            await self._top.ladder.save_stream(name, path, timeout=timeout)
+        elif kind == "file":
+            await self._effects.save(handle, path)
+        elif kind == "blob":
+            await self._top.ladder.save_url(handle.id, path, timeout=timeout)
+        else:
+            await self._top.ladder.save(Handle(name, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """Let the page, or the disk, forget content that nobody will fetch."""
+        kind, _, name = handle.id.partition(":")
+        if kind == "file":
+            self._effects.remove_download(handle)
+        with contextlib.suppress(TransportError):
+            if kind == "held":
+                await self._require_agent().invoke("release", name, timeout=2.0)
+            elif kind == "stream":
+                await self._require_agent().send("IO.close", {"handle": name}, timeout=2.0)
+
+    # --- page tools ---------------------------------------------------------------------------------------------------
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Return HTML as a PDF, as :func:`transports.browser.tools.render_to_pdf`."""
+        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout, fetch=fetch)
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Return a picture of a page, as :func:`transports.browser.tools.screenshot`."""
+        return await tools.screenshot(self._open_tab(), options, timeout=timeout)
+
+    def _open_tab(self) -> Tab:
+        if self._tab is None:
+            raise Disconnected("the page is gone")
+        return self._tab
+
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies of the page's context for ``url``, as far as ``sender`` has them there."""
+        agent = self._require_agent()
+        found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
+        return {
+            cookie["name"]: cookie["value"]
+            for cookie in found
+            if sender is None or sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
+        }
+
+    def _require_agent(self) -> PageAgent:
+        if self._agent is None:
+            raise TransportError("the transport is not open; use it inside `async with`")
+        return self._agent

@@ -1,0 +1,638 @@
+"""HAR 1.2 without secrets: addresses, headers, cookies, queries, bodies. A trace's network log has such entries."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.parser import HeaderParser
+from email.utils import collapse_rfc2231_value
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+import msgspec
+
+from ...privacy._redaction import REDACTED, Redactor, SecretValues
+
+__all__ = [
+    "TEXT_FRAME",
+    "clean_body",
+    "clean_entry",
+    "clean_event",
+    "clean_frames",
+    "clean_har",
+    "clean_trace",
+    "decoded",
+    "is_textual",
+    "learn_body",
+    "learn_entry",
+    "learn_event",
+    "learn_har",
+    "learn_json",
+    "learn_trace",
+    "read_lines",
+    "sides",
+    "text_in",
+    "text_of",
+    "walk",
+]
+
+#: What can only be meant as JSON, also where it cannot be read.
+_MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
+#: A text that is a form, such as ``a=1&b=2``, and one of GraphQL.
+_FORM = re.compile(r"[^\s=&<>{}]{1,256}=[^\s&]*(?:&[^\s=&]{1,256}=[^\s&]*)*")
+_GRAPHQL = re.compile(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)")
+#: A tag of XML that begins an element, and an attribute in one.
+_TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
+_ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
+_CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
+#: Types of bodies that are texts.
+_TEXTUAL = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
+#: How often a text may be inside of another.
+_MAX_NESTED = 8
+_HEAD_END = re.compile(r"\r?\n\r?\n")
+#: What services write before their JSON, so that no script can load it.
+_GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
+#: Opcode of a WebSocket's frame of text (RFC 6455 11.8).
+TEXT_FRAME = 1
+
+
+def is_textual(mime_type: str) -> bool:
+    """Return whether a body of this type is a text, which must be read to be kept."""
+    return any(one in mime_type for one in _TEXTUAL)
+
+
+def text_in(data: bytes, mime_type: str) -> str | None:
+    """Return the text that a body of this type is; ``None`` for one that cannot be read as that, such as one that is
+    compressed or has another charset than it says. Of a type that is no text, what looks like one is."""
+    if not is_textual(mime_type):
+        return text_of(data)
+    charset = _CHARSET.search(mime_type)
+    try:
+        text = data.decode("latin-1" if "multipart/" in mime_type else charset[1] if charset else "utf-8")
+    except (LookupError, ValueError):
+        return None
+    return None if "\0" in text else text
+
+
+def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what a body holds. Never raises, whatever the body is."""
+    if (value := _json(text, mime_type)) is not None:
+        learn_json(value, secrets)
+    elif "x-www-form-urlencoded" in mime_type:
+        secrets.learn_pairs(text)
+        for pair in text.split("&"):
+            name, _, given = pair.partition("=")
+            if _REDACTOR.is_secret(name):
+                secrets.learn_value(given)
+                secrets.learn_value(unquote_plus(given))
+    elif "multipart/" in mime_type:
+        for head, content in _parts(text) or ():
+            if _REDACTOR.is_secret(_name_of(head) or ""):
+                secrets.learn_value(content)
+    else:
+        if "html" in mime_type:
+            secrets.learn_html(text)
+        secrets.learn(text)
+        for line in text.split("\n"):
+            if (value := _json(_head_and_json(line)[1])) is not None:
+                learn_json(value, secrets)
+
+
+def learn_json(value: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what JSON values hold, also texts among them that are JSON themselves, and the binary
+    frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
+    waiting: list[object] = [value]
+    while waiting:
+        one = waiting.pop()
+        with contextlib.suppress(RecursionError):  # what is too deep for the rules is left out of what is kept
+            secrets.learn(one)
+        for node in walk(one):
+            match node:
+                case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
+                    if (text := text_of(decoded(data) or b"")) is not None:
+                        learn_body(text, "", secrets)
+                case str() if (inner := _json(node)) is not None:
+                    waiting.append(inner)
+
+
+def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
+    """Return a body without secrets. What cannot be read as its type is masked whole: JSON that is too deep, broken or
+    has a number that no reader takes, and parts of a form without a name."""
+    try:
+        return _cleaned(text, mime_type, secrets, 0)
+    except RecursionError:
+        return REDACTED
+
+
+def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
+    if depth > _MAX_NESTED:
+        return REDACTED
+    if (value := _json(text, mime_type)) is not None:
+        return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
+    if "x-www-form-urlencoded" in mime_type:
+        return secrets.line(_cleaned_form(text, secrets, depth))
+    if "multipart/" in mime_type:
+        return secrets.text(_cleaned_parts(text, secrets, depth))
+    if "graphql" in mime_type:
+        return secrets.line(text)
+    if "xml" in mime_type:
+        text = _cleaned_xml(text)
+    return secrets.text(_cleaned_lines(text, "json" in mime_type, secrets, depth))
+
+
+def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
+    """JSON values with each text in them cleaned that is JSON, a form or GraphQL itself."""
+    match node:
+        case str():
+            return _cleaned_text(node, secrets, depth)
+        case dict():
+            return {key: _cleaned_texts(value, secrets, depth) for key, value in node.items()}
+        case list():
+            return [_cleaned_texts(value, secrets, depth) for value in node]
+        case _:
+            return node
+
+
+def _cleaned_text(text: str, secrets: SecretValues, depth: int) -> str:
+    if _MEANT_AS_JSON.match(text):
+        return _cleaned(text, "", secrets, depth + 1)
+    if _FORM.fullmatch(text):
+        return _cleaned_form(text, secrets, depth + 1)
+    return secrets.line(text) if _GRAPHQL.match(text) else text
+
+
+def _cleaned_form(text: str, secrets: SecretValues, depth: int) -> str:
+    return "&".join(_cleaned_form_pair(pair, secrets, depth) for pair in text.split("&"))
+
+
+def _cleaned_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
+    name, equals, value = pair.partition("=")
+    if equals and _REDACTOR.is_secret(name):
+        return f"{name}={REDACTED}"
+    plain = unquote_plus(value)
+    if not _MEANT_AS_JSON.match(plain):
+        return pair
+    return f"{name}={quote(_cleaned(plain, '', secrets, depth + 1))}"
+
+
+def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
+    """Lines of which some are JSON, all of them if ``only_json``. From the first on that cannot be read, nothing
+    stays: it may go on in the next."""
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    if _MEANT_AS_JSON.match(text) and not _is_json(first):
+        return REDACTED
+    done: list[str] = []
+    for line in lines:
+        head, rest = _head_and_json(line)
+        if (value := _json(rest)) is not None:
+            # written anew, also where it is the same: of a key that stands there twice, one value was read
+            done.append(head + msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode())
+        elif _MEANT_AS_JSON.match(rest) or (only_json and rest.strip() and not _is_json(rest)):
+            return "\n".join([*done, head + REDACTED])
+        else:
+            done.append(line)
+    return "\n".join(done)
+
+
+def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
+    """``multipart/form-data`` (RFC 7578) and its like."""
+    parts = _parts(text)
+    if parts is None:
+        return REDACTED
+    for head, value in parts:
+        message = HeaderParser().parsestr(head)
+        readable = message.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
+        name = _name_of(head)
+        if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in head.lower()):
+            cleaned = REDACTED
+        else:
+            mime_type = message.get_content_type() if "Content-Type" in message else ""
+            cleaned = _cleaned(value, mime_type, secrets, depth + 1)
+        text = text if cleaned == value else text.replace(f"{head}{value}", f"{head}{cleaned}")
+    return text
+
+
+def _parts(text: str) -> list[tuple[str, str]] | None:
+    """The heads, with the empty line below, and the values of the parts; ``None`` for a text that has none."""
+    boundary = text[: text.find("\n")].rstrip("\r") if "\n" in text else text
+    if not boundary.startswith("--"):
+        return None if text.strip() else []
+    found = []
+    for part in f"\n{text}".split(f"\n{boundary}")[1:]:
+        if part.startswith("--"):
+            break
+        end = _HEAD_END.search(part)
+        if end is None:
+            return None
+        found.append((part[: end.end()], part[end.end() :].removesuffix("\r")))
+    return found or None
+
+
+def _name_of(head: str) -> str | None:
+    name = HeaderParser().parsestr(head.lstrip("\r\n")).get_param("name", header="content-disposition")
+    return collapse_rfc2231_value(name) if name is not None else None
+
+
+def _cleaned_xml(text: str) -> str:
+    """XML without the elements and attributes of secret names. Entities can stand for anything: with some, nothing."""
+    if "<!ENTITY" in text:
+        return REDACTED
+    done: list[str] = []
+    at = 0
+    for tag in _TAG.finditer(text):
+        if tag.start() < at:
+            continue
+        done += (text[at : tag.start()], _ATTRIBUTE.sub(_cleaned_attribute, tag[0]))
+        at = tag.end()
+        if _REDACTOR.is_secret(tag[1].rpartition(":")[2]) and not tag[0].endswith("/>"):
+            end = text.find(f"</{tag[1]}", at)
+            at = len(text) if end < 0 else end
+            done.append(REDACTED)
+    return "".join((*done, text[at:]))
+
+
+def _cleaned_attribute(found: re.Match[str]) -> str:
+    return f'{found[1]}{found[2]}"{REDACTED}"' if _REDACTOR.is_secret(found[1]) else found[0]
+
+
+def _head_and_json(line: str) -> tuple[str, str]:
+    """A line of NDJSON, or of an event stream (``data: …``), cut before its JSON."""
+    rest = line.removeprefix("data:").lstrip()
+    return line[: len(line) - len(rest)], rest
+
+
+def walk(node: object) -> Iterator[object]:
+    """All values in JSON values, and they themselves."""
+    waiting = [node]
+    while waiting:
+        yield (one := waiting.pop())
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def decoded(text: str) -> bytes | None:
+    """Return what a text is the base64 of; ``None`` if it is none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def text_of(data: bytes) -> str | None:
+    """Return the text in bytes that look like one, to learn from; ``None`` for others."""
+    return None if b"\0" in data[:4096] else data.decode(errors="replace")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
+    """An object or a list that the text is, whatever type it is said to have."""
+    if "json" not in mime_type and text[:64].lstrip()[:1] not in ("{", "[", ")"):
+        return None
+    try:
+        guard = _GUARD.match(text)
+        value = msgspec.json.decode(text[guard.end() :] if guard else text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+_REDACTOR = Redactor()
+#: Keys whose values are no texts of the app.
+_STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
+
+#: Beginnings of content that is compressed (gzip, Zstandard), in which nothing can be looked for.
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_FRAMES = "_webSocketMessages"
+
+
+def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
+    """Return the HAR in a file, whose secrets are learned. Raises :class:`ValueError` for a file that is none."""
+    har = msgspec.json.decode(path.read_bytes())
+    if (
+        not isinstance(har, dict)
+        or not isinstance(har.get("log"), dict)
+        or not isinstance(har["log"].get("entries"), list)
+    ):
+        raise ValueError("the browser's driver wrote no HAR")
+    for entry in har["log"]["entries"]:
+        learn_entry(entry, secrets)
+    return har
+
+
+def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
+    """Write a HAR without its secrets to ``path``."""
+    log = har["log"]
+    rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
+    entries = [clean_entry(entry, secrets) for entry in log["entries"]]
+    assert isinstance(rest, dict)
+    path.write_bytes(msgspec.json.encode({"log": rest | {"entries": entries}}))
+
+
+def learn_entry(entry: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what one request and its response hold. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
+    for side in sides(entry):
+        secrets.learn({key: value for key, value in side.items() if key != "cookies"})
+        for cookie in side.get("cookies") or ():
+            if isinstance(cookie, dict):
+                secrets.learn_value(str(cookie.get("value", "")))
+    for text, mime_type in _bodies(entry):
+        learn_body(text, mime_type, secrets)
+    learn_json(_frames(entry), secrets)
+
+
+def clean_entry(entry: object, secrets: SecretValues) -> object:
+    """Return one request and its response without secrets. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
+    if isinstance(entry, dict):
+        entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
+                 for key, value in entry.items()}  # fmt: skip
+        if frames := _frames(entry):
+            entry[_FRAMES] = clean_frames(frames, secrets)
+    return secrets.tree(entry, _STRUCTURE.__contains__)
+
+
+def _cleaned_side(side: object, secrets: SecretValues) -> object:
+    if not isinstance(side, dict):
+        return side
+    side = dict(side)
+    if isinstance(query := side.get("queryString"), list):
+        side["queryString"] = [_cleaned_pair(pair) for pair in query]
+    for key in ("postData", "content"):
+        if isinstance(body := side.get(key), dict):
+            side[key] = _cleaned_body(body, secrets)
+    return side
+
+
+def _cleaned_pair(pair: object) -> object:
+    """A pair of a query, where a signature is as secret as a password."""
+    if isinstance(pair, dict) and (name := pair.get("name")) and (value := pair.get("value")):
+        asked = f"?{name}={value}"
+        return pair if _REDACTOR.text(asked) == asked else {**pair, "value": REDACTED}
+    return pair
+
+
+def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    mime_type = str(body.get("mimeType", "")).lower()
+    if isinstance(body.get("params"), list):
+        body = {**body, "params": secrets.tree(body["params"])}
+    if not isinstance(text := body.get("text"), str):
+        return body
+    if body.get("encoding") != "base64":
+        return {**body, "text": clean_body(text, mime_type, secrets)}
+    data = decoded(text)
+    plain = None if data is None else text_in(data, mime_type)
+    if plain is not None and (cleaned := clean_body(plain, mime_type, secrets)) != plain and is_textual(mime_type):
+        return {**body, "text": cleaned, "encoding": None}
+    if data is None or (plain is None and is_textual(mime_type)) or data.startswith(_PACKED) or secrets.holds_any(data):
+        return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
+    return body
+
+
+def _bodies(entry: object) -> Iterator[tuple[str, str]]:
+    for side in sides(entry):
+        body = side.get("postData") or side.get("content")
+        if isinstance(body, dict) and isinstance(text := body.get("text"), str):
+            mime_type = str(body.get("mimeType", "")).lower()
+            plain = text_in(decoded(text) or b"", mime_type) if body.get("encoding") == "base64" else text
+            if plain is not None:
+                yield plain, mime_type
+
+
+def _frames(entry: object) -> list[object]:
+    """What a WebSocket sent and received, which the browser's driver adds to its entry."""
+    frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
+    return frames if isinstance(frames, list) else []
+
+
+def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
+    """Return the frames of a WebSocket without secrets, also without one that goes on in the next of its direction."""
+    cleaned = list(frames)
+    ways: dict[object, list[int]] = {}
+    for index, frame in enumerate(frames):
+        if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
+            ways.setdefault(str(frame.get("type")), []).append(index)
+    for way in ways.values():
+        for index, data in zip(way, secrets.pieces([cleaned[at]["data"] for at in way]), strict=True):  # type: ignore[index]
+            cleaned[index] = {**cleaned[index], "data": data}  # type: ignore[dict-item]
+    return [_cleaned_frame(frame, secrets) for frame in cleaned]
+
+
+def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
+    if not isinstance(frame, dict) or not isinstance(data := frame.get("data"), str):
+        return frame
+    if frame.get("opcode") == TEXT_FRAME:
+        return {**frame, "data": clean_body(data, "", secrets)}
+    content = decoded(data) or b""
+    plain = text_of(content) or ""
+    hidden = secrets.holds_any(content) or (REDACTED in clean_body(plain, "", secrets) and REDACTED not in plain)
+    return {**frame, "data": ""} if hidden else frame
+
+
+def sides(entry: object) -> Iterator[dict[str, Any]]:
+    """The request and the response of an entry."""
+    for name in ("request", "response"):
+        if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
+            yield side
+
+
+#: Bytes of one file in a trace, unpacked, and of all of them.
+_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
+#: Seconds for one search of all files.
+_SECONDS = 20.0
+#: Keys of a log by which the viewer finds its way; their values are no texts of the app.
+_TRACE_STRUCTURE = frozenset(
+    [
+        "type",
+        "class",
+        "method",
+        "callId",
+        "parentId",
+        "pageId",
+        "frameId",
+        "contextId",
+        "guid",
+        "sha1",
+        "_sha1",
+        "file",
+        "snapshotName",
+        "beforeSnapshot",
+        "afterSnapshot",
+        "inputSnapshot",
+        "mimeType",
+        "_frameref",
+        "_monotonicTime",
+    ]
+)
+#: Actions that type, in lower case, and their parameters with what is typed.
+_TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
+                     "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
+_TYPED = ("value", "text", "key")
+_TYPED_LOG = re.compile(
+    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
+)
+_LOGS = (".trace", ".network", ".stacks")
+#: What the trace's snapshots call the value that a field has, in the place of the one that it began with.
+_VALUES = ("value", "__playwright_value_")
+
+
+def learn_trace(path: Path, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what a trace holds. Raises :class:`ValueError` for a file that is none or is too large."""
+    with zipfile.ZipFile(path) as archive:
+        _check(archive)
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                for event in read_lines(data):
+                    learn_event(event, secrets)
+            elif (text := text_in(data, kind := types.get(Path(name).name, ""))) is not None:
+                learn_body(text, kind, secrets)
+
+
+def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
+    """Write a trace without its secrets to ``target``. A binary file that holds one is left empty."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                events = list(read_lines(data))
+                _clean_console(events, secrets)
+                data = _lines(clean_event(event, secrets) for event in events)
+            elif name.endswith(".jsonl"):
+                data = _lines(clean_frames(list(read_lines(data)), secrets))
+            else:
+                data = _cleaned_file(data, types.get(Path(name).name, ""), secrets)
+            out.writestr(name, data)
+
+
+def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
+    """A body or a picture without secrets; nothing of a text that cannot be read, and of binary content with one."""
+    text = text_in(data, mime_type) if is_textual(mime_type) else _text(data)
+    if text is not None:
+        return clean_body(text, mime_type, secrets).encode()
+    return b"" if is_textual(mime_type) or secrets.holds_any(data) else data
+
+
+def _lines(values: Iterable[object]) -> bytes:
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in values)
+
+
+def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
+    """Remove values that go on in the next line of the console, in place."""
+    said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
+    first = [_first_of(one.get("args")) for one in said]
+    for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
+        holding = [one for one in holder if isinstance(one, dict) and isinstance(one.get(key), str)]
+        for one, text in zip(holding, secrets.pieces([one[key] for one in holding]), strict=True):
+            one[key] = text
+
+
+def _first_of(items: object) -> object:
+    return items[0] if isinstance(items, list) and items else None
+
+
+def _check(archive: zipfile.ZipFile) -> None:
+    sizes = [info.file_size for info in archive.infolist()]
+    if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
+        raise ValueError(f"it has {sum(sizes):,} bytes, more than can be looked through for secrets")
+
+
+def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of all files, for as long as there is time. Raises :class:`ValueError` after that."""
+    until = time.monotonic() + _SECONDS
+    for info in archive.infolist():
+        if time.monotonic() > until:
+            raise ValueError(f"to look through it for secrets takes more than {_SECONDS:.0f} s")
+        yield info.filename, archive.read(info)
+
+
+def read_lines(data: bytes) -> Iterator[Any]:
+    """The events of a log. What cannot be read, such as a tree that is too deep, cannot be cleaned: it is left out."""
+    for line in data.splitlines():
+        try:
+            yield msgspec.json.decode(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _text(data: bytes) -> str | None:
+    if b"\0" in data[:4096]:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
+    """The MIME types of the files in ``resources/``, as the network log has them."""
+    types: dict[str, str] = {}
+    for info in archive.infolist():
+        for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
+            for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
+                body = side.get("postData") or side.get("content")
+                if isinstance(body, dict) and isinstance(name := body.get("_sha1"), str):
+                    types[name] = str(body.get("mimeType", "")).lower()
+    return types
+
+
+def learn_event(event: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what one event of a log holds."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            learn_entry(event.get("snapshot"), secrets)
+            return
+        learn_json(event, secrets)
+        for attributes in _secret_fields(event, secrets):
+            for name in _VALUES:
+                secrets.learn_value(str(attributes.get(name, "")))
+    except RecursionError:
+        return
+
+
+def clean_event(event: object, secrets: SecretValues) -> object:
+    """Return one event of a log without secrets."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
+        for attributes in _secret_fields(event, secrets):
+            attributes.update({name: REDACTED for name in _VALUES if attributes.get(name)})
+        return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
+    except RecursionError:
+        return {}
+
+
+def _without_typed(event: Any) -> object:
+    """Return an event without what was typed: keys one by one say nothing of their field, which may be for a
+    password."""
+    match event:
+        case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
+            typed = {key: REDACTED for key in _TYPED if isinstance(params.get(key), str)}
+            return {**event, "params": params | typed, **({"title": method} if "title" in event else {})}
+        case {"type": "log", "message": str(message)} if (said := _TYPED_LOG.match(message)) is not None:
+            return {**event, "message": said[1] + REDACTED}
+    return event
+
+
+def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
+    """The attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
+    for node in walk(event):
+        match node:
+            case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":
+                if secrets.is_secret_field({key: value for key, value in attributes.items() if isinstance(value, str)}):
+                    yield attributes

@@ -1,0 +1,289 @@
+"""Reads what a page itself says is wrong: its script errors, its failed requests and the last lines of its console.
+
+Nothing is collected while the page works: the browser keeps these things anyway, and is asked once something failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from ...errors import NotAbpApp, first_line, format_seconds
+from ...errors._base import NOTHING_LISTENS
+from ...privacy._redaction import Redactor
+from ...privacy._secrets import NO_SECRETS
+from ...protocol._plain_text import redact_url
+from ._channel import listen
+from ._received import FoundApp
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Frame, Page
+
+__all__ = [
+    "SIGN_IN",
+    "PageProblems",
+    "advice_for",
+    "app_fault",
+    "asks_to_sign_in",
+    "explain_load_failure",
+    "not_abp",
+    "now_at",
+    "read_problems",
+    "same_document",
+    "shown_address",
+]
+
+#: Characters of an address that a page chose.
+_SHOWN = 200
+_REASONS = {
+    "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
+    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
+    "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
+    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
+    "ignore_https_errors=True",
+    "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
+    "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
+    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
+    "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
+}
+
+
+def explain_load_failure(error: str, url: str) -> str:
+    """Return the reason of a failed navigation to ``url``, with what to do about it where the cause is known.
+
+    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
+    """
+    first = first_line(error)
+    if known := next((text for code, text in _REASONS.items() if code in first), None):
+        return known
+    net = first.find("net::")
+    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+
+
+def now_at(current: str, target: str) -> str:
+    """Return words for a message about ``target``: where it has led to, if that is another document."""
+    return "" if same_document(current, target) else f", now at {shown_address(current)},"
+
+
+def shown_address(url: str) -> str:
+    """Return an address that a page chose, for a message: without secrets, and not too long."""
+    return redact_url(url)[:_SHOWN]
+
+
+def same_document(current: str, target: str) -> bool:
+    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    current_parts, target_parts = urlsplit(current), urlsplit(target)
+    fragment = target_parts.fragment in ("", current_parts.fragment)
+    return fragment and _document(current_parts) == _document(target_parts)
+
+
+def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query
+
+
+#: What to do then, for a message.
+SIGN_IN = (
+    "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
+    "profile= or storage_state="
+)
+#: Words in an address.
+_WORDS = re.compile(r"(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])", re.IGNORECASE)
+
+
+async def asks_to_sign_in(frame: Frame, target: str) -> bool:
+    """Whether the page in ``frame``, which was opened at ``target``, has a field for a password, or has led to an
+    address that speaks of signing in. Never raises; what hangs asks for nothing, after two seconds."""
+    moved = not same_document(frame.url, target)
+    if moved and _WORDS.search(_place(frame.url)) and not _WORDS.search(_place(target)):
+        return True
+    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+        async with asyncio.timeout(_TIMEOUT):
+            return await frame.locator("input[type=password]").count() > 0
+    return False
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc + parts.path
+
+
+#: Seconds for the page to answer; a page that hangs has nothing to say.
+_TIMEOUT = 2.0
+#: Items of each kind that are kept: the first errors and requests, the last lines of the console.
+_MAX_ITEMS = 20
+#: The first place in the stack of an error, as Chromium writes it.
+_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
+#: Items that a message shows.
+_MAX_SUMMARY = 3
+#: Characters of one item.
+_MAX_CHARS = 300
+#: Marks a refusal of the page's policy, which may be of its own script, among other remarks on security.
+_POLICY = "Content Security Policy"
+_NETWORK_PREFIX = "Failed to load resource: "
+#: By the rules alone: who sees it has the known values masked that they were given.
+_REDACTOR = Redactor(known=NO_SECRETS)
+
+
+@dataclass(slots=True)
+class PageProblems:
+    """What a page says since its last navigation, each item as one line of at most 300 characters, without secrets.
+
+    ``errors`` are exceptions that no script caught and what the browser refused (a policy), with file, line and column
+    where known; ``requests`` the failed ones as ``URL: reason``; ``console`` its lines as ``level: text``.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return the errors, then the requests, then the lines of the console."""
+        return [*self.errors, *self.requests, *self.console]
+
+    def summary(self) -> str:
+        """Return three lines for a message: the first errors and requests, and the last of the console if there is
+        room. Empty if there are none."""
+        first = [*self.errors, *self.requests][:_MAX_SUMMARY]
+        skipped = max(len(self.console) + len(first) - _MAX_SUMMARY, 0)
+        return "; ".join([*first, *self.console[skipped:]])
+
+    def as_details(self) -> dict[str, list[str]]:
+        """Return the kinds of which there are any: ``page_errors``, ``failed_requests`` and ``console``."""
+        kinds = {"page_errors": self.errors, "failed_requests": self.requests, "console": self.console}
+        return {name: items for name, items in kinds.items() if items}
+
+    def add_error(self, text: str, url: str, line: int, column: int) -> None:
+        """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns begin with 1."""
+        where = f" ({redact_url(url)}:{line}:{column})" if url else ""
+        _append(self.errors, _line(text) + where)
+
+    def add_request(self, url: str, reason: str) -> None:
+        """Add a failed request. The icon that browsers ask for by themselves is left out."""
+        if not url.partition("?")[0].endswith("/favicon.ico"):
+            _append(self.requests, f"{redact_url(url)}: {_line(reason)}")
+
+    def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
+        """Add a line of the console; the oldest goes if there are too many. An error has its place: where it was made,
+        if the page gave its stack, else ``frame``, where it was written."""
+        where = ""
+        if level == "error" and (made := _FRAME.search(text)):
+            where = f" ({redact_url(made[1])}:{made[2]})"
+        elif level == "error" and frame and frame["url"]:
+            where = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
+        self.console.append(f"console.{level}: {_line(text)}{where}")
+        del self.console[:-_MAX_ITEMS]
+
+
+def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -> NotAbpApp:
+    """Return the error for a page that is no app, with what it says itself: the first three in the message, all in
+    ``details``. ``advice`` is left out if a script error has explained the ``fault``. A page that asks to ``sign_in``
+    explains it, too."""
+    if sign_in:
+        return NotAbpApp(f"{fault}; {SIGN_IN}", code="PERMISSION_REQUIRED", details=problems.as_details())
+    said = f"the page says: {problems.summary()}" if problems.summary() else ""
+    parts = [fault, said, "" if problems.errors else advice]
+    return NotAbpApp("; ".join(filter(None, parts)), details=problems.as_details())
+
+
+async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
+    """Return what ``page`` says is wrong, or its ``frame`` where that has a process of its own, within two seconds.
+
+    Never raises: of a page that is gone or hangs, what was read until then is returned.
+    """
+    problems = PageProblems()
+    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+        async with asyncio.timeout(_TIMEOUT):
+            try:
+                cdp = await page.context.new_cdp_session(frame or page)
+            except Exception:  # noqa: BLE001 - a browser without CDP, or a frame in the page's own process
+                await _read_with_playwright(page, problems)
+            else:
+                await _read_with_cdp(cdp, page.url, problems)
+    return problems
+
+
+async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
+    """Read all that the browser has kept: it repeats that whenever the domains are enabled."""
+
+    def on_exception(event: Mapping[str, Any]) -> None:
+        details = event["exceptionDetails"]
+        exception = details.get("exception", {})
+        text = exception.get("description") or exception.get("value") or details["text"]
+        problems.add_error(str(text), details.get("url", ""), details["lineNumber"] + 1, details["columnNumber"] + 1)
+
+    def on_console(event: Mapping[str, Any]) -> None:
+        values = [arg.get("value", arg.get("description", arg["type"])) for arg in event["args"]]
+        frames = event.get("stackTrace", {}).get("callFrames", ())
+        problems.add_console(event["type"], " ".join(map(str, values)), frames[0] if frames else None)
+
+    def on_log(event: Mapping[str, Any]) -> None:
+        entry = event["entry"]
+        level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
+        if level == "error" and source == "security" and _POLICY in text:
+            problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
+        elif level != "error" or source != "network":
+            problems.add_console(level, text)
+        elif url != page_url:  # the status of the page itself is in the message already
+            problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
+
+    listen(cdp, "Runtime.exceptionThrown", on_exception)
+    listen(cdp, "Runtime.consoleAPICalled", on_console)
+    listen(cdp, "Log.entryAdded", on_log)
+    await cdp.send("Runtime.enable")
+    await cdp.send("Log.enable")
+    await cdp.detach()
+
+
+async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
+    for error in await page.page_errors():
+        problems.add_error(f"{error.name}: {error.message}" if error.name else error.message, "", 0, 0)
+    for message in await page.console_messages():
+        if not message.text.startswith(_NETWORK_PREFIX):  # a failed request, which is listed below
+            problems.add_console(message.type, message.text, message.location)
+    for request in await page.requests():
+        response = request.existing_response
+        if response is not None and response.status >= 400 and request.url != page.url:
+            problems.add_request(request.url, f"HTTP {response.status}")
+        elif request.failure:
+            problems.add_request(request.url, request.failure)
+
+
+def _append(items: list[str], item: str) -> None:
+    if len(items) < _MAX_ITEMS and item not in items:
+        items.append(item)
+
+
+def _line(text: str) -> str:
+    line = _REDACTOR.text(first_line(text))
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
+
+
+_LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
+
+
+def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
+    """Return what is wrong with the page ``grace`` seconds after it loaded; empty if its ``window.abp`` is whole.
+    ``protocol`` is ``abp``, ``webmcp`` or ``auto``: what was looked for."""
+    if found.threw:
+        return f"has a window.abp that throws: {found.threw[:200]}"
+    if not found.present:
+        return f"has {_LACKS[protocol]} {format_seconds(grace)} after it loaded"
+    if found.missing:
+        return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
+    return ""
+
+
+def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
+    """Return what to look at where a page, answered with the HTTP ``status`` if that is known, has nothing to drive."""
+    if status == 426:  # Upgrade Required
+        return "take ws:// for a WebSocket"
+    if protocol != "webmcp":
+        return "is it the right address, and does the app speak ABP?"
+    without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
+    return f"does it register tools, or a form with a toolname?{without}"

@@ -1,0 +1,249 @@
+"""The one door for what comes from a page: replies, events, and the values that the agent returns.
+
+The app's scripts share their world with the agent and can change what it says (a ``toJSON`` of ``Object.prototype`` is
+enough). So a value of another shape than the agent gives is a :class:`~transports.errors.ProtocolError` of the call
+that it belongs to, and such an event is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+import pybase64
+
+from ...binary import BinaryData, Broken, Handle
+from ...binary.detect import Place, replace
+from ...errors import ProtocolError
+from ...protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
+from ...protocol.messages import Message, misdirected
+
+__all__ = [
+    "Clipboard",
+    "Effect",
+    "Elicitation",
+    "FileChooser",
+    "Flood",
+    "FoundApp",
+    "Held",
+    "Print",
+    "Tools",
+    "checked",
+    "decode_base64",
+    "parse_event",
+    "parse_json",
+    "parse_reply",
+]
+
+T = TypeVar("T")
+#: Warnings of a reply, and characters of each.
+_MAX_WARNINGS, _MAX_WARNING = 100, 1000
+#: Characters of an event: it is read in the event loop.
+_MAX_EVENT = 8 << 20
+#: Bytes of content that the page holds.
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+class Held(msgspec.Struct):
+    """Content that stayed in the page: its ``id`` there, its ``size`` in bytes and its MIME type, if it has one."""
+
+    id: str
+    size: Size
+    type: str = ""
+
+
+class FoundApp(msgspec.Struct):
+    """What a page has of an app; see ``ready`` in ``agent.js``."""
+
+    protocol: Literal["abp", "webmcp"]
+    present: bool
+    missing: list[str]
+    threw: str | None
+    title: str
+    webmcp: bool = False
+
+
+def checked(value: object, kind: type[T], what: str) -> T:
+    """Return a value of the page as a ``kind``; ``what`` names it. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(f"the page changed what its agent says: {what}: {str(error)[:200]}") from None
+
+
+def parse_json(text: str, kind: type[T], what: str) -> T:
+    """Return a JSON text of the page as a ``kind``. It is parsed in the event loop, so that 100,000 values are its
+    limit. Raises :class:`~transports.errors.ProtocolError`."""
+    return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
+
+
+def decode_base64(text: str) -> bytes:
+    """Return the bytes of base64 from the page. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        return pybase64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ProtocolError(f"the page changed what its agent says: content that is no base64 ({error})") from None
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+class _Binary(msgspec.Struct, array_like=True):
+    path: tuple[str | int, ...]
+    kind: Literal["base64", "held", "broken"]
+    value: str
+    mime_type: str = ""
+    name: str = ""
+    size: Size | None = None
+
+
+class _Rest(msgspec.Struct):
+    binaries: list[_Binary] = []
+    warnings: list[str] = []
+
+
+class _Reply(msgspec.Struct):
+    answer: Any = None
+    rest: _Rest | None = None
+    refused: str | None = None
+    threw: str | None = None
+    name: str = ""
+    denied: str | None = None
+
+
+def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
+    """Return the reply to ``request`` from the agent's JSON, with content put back in its places. The handles of
+    content that its document holds begin with ``holder``.
+
+    An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
+    :class:`~transports.errors.UsageError` if the document that was reached is of none of the request's origins,
+    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
+    of very many values, and if it is not what the agent gives. A long text is for a thread.
+    """
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
+    if reply.refused is not None:
+        raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
+    if reply.denied is not None and request.origins is not None:
+        raise misdirected(reply.denied)
+    if reply.threw is not None:
+        # not by repr(): a secret in it must stay as it is spelled, or it is not known as one
+        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"
+        if request.type != "capabilities/call":
+            raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
+        error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
+        return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
+    if reply.rest is None:
+        raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")
+    answer, warnings = reply.answer, reply.rest.warnings
+    if reply.rest.binaries:
+        contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
+        try:
+            answer = replace(answer, contents)
+        except (KeyError, RecursionError):
+            raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
+    if warnings:
+        warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
+    return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
+
+
+def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
+    if binary.kind == "broken":
+        return Broken(binary.value)
+    content: Handle | bytes
+    if binary.kind == "base64":
+        content = decode_base64(binary.value)
+    elif binary.size is None:
+        raise ProtocolError("the page changed what its agent says: content without a size")
+    else:
+        content = Handle(f"{holder}{binary.value}", binary.size)
+    return BinaryData(content, binary.mime_type or None, None, binary.name or None)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class Elicitation(msgspec.Struct):
+    """A question of the app: ``id`` is the agent's, ``request`` what the app asks."""
+
+    id: str
+    request: Any
+
+
+class Effect(msgspec.Struct):
+    """A side effect; ``call`` is the id of the call that was running in the page, if one was."""
+
+    call: str | None = None
+
+
+class Print(Effect):
+    """A call of ``print()``: the page's copy of that moment, if it could make one, and its title."""
+
+    id: int | None = None
+    title: str = ""
+
+
+class FileChooser(Effect):
+    """A file chooser that the app opened."""
+
+    multiple: bool | None = None
+    directory: bool | None = None
+    picker: str | None = None
+
+
+class Clipboard(Effect):
+    """Content that the app wrote to the clipboard: held in the page (``id``), sent along (``base64``), or neither."""
+
+    type: str = ""
+    size: Size = 0
+    id: str | None = None
+    base64: bytes | None = None
+
+
+class Tools(msgspec.Struct):
+    """The tools of a frame are others now; ``name`` is its ``window.name``, which it chose itself."""
+
+    name: str = ""
+
+
+class Flood(msgspec.Struct):
+    """A document sends more events than are taken: some are left out, or with ``ended`` nothing more will come."""
+
+    ended: bool = False
+
+
+_EVENTS: dict[str, Any] = {
+    "notification": Any,
+    "progress": Any,
+    "capabilities": Any,
+    "elicitation": Elicitation,
+    "print": Print,
+    "download": Effect,
+    "filechooser": FileChooser,
+    "clipboard": Clipboard,
+    "submitting": Effect,
+    "tools": Tools,
+    "flood": Flood,
+    "counts": dict[str, int],
+    "unknown": str,
+    "unloaded": None,
+}
+
+
+def parse_event(text: object) -> tuple[str, Any]:
+    """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
+
+    The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
+    module for side effects and questions, for ``tools`` and for ``flood``. The harness of embedded apps has ``counts``,
+    ``unknown`` and ``unloaded``.
+    """
+    text = checked(text, str, "an event")
+    if len(text) > _MAX_EVENT:
+        raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {_MAX_EVENT:,}")
+    kind, payload = parse_json(text, tuple[str, Any], "an event")
+    if kind not in _EVENTS:
+        raise ProtocolError(f"the page changed what its agent says: an event of the kind {kind[:50]!r}")
+    return kind, checked(payload, _EVENTS[kind], f"an event of the kind {kind}")

@@ -1,0 +1,62 @@
+"""The scripts of this folder, which run in pages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ...errors import UsageError
+from ...protocol._plain_text import origin_of, redact_url
+
+__all__ = ["Adapter", "load_script", "not_installed", "read_adapter"]
+
+
+@cache
+def load_script(name: str) -> str:
+    """Return the text of a script of this folder, such as ``agent.js``."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A script for the pages of one ``origin``. ``name`` is that of its file."""
+
+    name: str
+    script: str
+    origin: str
+
+    @property
+    def source(self) -> str:
+        """The script as it is installed in a page: a function that runs at its origin only."""
+        # A line of its own ends a comment in the script's last line.
+        return f"({load_script('adapter.js')})({json.dumps(self.origin)}, (abp) => {{\n{self.script}\n}})"
+
+
+def read_adapter(path: str | Path, target: str) -> Adapter:
+    """Read the script at ``path`` for the app at ``target``, and bind it to the origin of that address.
+
+    Raises :class:`~transports.errors.UsageError` for a file that is no text, and for a target without an origin.
+    """
+    parts = urlsplit(target)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
+    path = Path(path).expanduser()
+    try:
+        script = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
+    return Adapter(path.name, script, origin_of(target) or "")
+
+
+def not_installed(adapter: Adapter, target: str, url: str) -> str:
+    """Return in words that ``target`` has led to the page at ``url``, where the adapter does not run."""
+    here = urlsplit(url)
+    return (
+        f"{redact_url(target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
+        f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
+    )

@@ -1,0 +1,384 @@
+"""One run of a browser and of its driver, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import stat
+import sys
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakSet
+
+import psutil
+
+from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
+from ...protocol._plain_text import origin_of, redact_url
+from ...telemetry import OPEN_BROWSERS
+from .._timeouts import playwright_timeout
+from ._extension import load_unpacked
+from ._find import BrowserChoice
+from ._processes import is_running, kill, process_tree
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, CDPSession, Playwright
+
+__all__ = ["SESSION_CONTEXTS", "BrowserProcess", "Remote", "child_environment", "compile_cache", "start_driver"]
+
+_HOW_TO_SEE_WHY = (
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
+    "(apt-get install libatomic1)"
+)
+
+
+async def start_driver() -> tuple[Playwright, list[int]]:
+    """Start the driver; return Playwright and the driver's process id, as a list of one.
+
+    The list is empty if this version of Playwright keeps its process elsewhere: it is private there. Then a driver
+    that hangs while it is attached to a browser ends only with this process.
+
+    Raises :class:`~transports.errors.BrowserNotFound` for a driver that cannot run here.
+    """
+    from playwright.async_api import async_playwright
+
+    manager = async_playwright()
+    try:
+        playwright = await manager.start()
+    except Exception as error:  # plain ones: the driver, a Node.js, is not there, or ends at once
+        raise BrowserNotFound(f"Playwright's driver did not start ({first_line(error)}); {_HOW_TO_SEE_WHY}") from error
+    client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
+    transport = getattr(client, "_transport", None)
+    ended = getattr(transport, "on_error_future", None)
+    if isinstance(ended, asyncio.Future):  # nobody awaits it: asyncio would log the end of each driver that is killed
+        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+    process = getattr(transport, "_proc", None)
+    return playwright, [] if process is None else [process.pid]
+
+
+#: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the
+#: processor with it.
+_COMPILE_CACHE = "NODE_COMPILE_CACHE"
+#: What names the temp folder on some system or other.
+_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
+_lock = threading.Lock()
+_users = 0
+_saved: dict[str, str | None] = {}
+
+
+@contextlib.contextmanager
+def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
+    """Give child processes that are started inside the block ``folder`` as their temp folder, and ``cache``, which is
+    a :func:`compile_cache`.
+
+    Blocks may overlap if all name the same folder; the last one restores the variables.
+    """
+    global _users
+    with _lock:
+        if _users == 0:
+            wanted = dict.fromkeys(_TEMP_FOLDER, str(folder))
+            if cache is not None:
+                wanted[_COMPILE_CACHE] = str(cache)
+            _saved.update({name: os.environ.get(name) for name in wanted})
+            os.environ.update(wanted)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                for name, value in _saved.items():
+                    if value is None:
+                        os.environ.pop(name, None)
+                    else:
+                        os.environ[name] = value
+                _saved.clear()
+
+
+def compile_cache() -> Path | None:
+    """Return the folder of this user for compiled scripts of the driver, made if it was not there; ``None`` if there
+    can be none, or the environment names another. What is in it is run, so nobody else may write there. It blocks."""
+    if _COMPILE_CACHE in os.environ:
+        return None
+    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    try:
+        base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+        folder = base / "abp-transports" / "node"
+        if not base.is_absolute():
+            return None
+        base.mkdir(0o700, parents=True, exist_ok=True)
+        mode = base.stat().st_mode
+        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace what is in it
+            return None
+        for one in (folder.parent, folder):
+            one.mkdir(0o700, parents=True, exist_ok=True)
+            status = one.lstat()
+            if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o170022 != 0o040000):
+                return None
+    except (OSError, RuntimeError):  # a user without a home
+        return None
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The address of a browser that runs already, and the headers that are sent to it; neither is ever shown whole.
+
+    With ``is_server`` it is that of a Playwright server, else of a Chromium's DevTools.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    is_server: bool
+
+    @classmethod
+    def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
+        """Return what these options name, if they name one. Raises :class:`~transports.errors.UsageError` for two
+        addresses, and for headers without one."""
+        if cdp_url is not None and browser_server is not None:
+            raise UsageError("cdp_url= and browser_server= each name a browser; give one of them")
+        url = browser_server if cdp_url is None else cdp_url
+        if url is None:
+            if headers is not None:
+                raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
+            return None
+        return cls(url, dict(headers or {}), browser_server is not None)
+
+    @property
+    def display_name(self) -> str:
+        """The address without secrets."""
+        return redact_url(self.url)
+
+    async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
+        """Return the browser, connected within ``timeout`` seconds."""
+        limit = playwright_timeout(timeout)
+        if self.is_server:
+            kind = getattr(playwright, engine)
+            server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
+            return server
+        url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
+        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
+        return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
+
+    async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
+        """Return the WebSocket of a Chromium, and the headers for it: those are for the origin of the address alone.
+        Playwright asks for it, too, but sends the headers wherever a redirect or the answer leads."""
+        headers = dict(self.headers)
+        if self.url.lower().startswith(("ws:", "wss:")):
+            return self.url, headers
+        parts = urlsplit(self.url)
+        asked = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
+        asking = await playwright.request.new_context(extra_http_headers=headers)
+        try:
+            answer = await asking.get(asked, max_redirects=0, timeout=limit)
+            text = await answer.text()
+        finally:
+            await asking.dispose()
+        try:
+            url = json.loads(text)["webSocketDebuggerUrl"] if answer.ok else None
+        except (ValueError, TypeError, KeyError):
+            url = None
+        if not isinstance(url, str):
+            raise self.error(f"(it answered HTTP {answer.status} to /json/version and names no WebSocket)")
+        return url, headers if origin_of(url) == origin_of(self.url) else {}
+
+    def error(self, reason: str) -> ConnectFailed:
+        """Return the error for a browser that could not be reached."""
+        reason = reason.replace(self.url, self.display_name)  # its query may hold a key
+        for value in self.headers.values():
+            reason = reason.replace(value, "…") if value else reason
+        how = (
+            "start one of the same version of Playwright with `playwright run-server`"
+            if self.is_server
+            else "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
+        )
+        return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
+
+
+#: Contexts that were opened for one session, and that no caller has got hold of: with them ends all that they hold.
+SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
+#: Seconds for the browser and its driver to end by themselves before their processes are killed.
+_GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+
+
+class BrowserProcess:
+    """A driver, and the browser that it started or attached to. It is used for one run and never again.
+
+    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`; :meth:`end` after whatever became of them. None
+    but the last has a time limit: the caller sets one.
+    """
+
+    browser: PlaywrightBrowser
+
+    def __init__(self) -> None:
+        #: The context that all sessions share, if there is one.
+        self.context: BrowserContext | None = None
+        #: The browser's own CDP session; Firefox and WebKit have none.
+        self.cdp: CDPSession | None = None
+        #: The process ids of the driver and, where it was started here, of the browser.
+        self.pids: list[int] = []
+        self._playwright: Playwright | None = None
+        self._starting: asyncio.Future[None] | None = None
+        self._extensions: dict[Path, str] = {}
+        self._downloads = False  # whether there may have been any
+        self._attached_to: BrowserContext | None = None
+
+    def begin_driver(self, folder: Path) -> asyncio.Future[None]:
+        """Begin to start the driver, with ``folder`` for its temporary files; return what is done when it has
+        started."""
+        self._starting = asyncio.ensure_future(self._start_driver(folder))
+        return self._starting
+
+    async def start_driver(self, folder: Path) -> None:
+        """Start the driver, or wait for it if :meth:`begin_driver` was called."""
+        await (self._starting or self.begin_driver(folder))
+
+    async def _start_driver(self, folder: Path) -> None:
+        cache = await asyncio.to_thread(compile_cache)  # a home may be on a slow disk
+        with child_environment(folder, cache):
+            starting = asyncio.ensure_future(start_driver())
+            try:
+                self._playwright, self.pids = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # A driver that has only half started cannot be stopped: let it start, so that end() can stop it.
+                await asyncio.wait((starting,), timeout=_GRACE)
+                if starting.done() and not starting.exception():
+                    self._playwright, self.pids = starting.result()
+                raise
+
+    async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
+        """Attach to a browser that runs already; ``timeout`` in seconds."""
+        assert self._playwright is not None
+        self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
+        OPEN_BROWSERS.add(self)
+        if not remote.is_server:
+            self.context = self._attached_to = self.browser.contexts[0]
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
+
+    async def launch(
+        self,
+        choice: BrowserChoice,
+        engine: str,
+        *,
+        headless: bool,
+        slow_mo: float,
+        profile: Path | None,
+        extensions: bool,
+    ) -> None:
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one. ``slow_mo``
+        in milliseconds is added to each step of Playwright."""
+        assert self._playwright is not None
+        kind = getattr(self._playwright, engine)
+        root = sys.platform == "linux" and os.geteuid() == 0
+        options: dict[str, Any] = {
+            "executable_path": choice.path,
+            "headless": headless,
+            "slow_mo": slow_mo,
+            "args": list(_CHROMIUM_ARGS) if engine == "chromium" else [],
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
+        }
+        if engine == "chromium":
+            # Chromium refuses to start as root with its sandbox. Playwright leaves it off unless it is asked for.
+            options["chromium_sandbox"] = not root
+        if engine == "firefox" and not choice.built_by_playwright:
+            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
+        if extensions:
+            options["ignore_default_args"] = ["--disable-extensions"]
+        if profile is None:
+            self.browser = await kind.launch(**options)
+        else:
+            downloads = engine != "chromium"
+            self.context = await kind.launch_persistent_context(profile, accept_downloads=downloads, **options)
+            assert self.context is not None and self.context.browser is not None
+            self.browser = self.context.browser
+        OPEN_BROWSERS.add(self)
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
+            processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
+            browser = next(process["id"] for process in processes if process["type"] == "browser")
+            # Its parent is the driver, unless a script that waits for it stands between the two, as Debian's does.
+            self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
+        else:
+            self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def load_extension(self, folder: Path, browser_name: str) -> str:
+        """Return the browser's id for the extension in ``folder``, which is loaded once. Raises
+        :class:`~transports.errors.ConnectFailed` if the browser refuses it."""
+        assert self.cdp is not None
+        if folder not in self._extensions:
+            self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
+        return self._extensions[folder]
+
+    def note_download(self) -> None:
+        """Note that a download may begin: if it is cut off, the browser removes what it wrote, so it is given time."""
+        self._downloads = True
+
+    async def responds(self, timeout: float) -> bool:
+        """Return whether the browser is alive and answers within ``timeout`` seconds."""
+        try:
+            if self.cdp is None:  # Playwright does not notice the end of a browser whose driver has ended, too
+                return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
+            async with asyncio.timeout(timeout):
+                await self.cdp.send("Browser.getVersion")
+        except Exception:  # noqa: BLE001 - whatever is wrong with it
+            return False
+        return True
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of the driver and the browser; pages that processes share count in each."""
+        total = 0
+        for process in process_tree(self.pids):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    async def end(self) -> None:
+        """End the browser, or let go of one that was attached to, and end the driver.
+
+        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
+        nothing to write is killed at once: ending by itself takes it 0.2 s.
+        """
+        OPEN_BROWSERS.discard(self)
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait((self._starting,))
+        playwright, self._playwright = self._playwright, None
+        processes = process_tree(self.pids)
+        try:
+            if playwright is not None:
+                if hasattr(self, "browser"):
+                    await self._close()
+                    # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
+                    await kill(process for process in processes if process.pid != self.pids[0])
+                await _ignoring_errors(_GRACE, playwright.stop())
+        finally:
+            await kill(processes)
+            self.pids = []
+
+    async def _close(self) -> None:
+        """Let the browser write what is wanted, and remove what is not: what its caller records in a context (a HAR
+        is written when that is closed, and not when the browser is), a profile, downloads that were cut off."""
+        callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
+        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
+        if self.cdp is None or self.context is not None or self._downloads:
+            await _ignoring_errors(_GRACE, self.browser.close())
+
+
+async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
+    """Give a step of closing ``seconds`` to succeed; whatever becomes of it, the next step is more forceful."""
+    with contextlib.suppress(TimeoutError, Exception):
+        async with asyncio.timeout(seconds):
+            await work

@@ -1,0 +1,431 @@
+"""Starts a browser, or attaches to one, and makes sure that what was started is gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+import psutil
+
+from ...errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds
+from ...errors._base import short_traceback
+from ...protocol._times import checked_timeout
+from ...telemetry import BROWSER_RESTARTS, record, span
+from ._ahead import next_process
+from ._browser_process import BrowserProcess, Remote
+from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
+from ._runfolder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, CDPSession
+
+__all__ = [
+    "ALREADY_OPEN_MESSAGES",
+    "Browser",
+    "BrowserLender",
+    "is_playwright_error",
+    "lock_profile",
+    "not_found",
+    "require_display",
+    "start_error",
+    "start_reason",
+]
+
+
+@runtime_checkable
+class BrowserLender(Protocol):
+    """Lends each session a browser for as long as it lasts, such as a :class:`transports.batch.Pool`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is lent any more: sessions whose browser ends are over."""
+
+    def lend(self) -> AbstractAsyncContextManager[Browser]:
+        """Lend a browser that runs for the length of a block. One that dies meanwhile is not started again; its
+        borrower gives it back and borrows another. Raises :class:`~transports.errors.TransportError`."""
+
+
+#: Parts of the messages of browsers whose profile another process has open.
+ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
+_locked: set[Path] = set()
+
+
+@contextlib.contextmanager
+def lock_profile(folder: Path) -> Iterator[None]:
+    """Reserve the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+
+    Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
+    started on an open profile would not only fail, it would open a window in the one that has it. Raises
+    :class:`~transports.errors.UsageError` if ``folder`` is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"profile= must be a folder, and {folder} is none")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = folder.resolve()
+    locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
+    if real in _locked or locked or any(_is_held(real / name) for name in ("lockfile", "parent.lock")):
+        raise ProfileInUse.at(folder)
+    _locked.add(real)
+    try:
+        yield
+    finally:
+        _locked.discard(real)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
+
+    A lock of another machine counts as free: the browser itself decides about that one.
+    """
+    try:
+        owner = str(lock.readlink())
+    except OSError:
+        return False
+    host, _, pid = owner.rpartition("+" if "+" in owner else "-")
+    here = owner[:1].isdigit() or host == socket.gethostname()
+    return here and pid.isdigit() and psutil.pid_exists(int(pid))
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a browser on Windows has its lock file open, which nobody else can open then."""
+    try:
+        with lock.open("rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
+_HOW_TO_GET = {
+    "chrome": "install it, or leave browser= out to take any Chromium",
+    "msedge": "install it, or leave browser= out to take any Chromium",
+    "firefox": "run `playwright install firefox`, or install the system's",
+    "webkit": "run `playwright install webkit`",
+}
+_SANDBOX_FAILED = "Chromium sandboxing failed!"
+#: How Playwright reports it, and how Chromium's helper does, below what else is said.
+_SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
+_HOW_TO_SANDBOX = (
+    "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
+)
+
+
+def is_playwright_error(error: BaseException) -> bool:
+    """Return whether an exception is one of Playwright's, without which it was not raised."""
+    from playwright.async_api import Error
+
+    return isinstance(error, Error)
+
+
+def start_reason(error: BaseException) -> str:
+    """Return what Playwright says of a browser that did not start, in one line."""
+    return _SANDBOX_FAILED if any(text in str(error) for text in _SANDBOX_FAILURES) else first_line(error)
+
+
+def not_found(name: str | None) -> BrowserNotFound:
+    """Return the error for a browser that this system lacks; ``name`` is the one that was asked for, if any."""
+    wanted = name or "Chromium or Chrome"
+    return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
+
+
+def require_display() -> None:
+    """Raise :class:`~transports.errors.BrowserNotFound` where a browser with a window cannot start."""
+    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
+        raise BrowserNotFound("there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True")
+
+
+def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
+    """Return the error for a browser that did not start.
+
+    ``reason`` is ``within N s``, or the message of Playwright in parentheses.
+    """
+    if _SANDBOX_FAILED in reason:
+        return BrowserNotFound(f"{program} did not start: it has no sandbox here; {_HOW_TO_SANDBOX}")
+    if any(text in reason for text in ALREADY_OPEN_MESSAGES):
+        return ProfileInUse.at(profile)
+    if engine != "chromium":
+        reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
+        return BrowserNotFound(f"{program} did not start {reason}")
+    return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
+
+
+logger = logging.getLogger("transports.browser")
+
+
+class Browser:
+    """A browser for any number of sessions at once. ``async with Browser() as browser`` starts it::
+
+        async with Browser() as browser:
+            async with connect(url, browser=browser) as app: ...
+
+    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; without it any Chromium or Chrome is
+    used. ``executable`` is the path of one. Each session gets a context of its own, so that cookies and storage of two
+    sessions never mix, except with:
+
+    - ``profile``, a folder that keeps what a user is signed in to; one process at a time can have it open.
+    - ``extensions``, folders with a ``manifest.json``, which Chromium loads. Extensions live in the profile.
+    - ``cdp_url``, such as ``http://127.0.0.1:9222`` or ``wss://…``: a running Chromium, which is attached to with the
+      profile that it has. It is left running, with all tabs but ours.
+
+    ``browser_server``, such as ``ws://127.0.0.1:3000``, is a Playwright server of the same version, which runs one
+    for us. ``headers`` go to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
+
+    ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
+    ends every process and removes every temporary file, even if the browser hangs. One that dies is started again as
+    soon as a session needs it (:meth:`restart`). Opening raises :class:`~transports.errors.BrowserNotFound`,
+    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
+    """
+
+    def __init__(
+        self,
+        *,
+        headless: bool = True,
+        executable: str | None = None,
+        timeout: float = 30.0,
+        name: str | None = None,
+        profile: str | Path | None = None,
+        extensions: Sequence[str | Path] = (),
+        cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        slow_mo: float = 0.0,
+    ) -> None:
+        if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
+            raise UsageError(
+                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out "
+                "(with cdp_url= also name=)"
+            )
+        self.engine = ENGINES.get(name or "chromium", "")
+        if extensions and self.engine != "chromium":
+            raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
+        self._headless, self._slow_mo = headless, slow_mo
+        self._executable = executable
+        self._timeout = checked_timeout(timeout)
+        self._name = name
+        self._profile = None if profile is None else Path(profile).expanduser().absolute()
+        self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
+        self._remote = Remote.of(cdp_url, browser_server, headers)
+        self._stack = ExitStack()
+        self._process = BrowserProcess()
+        self._closed = True
+        self._restarting: asyncio.Task[None] | None = None
+        self._end_callbacks: set[Callable[[object], None]] = set()
+        self._display_name = self._remote.display_name if self._remote else name or "Chromium"
+        #: The temporary folder of this process, while the browser runs.
+        self.folder = Path()
+        #: More than two large downloads at once only slow each other down (measured).
+        self.download_slots = asyncio.Semaphore(2)
+
+    @property
+    def attached(self) -> bool:
+        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
+        return self._remote is not None
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all sessions share one context, and so their cookies and storage."""
+        return bool((self._remote and not self._remote.is_server) or self._profile or self._extensions)
+
+    @property
+    def after_restart(self) -> str:
+        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        if self.attached:
+            return "it is attached to again as soon as it runs"
+        if self._profile is not None:
+            return "it is started again with its profile"
+        return "it is started again without the cookies and storage that it held"
+
+    @short_traceback
+    async def __aenter__(self) -> Self:
+        with span("abp.browser.start", {}):
+            await self._start()
+        self._closed = False
+        return self
+
+    async def _start(self) -> None:
+        choice = None if self.attached else self._find()
+        self._process = process = next_process()
+        try:
+            self.folder = self._stack.enter_context(RunFolder())
+            if self._profile is not None:
+                self._stack.enter_context(lock_profile(self._profile))
+            async with asyncio.timeout(self._timeout):
+                await process.start_driver(self.folder)
+                if self._remote is not None:
+                    await process.attach(self._remote, self.engine, timeout=self._timeout)
+                elif choice is not None:
+                    start = partial(process.launch, choice, self.engine, headless=self._headless, slow_mo=self._slow_mo)
+                    await start(profile=self._profile_folder(), extensions=bool(self._extensions))
+                for folder in self._extensions:
+                    await self.load_extension(folder)
+        except BaseException as error:
+            await self._end()
+            if isinstance(error, TimeoutError):
+                raise self._start_error(f"within {format_seconds(self._timeout)}") from None
+            if is_playwright_error(error):
+                raise self._start_error(f"({start_reason(error)})") from None
+            raise
+
+    def _profile_folder(self) -> Path | None:
+        """Return the profile to start with; extensions need one, so they get a temporary one if none was given."""
+        if self._profile is not None or not self._extensions:
+            return self._profile
+        return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
+
+    def _find(self) -> BrowserChoice:
+        """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
+        choice = find_browser(self._executable, self._name)
+        if choice is None:
+            raise not_found(self._name)
+        if not self._headless:
+            require_display()
+        self._display_name = choice.path
+        return choice
+
+    def _start_error(self, reason: str) -> Exception:
+        if self._remote is not None:
+            return self._remote.error(reason)
+        return start_error(self.engine, self._display_name, self._profile, reason)
+
+    @short_traceback
+    async def load_extension(self, folder: Path) -> str:
+        """Return the browser's id for the extension in ``folder``, loading it first if it is not there yet.
+
+        Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
+        :class:`~transports.errors.ConnectFailed` if it refuses this one.
+        """
+        if not self._extensions or self._process.cdp is None:
+            raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
+        return await self._process.load_extension(folder.absolute(), self._display_name)
+
+    @property
+    def playwright(self) -> PlaywrightBrowser:
+        """The ``Browser`` object of ``playwright.async_api``; another one after each restart."""
+        return self._process.browser
+
+    @property
+    def context(self) -> BrowserContext | None:
+        """The context that all sessions share; ``None`` if each session gets its own."""
+        return self._process.context
+
+    @property
+    def cdp(self) -> CDPSession:
+        """The browser's own CDP session.
+
+        Raises :class:`~transports.errors.UsageError` for Firefox and WebKit, which have none.
+        """
+        if self._process.cdp is None:
+            raise UsageError(f"{self._name} has no CDP; use a Chromium")
+        return self._process.cdp
+
+    @property
+    def version(self) -> str:
+        """The browser's version, as it says itself."""
+        return self.playwright.version
+
+    @property
+    def closed(self) -> bool:
+        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        return self._closed
+
+    async def responds(self, timeout: float = 3.0) -> bool:
+        """Whether the browser is alive and answers within ``timeout`` seconds."""
+        return await self._process.responds(timeout)
+
+    async def resident_bytes(self) -> int:
+        """The memory of its processes and its driver; of one that runs elsewhere, only the driver's."""
+        return await asyncio.to_thread(self._process.resident_bytes)
+
+    @short_traceback
+    async def restart(self) -> None:
+        """End the browser and start another one with the same options. Raises as opening does.
+
+        Its sessions open their apps again by themselves. What the browser held without a ``profile`` is gone: cookies,
+        storage, and pages that were opened without a session.
+        """
+        while self._restarting is not None and not self._restarting.done():
+            await asyncio.wait((self._restarting,))  # it may find the browser alive, and leave it as it is
+        await self._restart_once(self._restart())
+
+    @short_traceback
+    async def ensure_running(self, *, patience: float) -> None:
+        """Start the browser again, as :meth:`restart` does, if it has died or answers nothing for ``patience`` seconds.
+
+        Any number of sessions may wait for this: it is started once for all of them, and one that stops waiting stops
+        none of the others. Raises as opening does, and :class:`~transports.errors.UsageError` if it is :attr:`closed`.
+        """
+        await self._restart_once(self._restart_if_dead(patience))
+
+    async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
+        """Do ``work`` in a task of its own, or wait for the one that is under way instead."""
+        if self._closed:
+            work.close()
+            raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
+        if self._restarting is None or self._restarting.done():
+            self._restarting = asyncio.ensure_future(work)
+        else:
+            work.close()
+        restarting = self._restarting
+        await asyncio.wait((restarting,))
+        if restarting.cancelled():
+            raise BrowserCrashed("the browser was closed while it was started again; connect again")
+        restarting.result()
+
+    async def _restart_if_dead(self, patience: float) -> None:
+        if not await self._process.responds(patience):
+            logger.info("%s has died and is started again", self._display_name)
+            await self._restart()
+
+    async def _restart(self) -> None:
+        await self._end()
+        await self._start()
+        record(BROWSER_RESTARTS, 1, {"reason": "restart"})
+
+    def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
+        """Call ``callback(browser)`` once, when the browser is ended here or a session finds that it has ended.
+
+        Returns a function that takes it back."""
+        self._end_callbacks.add(callback)
+        return partial(self._end_callbacks.discard, callback)
+
+    def mark_ended(self) -> None:
+        """Tell all sessions that the browser has ended: of the end of its driver, only a call under way learns."""
+        while self._end_callbacks:
+            self._end_callbacks.pop()(self)
+
+    def note_download(self) -> None:
+        """Note that a download to the disk may begin, so that the browser is given time to end."""
+        self._process.note_download()
+
+    async def _end(self) -> None:
+        self.mark_ended()
+        try:
+            await self._process.end()
+        finally:
+            self._stack.close()
+
+    async def aclose(self) -> None:
+        """End the browser, or let go of it if it was attached to. Idempotent. Takes a few seconds at most, and kills
+        every process that does not end by itself."""
+        self._closed = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait((self._restarting,))
+        await self._end()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,602 @@
+"""The fastest way out of a page: the browser itself writes a ``blob:`` URL to the disk, past Python.
+
+Raw CDP instead of Playwright's ``expect_download``: the file is written where it is wanted, under a name we know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...artifacts._content import too_large
+from ...artifacts._files import OPEN_FILES_MOVE
+from ...errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
+from ...tasks import cancel_and_wait, in_thread, spawn
+from ..page._agent import Agent, PageAgent
+from ..page._channel import listener
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession
+
+__all__ = [
+    "AppDownloads",
+    "CdpDownloads",
+    "GrowingFile",
+    "PlaywrightDownloads",
+    "RungUnusable",
+    "check_blob_url",
+    "is_over",
+    "move_file",
+    "remaining",
+]
+
+_INTERVAL = 0.003  # seconds between two checks for the file
+
+
+class GrowingFile:
+    """Gives the file of a download the name ``path``, if it can while the browser still writes it.
+
+    Chromium begins with a hidden file in ``temporary``, the folder for its temporary files, and renames it when its
+    writer pauses, which may be at the very end. So make this object before the download begins: a file that is new
+    there is taken for the download's own, if there is only one. This is a guess, which :meth:`take` corrects.
+    """
+
+    def __init__(self, path: Path, temporary: Path) -> None:
+        self._path = path
+        self._temporary = temporary
+        self._known = self._hidden()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        """Begin to look for the file."""
+        if OPEN_FILES_MOVE:  # who reads it would keep it from being taken
+            spawn(self._look(), self._looking)
+
+    async def take(self, written: Path) -> None:
+        """Rename the file that the browser has written to ``path``, whatever has that name by now."""
+        await cancel_and_wait(self._looking)
+        await in_thread(_take, written, self._path)
+
+    async def drop(self) -> None:
+        """Take the name away again."""
+        await cancel_and_wait(self._looking)
+        self._path.unlink(missing_ok=True)
+
+    async def _look(self) -> None:
+        with suppress(OSError):  # another file system, or one without hard links
+            while True:
+                new = self._hidden() - self._known
+                if len(new) == 1:
+                    with suppress(FileNotFoundError):  # renamed just now
+                        self._path.hardlink_to(
+                            self._temporary / next(iter(new))
+                        )  # here: nothing may do it after drop()
+                        return
+                await asyncio.sleep(_INTERVAL)
+
+    def _hidden(self) -> Set[str]:
+        with suppress(OSError), os.scandir(self._temporary) as entries:
+            return {entry.name for entry in entries if entry.name.startswith(".")}
+        return frozenset()
+
+
+def _take(written: Path, path: Path) -> None:
+    # a rename between two names of one file does nothing, and a copy would write into the wrong file
+    path.unlink(missing_ok=True)
+    move_file(written, path)
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Rename a file, or copy it to another file system."""
+    try:
+        source.rename(target)
+    except OSError:  # another file system
+        shutil.move(source, target)
+
+
+#: Chromium silently drops more than ten downloads a second from one frame.
+_MAX_PER_SECOND = 9
+#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
+_WAIT_FROM = 8 << 20
+#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+_START_TIMEOUT = 2.0
+#: Seconds for a download to begin once another one has worked: then a late one is only slow.
+_SLOW_START_TIMEOUT = 30.0
+#: Seconds for the browser to take a cancellation, and to report its end.
+_CANCEL_TIMEOUT = 2.0
+#: From this size in bytes on, the file can be read while the browser writes it.
+_LINK_FROM = 4 << 20
+#: Characters of the name that a download of ours gets, by which its events are known. The browser may add an extension.
+_NAME_LENGTH = 20
+
+
+class RungUnusable(Exception):
+    """A way that cannot be taken here; the next one may work. Never leaves this package."""
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until ``deadline``, a value of :func:`time.monotonic`.
+
+    Raises :class:`~transports.errors.CallTimeout` if it has passed.
+    """
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise CallTimeout("the content could not be taken out of the page in time; raise ABP_DOWNLOAD_TIMEOUT")
+    return seconds
+
+
+class CdpDownloads:
+    """Downloads from one page, one at a time.
+
+    ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
+    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files. ``on_save()``
+    is called before each download.
+    ``on_app_download(event, folder)`` is called for every download that was not started here, with the folder that
+    downloads of this page go to.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        context_id: str,
+        slots: asyncio.Semaphore,
+        *,
+        temporary: Path,
+        folder: Path | None = None,
+        on_save: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._agent = agent
+        self._browser = browser
+        self._context_id = context_id
+        self._slots = slots
+        self._lock = asyncio.Lock()
+        self._shared = folder
+        self._temporary = temporary
+        self._folder = Path()
+        self._on_save = on_save
+        self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
+        self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
+        self._start_timeout = _START_TIMEOUT
+        self._beginning: dict[str, asyncio.Future[str]] = {}
+        self._running: dict[str, asyncio.Future[str]] = {}
+        self._saving = ""  # the id of the download of save(), to which the limit applies
+        self._limit = 0
+        self._given_up: dict[str, Path] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self._unended: dict[str, Path] = {}  # cancelled ones that may still write: id → folder
+        self._closed = False
+        browser.on("Browser.downloadWillBegin", self._on_started)
+        browser.on("Browser.downloadProgress", self._on_progress)
+
+    def close(self) -> None:
+        """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
+        self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
+        self._closed = True
+        for guid, folder in self._unended.items():
+            _remove_written(guid, folder)
+        self._stop_when_ended()
+
+    def _stop_when_ended(self) -> None:
+        if self._closed and not self._unended:
+            self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document that has it.
+
+        Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
+        ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
+        :class:`~transports.errors.TransportError` if it is lost.
+        """
+        await self._save(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
+
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does; in one call of
+        the page.
+        """
+        limit = end - start
+        await self._save(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
+
+    async def _save(
+        self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
+    ) -> None:
+        async with self._lock, self._slots:
+            self._limit = limit
+            await self._pace(size)
+            folder = self._shared or path.parent
+            await self.set_folder(folder)
+            began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            growing = GrowingFile(path, self._temporary)
+            if size >= _LINK_FROM and not self._slots.locked():  # two at once could not be told apart
+                growing.begin()
+            name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
+            self._beginning[name] = began
+            self._on_save()
+            guid = ""
+            try:
+                await agent.invoke(method, *args, name, timeout=remaining(deadline))
+                guid = await self._wait_for_start(began, deadline, slowly=agent is self._agent)
+                running = asyncio.shield(self._running[guid])
+                state = await agent.with_deadline(running, "a download", timeout=remaining(deadline))
+                if state != "completed":
+                    raise RungUnusable(f"the browser {state} the download")
+                await growing.take(folder / guid)
+            except BaseException:
+                if not began.done() or began.cancelled():  # it may still begin
+                    self._given_up[name] = folder
+                    await growing.drop()
+                else:
+                    await growing.drop()  # first, as cancelling takes seconds and may itself be cancelled
+                    if not began.exception():
+                        guid = began.result()
+                        await self.cancel(guid, folder)
+                raise
+            finally:
+                self._beginning.pop(name, None)
+                self._saving = ""
+                if running_now := self._running.pop(guid, None):
+                    running_now.cancel()
+
+    async def _pace(self, size: int) -> None:
+        if len(self._recent) == _MAX_PER_SECOND and (wait := self._recent[0] + 1.0 - time.monotonic()) > 0:
+            if size < _WAIT_FROM:
+                raise RungUnusable("more downloads a second than the browser allows")
+            await asyncio.sleep(wait)
+        self._recent.append(time.monotonic())
+
+    @property
+    def shared(self) -> bool:
+        """Whether the context also has pages of other sessions."""
+        return self._shared is not None
+
+    async def set_folder(self, folder: Path) -> None:
+        """Have the browser write downloads of this browser context to ``folder``, named by their ids."""
+        folder = self._shared or folder
+        if self._folder == folder:
+            return
+        behavior = {
+            "behavior": "allowAndName",
+            "browserContextId": self._context_id,
+            "downloadPath": str(folder),
+            "eventsEnabled": True,
+        }
+        await self._send("Browser.setDownloadBehavior", behavior, timeout=10)
+        self._folder = folder
+
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
+        """Return the id of a download that begins. Only the page's own may come ``slowly``: a frame that may not
+        download gives no event, whatever worked before."""
+        start_timeout = self._start_timeout if slowly else _START_TIMEOUT
+        try:
+            # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
+            async with asyncio.timeout(min(start_timeout, remaining(deadline))):
+                guid = await began
+        except TimeoutError:
+            raise RungUnusable("the browser did not begin the download") from None
+        if slowly:
+            self._start_timeout = _SLOW_START_TIMEOUT
+        return guid
+
+    @listener
+    def _on_started(self, event: dict[str, Any]) -> None:
+        """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
+        name, guid = event["suggestedFilename"][:_NAME_LENGTH], event["guid"]
+        began = self._beginning.get(name)
+        if began is not None and not began.done():
+            try:
+                check_blob_url(event["url"])
+            except ProtocolError as error:
+                began.set_exception(error)
+                self.cancel_in_background(guid, self._folder)
+                return
+            self._running[guid] = asyncio.get_running_loop().create_future()
+            self._saving = guid
+            began.set_result(guid)
+        elif (folder := self._given_up.pop(name, None)) is not None:  # slow, or its call was cancelled
+            self.cancel_in_background(guid, folder)
+        else:
+            self.on_app_download(event, self._folder)
+
+    def cancel_in_background(self, guid: str, folder: Path) -> None:
+        """Cancel a download as :meth:`cancel` does, without waiting."""
+        spawn(self.cancel(guid, folder), self._cancelling)
+
+    @listener
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        guid = event["guid"]
+        if event["state"] != "inProgress" and (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
+            self._stop_when_ended()
+        running = self._running.get(guid)
+        if running is None or running.done():
+            return
+        if event["state"] != "inProgress":
+            running.set_result(event["state"])
+        elif guid == self._saving and is_over(event, self._limit):
+            running.set_exception(too_large(self._limit))
+
+    async def cancel(self, guid: str, folder: Path) -> None:
+        """Cancel a download and remove what it wrote. Takes four seconds at most.
+
+        A browser that has not reported its end by then may still write: what it writes is removed when it reports the
+        end, or is gone itself, though the session is over.
+        """
+        # The browser holds the file open until it reports the end, and then gives it its name.
+        ended = self._running.get(guid)
+        if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
+            ended = self._running[guid] = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TransportError):
+            download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
+            await self._send("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
+        await asyncio.wait((ended,), timeout=_CANCEL_TIMEOUT)
+        self._running.pop(guid, None)
+        if not ended.done():
+            self._await_end(guid, folder)
+        _remove_written(guid, folder)
+
+    def _await_end(self, guid: str, folder: Path) -> None:
+        browser = self._agent.page.context.browser
+        if browser is not None and browser.is_connected():
+            self._unended[guid] = folder
+            browser.once("disconnected", listener(lambda _: self._remove_unended(guid)))
+
+    def _remove_unended(self, guid: str) -> None:
+        if (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
+
+    async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
+        await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+
+
+def check_blob_url(url: str) -> None:
+    """Raise :class:`~transports.errors.ProtocolError` for what is no ``blob:`` URL: an address could be that of an
+    endless file."""
+    if not url.startswith("blob:"):
+        raise ProtocolError("the page gave no blob: URL for its content")
+
+
+def _remove_written(guid: str, folder: Path) -> None:
+    for written in folder.glob(f"{guid}*"):
+        written.unlink(missing_ok=True)
+
+
+def is_over(progress: Mapping[str, Any], limit: int) -> bool:
+    """Return whether a download has, or is known to get, more than ``limit`` bytes; ``progress`` is the event of CDP.
+
+    The total is 0 until the browser knows it.
+    """
+    size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
+    return size > limit
+
+
+#: Seconds between two downloads: Chromium silently drops more than ten a second from one frame.
+_MIN_INTERVAL = 1 / 9
+#: Content of fewer bytes is as quick over text slices.
+_MIN_SIZE = 8 << 20
+
+
+class PlaywrightDownloads:
+    """Downloads from one page, one at a time. ``slots`` are shared by all pages of the browser."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._lock = asyncio.Lock()
+        self._next = 0.0
+        self._unusable_reason = ""
+
+    def close(self) -> None:
+        """Do nothing: between two downloads there is no listener."""
+
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document that has it.
+
+        Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal,
+        :class:`~transports.errors.TooLarge` for a file of more than ``limit`` bytes, and
+        :class:`~transports.errors.TransportError` if the page is lost. Playwright reports no progress: a file is
+        measured at its end. It is no larger than the blob that the browser holds already.
+        """
+        if size < _MIN_SIZE:
+            raise RungUnusable("too small to be worth a download")
+        async with self._lock, self._slots:
+            if self._unusable_reason:
+                raise RungUnusable(self._unusable_reason)
+            await asyncio.sleep(self._next - time.monotonic())
+            self._next = time.monotonic() + _MIN_INTERVAL
+            try:
+                await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
+            except TransportError as error:
+                if not error.session_survives:
+                    raise
+                if isinstance(agent, PageAgent):  # a context that refuses one download of a page refuses them all
+                    self._unusable_reason = error.message
+                raise RungUnusable(error.message) from None
+            if path.stat().st_size > limit:
+                path.unlink()
+                raise too_large(limit)
+
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does."""
+        url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+        check_blob_url(url)
+        try:
+            await self.save(agent, url, path, size=size, limit=end - start, deadline=deadline)
+        finally:
+            await agent.invoke("revoke", url, timeout=remaining(deadline))
+
+    async def _download(self, agent: Agent, url: str, path: Path) -> None:
+        from playwright.async_api import Error
+
+        page = agent.page
+        async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
+            await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
+        download = await coming.value
+        try:
+            try:
+                written = await download.path()
+                await asyncio.to_thread(shutil.move, written, path)
+            except (Error, OSError):  # on another machine
+                await download.save_as(path)
+        finally:
+            with contextlib.suppress(Error):
+                await download.delete()
+
+
+#: Frames that are remembered, to tell their downloads from those of other pages of the browser.
+_MAX_FRAMES = 1000
+_REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
+
+
+class AppDownloads:
+    """The app's downloads, each identified by the browser's ``guid``.
+
+    ``on_started(guid, url, name, frame)`` returns whether the file is wanted; an unwanted download is cancelled, and so
+    is one as soon as the browser reports more than ``max_bytes`` of it, or more than ``max_total`` of all that are on
+    the disk.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        target: dict[str, Any],
+        downloads: CdpDownloads,
+        folder: Path,
+        max_bytes: int,
+        max_total: int | None = None,
+    ) -> None:
+        self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
+        self._browser = browser
+        self._context_id = target["browserContextId"]
+        self._downloads = downloads
+        self._max_bytes = max_bytes
+        self._max_total = max_total
+        self._sizes: dict[str, float] = {}  # bytes on the disk
+        self._folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
+        self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
+        self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
+        downloads.on_app_download = self._on_started
+        browser.on("Browser.downloadProgress", self._on_progress)
+        browser.on("Target.targetCreated", self._on_target)
+        agent.cdp.on("Page.frameAttached", lambda event: self._frame_ids.append(event["frameId"]))
+
+    async def prepare(self) -> None:
+        """Set the download folder and follow windows and frames. Called before the app's first script."""
+        discover = self._browser.send("Target.setDiscoverTargets", {"discover": True})
+        await asyncio.gather(self._downloads.set_folder(self._folder), discover)
+
+    @listener
+    def _on_target(self, event: dict[str, Any]) -> None:
+        target = event["targetInfo"]
+        alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
+        if alone or target.get("openerId") in self._frame_ids:
+            self._frame_ids.append(target["targetId"])
+
+    def _on_started(self, event: dict[str, Any], folder: Path) -> None:
+        guid, frame = event["guid"], event["frameId"]
+        if frame not in self._frame_ids:
+            return
+        ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        self._running[guid] = ended, folder
+        if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
+            self.cancel(guid)
+
+    @listener
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        ended, folder = self._running.get(event["guid"], (None, self._folder))
+        if ended is None or ended.done():
+            return
+        self._sizes[event["guid"]] = max(event.get("receivedBytes", 0), self._sizes.get(event["guid"], 0))
+        if event["state"] == "completed":
+            ended.set_result(Path(event.get("filePath") or folder / event["guid"]))
+        elif event["state"] == "canceled":
+            self._sizes.pop(event["guid"])
+            ended.set_exception(TransportError("the browser broke it off"))
+        elif is_over(event, self._max_bytes):
+            self._break_off(event["guid"], too_large(self._max_bytes))
+        elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
+            self._break_off(event["guid"], _over_total(self._max_total))
+
+    def _break_off(self, guid: str, error: ABPError) -> None:
+        ended, folder = self._running[guid]
+        ended.set_exception(error)
+        self._sizes.pop(guid)
+        self._downloads.cancel_in_background(guid, folder)
+
+    async def wait(self, guid: str) -> int:
+        """Wait for the end of a download and return its size in bytes.
+
+        Raises :class:`~transports.errors.TransportError` if the browser broke it off, and
+        :class:`~transports.errors.TooLarge` over the limit, after which nothing is left of it.
+        """
+        ended, _ = self._running[guid]
+        written = await asyncio.shield(ended)
+        if written.parent != self._folder:  # it began while downloads of ours went to the folder of a store
+            await asyncio.to_thread(move_file, written, self._folder / guid)
+        del self._running[guid]
+        size = (self._folder / guid).stat().st_size
+        if size > self._max_bytes:  # it ended before the browser reported any progress
+            self.remove(guid)
+            raise too_large(self._max_bytes)
+        return size
+
+    async def move_to(self, guid: str, path: Path) -> None:
+        """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""
+        try:
+            await asyncio.to_thread(move_file, self._folder / guid, path)
+        except FileNotFoundError:
+            raise TransportError("this download is not there any more") from None
+        self._sizes.pop(guid, None)
+
+    def remove(self, guid: str) -> None:
+        """Delete a finished download. One that is gone already is ignored."""
+        self._sizes.pop(guid, None)
+        (self._folder / guid).unlink(missing_ok=True)
+
+    def cancel(self, guid: str) -> None:
+        """Cancel an unwanted download and remove what it wrote, in the background."""
+        ended, folder = self._running.pop(guid)
+        self._sizes.pop(guid, None)
+        ended.cancel()
+        self._downloads.cancel_in_background(guid, folder)
+
+    async def aclose(self) -> None:
+        """Cancel downloads under way and remove the folder. Takes a few seconds at most."""
+        self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+        self._browser.remove_listener("Target.targetCreated", self._on_target)
+        for guid, (ended, folder) in self._running.items():
+            if ended.done():
+                if not ended.cancelled():
+                    ended.exception()
+            else:
+                ended.cancel()
+                with contextlib.suppress(TransportError):
+                    await self._downloads.cancel(guid, folder)
+        for _ in range(_REMOVE_ATTEMPTS):  # a download that ends just now may still write a file, or rename one
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            if not self._folder.exists():
+                break
+            await asyncio.sleep(_REMOVE_INTERVAL)
+
+
+def _over_total(limit: int) -> StoreFull:
+    return StoreFull(
+        f"the app's downloads have more than the {limit:,} bytes that a session may store; ask it for fewer, or raise "
+        "ABP_MAX_SESSION_BYTES",
+        details={"limit": limit},
+    )

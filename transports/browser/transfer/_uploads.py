@@ -1,0 +1,147 @@
+"""Moves content in the parameters of a call into the page, each in the fastest way (docs/performance.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pybase64
+
+from ...binary import BinaryData, LocalFile
+from ...binary.detect import Found, replace
+from ...errors import CallTimeout, TransportError, UsageError
+from ...protocol._strict_json import encode_json
+from ..page._agent import Agent
+from ..page._channel import PageObject
+
+__all__ = ["Uploads"]
+
+#: Content of up to this many bytes travels as base64 in the call itself: faster than another round trip (measured).
+_MAX_INLINE = 64 * 1024
+_SLICE = 3 << 20  # 4 MB of base64
+
+
+class Uploads:
+    """Prepares the parameters of calls to one document. ``folder`` is for bytes that must become a file first.
+
+    ``near`` says that the browser was started here, and sees our files. Else that is found out with the first one.
+    """
+
+    def __init__(self, agent: Agent, folder: Path, *, near: bool) -> None:
+        self._agent = agent
+        self._folder = folder
+        self._near = True if near else None
+
+    def prepare(
+        self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
+    ) -> AbstractAsyncContextManager[tuple[str, list[PageObject]]]:
+        """Have a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
+
+        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
+        released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
+        """
+        if not content:
+            return contextlib.nullcontext((encode_json(payload).decode(), []))
+        return self._with_content(payload, content, timeout)
+
+    @contextlib.asynccontextmanager
+    async def _with_content(
+        self, payload: dict[str, Any], content: Sequence[Found], timeout: float
+    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
+        descriptors: dict[Any, object] = {}
+        inline: list[object] = []
+        files: list[object] = []
+        elements: list[PageObject] = []
+        try:
+            with contextlib.ExitStack() as stack:
+                for found in content:
+                    assert isinstance(found.binary, BinaryData)
+                    descriptors[found.path] = _descriptor(found.binary)
+                    place = [*found.path, "content"]
+                    data = await asyncio.to_thread(_inline_bytes, found.binary)
+                    if data is not None:
+                        inline.append([place, pybase64.b64encode(data).decode()])
+                        continue
+                    path = await asyncio.to_thread(_as_file, found.binary, self._folder, stack)
+                    elements.append(await self._element(path, timeout))
+                    files.append(place)
+                params = replace(payload["params"], descriptors)
+                yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
+        finally:
+            with contextlib.suppress(TransportError):
+                for element in elements:
+                    await self._agent.release_object(element)
+
+    async def _element(self, path: Path, timeout: float) -> PageObject:
+        """Return an ``<input>`` of the page that holds the file.
+
+        A browser on another machine cannot read our files: then the content travels as text, into an object that
+        looks like such an input.
+        """
+        if self._near is None:
+            self._near = await self._sees_our_files(timeout)
+        if self._near and (element := await self._file_input(path, timeout)) is not None:
+            return element
+        buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
+        with path.open("rb") as file:
+            while part := await asyncio.to_thread(file.read, _SLICE):
+                await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
+        return buffer
+
+    async def _sees_our_files(self, timeout: float) -> bool:
+        """Whether the browser reads our disk. Another machine may have a file of the same path and size, but none of a
+        random name."""
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
+            file.write(b"near")
+            file.flush()
+            element = await self._file_input(Path(file.name), timeout)
+        if element is not None:
+            await self._agent.release_object(element)
+        return element is not None
+
+    async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
+        """Return an input that holds the file, ``None`` if the browser does not find it."""
+        element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
+        try:
+            await self._agent.set_file(element, path, timeout=timeout)
+            if await self._agent.invoke("chosenSize", element, timeout=timeout) == path.stat().st_size:
+                return element
+        except TransportError as error:
+            if not error.session_survives or isinstance(error, CallTimeout):
+                raise
+        await self._agent.release_object(element)
+        return None
+
+
+def _descriptor(binary: BinaryData) -> dict[str, object]:
+    described = {"content": None, "mimeType": binary.mime_type or "application/octet-stream", "size": binary.size}
+    if binary.filename:
+        described["filename"] = binary.filename
+    return {**binary.extra, **described}
+
+
+def _inline_bytes(binary: BinaryData) -> bytes | None:
+    """Return the bytes if they are few enough to travel inside the call."""
+    match binary.content:
+        case bytes() as data:
+            return data if len(data) <= _MAX_INLINE else None
+        case LocalFile(path):
+            return path.read_bytes() if path.stat().st_size <= _MAX_INLINE else None
+        case _:
+            raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
+
+
+def _as_file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
+    """Return a file with the content: the caller's own, or a temporary one that ``stack`` removes."""
+    if isinstance(binary.content, LocalFile):
+        return binary.content.path.resolve()
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:
+        stack.callback(Path(file.name).unlink)
+        for chunk in binary.chunks():
+            file.write(chunk)
+    return Path(file.name)

@@ -1,0 +1,165 @@
+"""A connection to an SQLite file, for the processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import ABPError
+from ..files import open_regular
+from ._transactions import Cursor
+
+__all__ = ["SqliteConnection"]
+
+T = TypeVar("T")
+
+#: Seconds that one process waits for another's transaction.
+_WAIT = 30.0
+
+
+class SqliteConnection:
+    """The file at ``path``, for what messages call ``name``; ``error`` is the type that it raises. ``advice`` says what
+    to do about a file that cannot be used. One that is ``read_only`` must be there, and stays as it is; its folder may
+    be one that cannot be written. Without a path it is in memory, and nobody else sees it."""
+
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
+    text = "TEXT"
+    skip_locked = ""
+    find_relation = "SELECT 1 FROM sqlite_master WHERE name = ?"
+
+    def __init__(
+        self, path: Path | None, name: str, error: type[ABPError], advice: str, *, read_only: bool = False
+    ) -> None:
+        self.name = name
+        self.error = error
+        self._path = path
+        self._advice = advice
+        self._read_only = read_only
+        self._db: sqlite3.Connection | None = None
+        self._opened: tuple[int, ...] | None = None
+        #: Whether what is open does not show what is written later; and the copy that it is of, if it is one.
+        self._frozen = False
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+
+    def connect(self) -> None:
+        """Open the file, and make it if there is none and it may be written. One that was deleted or replaced since it
+        was opened is opened anew: what is written to the old one is lost."""
+        if self._db is not None:
+            if self._opened == self._identity():
+                return
+            self.close()
+        self._frozen = False
+        try:
+            if self._path and not self._read_only:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            db = self._look_at(self._path) if self._path and self._read_only else _open(self._path)
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise self._failed(error) from error
+        try:
+            if not self._read_only:
+                db.execute("PRAGMA journal_mode=WAL").fetchone()
+                db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
+        except sqlite3.Error as error:
+            db.close()
+            raise self._failed(error) from error
+        self._db, self._opened = db, self._identity()
+
+    def _look_at(self, path: Path) -> sqlite3.Connection:
+        """Open a file to read it alone. Where its folder cannot be written, SQLite makes no index of the write-ahead
+        log there: a file without such a log is read as it is, one with it as a copy."""
+        db = _open(path, "mode=ro")
+        try:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            return db
+        except sqlite3.Error as error:
+            db.close()
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+        self._frozen = True
+        if not any(_state(_log_of(path))):
+            return _open(path, "mode=ro&immutable=1")
+        self._copy = tempfile.TemporaryDirectory(prefix="abp-ledger-")
+        copy = Path(self._copy.name, path.name)
+        for source, target in ((path, copy), (_log_of(path), _log_of(copy))):
+            with open_regular(source) as file, target.open("xb") as out:
+                shutil.copyfileobj(file, out, 1 << 20)
+        return _open(copy)
+
+    def close(self) -> None:
+        """Close the file."""
+        db, self._db = self._db, None
+        if db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.cleanup()
+
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction; of those that write there is one at a time."""
+        db = self._db
+        if db is None:
+            raise self.error(f"{self.name} is closed; open it again")
+        try:
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                done = work(db.cursor())
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return done
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Do nothing: there is one writer at a time."""
+
+    def _identity(self) -> tuple[int, ...] | None:
+        """Which file is at the path now, and as which it was opened; ``None`` for none, and in memory."""
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        seen = (*_state(self._path), *_state(_log_of(self._path))) if self._frozen else ()
+        return found.st_dev, found.st_ino, *seen
+
+    def _failed(self, error: Exception) -> ABPError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            advice = "another process holds it; end that one, or wait"
+        elif code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC:
+            advice = "no space is left; make room, then do the same again"
+        elif code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            advice = f"it is something else, or damaged; {self._advice}"
+        else:
+            advice = f"check the folder, or {self._advice}"
+        return self.error(f"{self.name} {self._path or 'in memory'} cannot be used: {error}; {advice}")
+
+
+def _open(path: Path | None, *options: str) -> sqlite3.Connection:
+    uri = "?".join((path.absolute().as_uri(), *options)) if path else ":memory:"
+    return sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """The size of a file and the time of its last change; nothing for one that is not there, or is empty."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_size, found.st_mtime_ns) if found.st_size else ()

@@ -1,0 +1,543 @@
+"""Discovery: from the address of a page over its manifest link to the manifest, without a browser."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urljoin
+
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from ..binary._media import normalise_mime
+from ..binary.detect import MAX_DEPTH
+from ..errors import DiscoveryFailed, ProtocolError, UsageError
+from ..protocol._strict_json import decode_json, is_deeper
+from ..protocol.messages import PROTOCOL_VERSION
+from ._headers import http_date, one_line
+from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+    from pydantic import BaseModel
+
+    from ..protocol._declarations import Capability, Manifest
+    from ._redirects import RedirectedGet
+
+__all__ = [
+    "HEAD_BYTES",
+    "MANIFEST_BYTES",
+    "MAX_CAPABILITIES",
+    "CachedResponse",
+    "Discovery",
+    "ManifestCache",
+    "PageHead",
+    "discover",
+    "missing_capabilities",
+    "read_manifest",
+]
+
+#: Largest number of capabilities that are read (docs/protocol.md 7.2).
+MAX_CAPABILITIES = 1000
+_LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted
+_MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
+
+_M = TypeVar("_M", bound="BaseModel")
+
+
+def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
+    """Return the manifest in ``body``, and warnings about the parts that cannot be read and are left out.
+
+    Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
+    """
+    from ..protocol._declarations import AppInfo, Manifest  # late, as it loads pydantic
+
+    document = decode_json(body.removeprefix(codecs.BOM_UTF8))
+    if not isinstance(document, dict):
+        raise ProtocolError(
+            f"it is JSON but no object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
+        )
+    if not document.keys() & {"abp", "app", "capabilities"}:
+        raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
+    warnings: list[str] = []
+    manifest = _one(Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or Manifest()
+    if not warnings:
+        warnings += _version_warnings(manifest.abp)
+    app = _one(AppInfo, document.get("app") or {}, "its app", warnings) or AppInfo()
+    listed = document.get("capabilities")
+    if not isinstance(listed, list):
+        warnings.append("the manifest has no list of capabilities")
+        listed = []
+    if len(listed) > MAX_CAPABILITIES:
+        warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
+    capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
+    return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
+
+
+def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+    from ..protocol._declarations import parse
+
+    try:
+        return parse(model, value, what)
+    except ProtocolError as error:
+        warnings.append(f"the manifest: {one_line(error.message, 300)}")
+        return None
+
+
+def _version_warnings(version: str) -> list[str]:
+    """Return a warning unless the major version is the same as ours or lower."""
+    theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
+    if theirs is None:
+        display_version = one_line(version, 40)
+        if display_version:
+            return [f"the manifest's ABP version {display_version!r} cannot be read"]
+        return ["the manifest names no ABP version"]
+    if ours is not None and int(theirs[1]) > int(ours[1]):
+        return [
+            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+        ]
+    return []
+
+
+def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capability]:
+    from ..protocol._declarations import Capability, parse
+
+    taken: dict[str, Capability] = {}
+    bad: list[str] = []
+    for number, item in enumerate(listed):
+        try:
+            if is_deeper(item, MAX_DEPTH):
+                raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")
+            capability = parse(Capability, item, "it")
+            if not capability.name.strip():
+                raise ProtocolError("it has no name")
+            if capability.name in taken:
+                raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
+        except ProtocolError as error:
+            bad.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
+        else:
+            taken[capability.name] = capability
+    warnings += bad[:_LISTED]
+    if len(bad) > _LISTED:
+        warnings.append(f"{len(bad) - _LISTED} more capabilities of the manifest are left out")
+    return list(taken.values())
+
+
+def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
+    """Return a warning that names the capabilities that the manifest has and the running app lacks, or nothing."""
+    names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
+    if not names:
+        return []
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return [f"the manifest names {', '.join(names[:_LISTED])}{more}, which the running app does not have"]
+
+
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_PRESCAN = 1024  # bytes in which a page must name its encoding (HTML §4.2.5.4)
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
+_HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
+#: Encodings of the web. Python has others that are slow on crafted input or do not encode text.
+_LABEL = re.compile(
+    r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
+    r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
+)
+_LATIN = {
+    "us-ascii",
+    "ascii",
+    "latin1",
+    "latin-1",
+    "iso-8859-1",
+    "iso8859-1",
+}  # every browser reads these as windows-1252
+#: Elements whose content is text, not markup; <noscript> is one of them in a browser that runs scripts.
+_RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
+_LONGEST_TITLE = 1000
+
+
+class PageHead:
+    """The head of a page. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`."""
+
+    def __init__(self, charset: str | None = None) -> None:
+        """``charset`` is that of the ``Content-Type``, or ``None``."""
+        self._declared_charset = charset
+        self._start = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._tags = _Tags()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the head is over, so that no more bytes are needed."""
+        return self._tags.ended
+
+    @property
+    def href(self) -> str | None:
+        """The ``href`` of the first ``<link rel=abp-manifest>``, as it stands in the page."""
+        return self._tags.href
+
+    @property
+    def base(self) -> str | None:
+        """The ``href`` of the first ``<base>``, as it stands in the page."""
+        return self._tags.base
+
+    @property
+    def title(self) -> str:
+        """The title in one line, or "" if there is none."""
+        return " ".join("".join(self._tags.title).split())
+
+    def feed(self, data: bytes, *, last: bool = False) -> None:
+        """Parse the next bytes. ``last`` says that there are no more; a tag that is incomplete then does not count."""
+        if self._decoder is None:
+            self._start += data
+            charset = _charset(self._start, self._declared_charset, last)
+            if charset is None:
+                return
+            data = self._start
+            self._decoder = codecs.getincrementaldecoder(charset)("replace")
+        try:
+            self._tags.feed(self._decoder.decode(data, last))
+        except ValueError:  # a character reference of thousands of digits, which Python makes no number of
+            self._tags.ended = True
+
+
+def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
+    """Return the encoding: that of a byte order mark, else of the header, else of the page itself, else UTF-8; ``None``
+    while there are too few bytes to tell."""
+    for bom, name in _BOMS.items():
+        if start.startswith(bom):
+            return name
+    if len(start) < 3 and not last:
+        return None
+    if charset := _codec(declared or ""):
+        return charset
+    visible = _COMMENT.sub(b"", start[:_PRESCAN])
+    if match := _META_CHARSET.search(visible):
+        charset = _codec(match[1].decode("ascii", "replace"))
+        # the page was readable as ASCII, so it is not UTF-16
+        return charset if charset and not charset.startswith("utf-16") else "utf-8"
+    return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
+
+
+def _codec(label: str) -> str | None:
+    label = label.strip().lower()
+    if not _LABEL.fullmatch(label):
+        return None
+    name = "cp1252" if label in _LATIN else "utf-16-le" if label == "utf-16" else label
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return None
+
+
+class _Tags(HTMLParser):
+    """Collects the tags. It is fed and never closed, so an incomplete tag is not reported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = False
+        self.href: str | None = None
+        self.base: str | None = None
+        self.title: list[str] = []
+        self._room = _LONGEST_TITLE
+        self._templates = 0
+        self._title: bool | None = None  # None before it, True inside it, False after it
+
+    def parse_html_declaration(self, i: int) -> int:
+        """Skip ``<![…>``, a comment in HTML; the base class expects SGML there and fails on anything else."""
+        return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take up a link, a base, a title, or the end of the head."""
+        if tag in _RAW:
+            self.set_cdata_mode(tag)
+        if self.ended or self._title:
+            return
+        if tag == "template":
+            self._templates += 1
+        if self._templates:
+            return
+        first = {name: value or "" for name, value in reversed(attrs)}  # of equal names the first counts
+        href = first.get("href", "").strip()
+        if tag in ("body", "frameset"):
+            self.ended = True
+        elif tag == "title" and self._title is None:
+            self._title = True
+        elif tag == "base" and self.base is None and "href" in first:
+            self.base = href
+        elif tag == "link" and self.href is None and href and "abp-manifest" in first.get("rel", "").lower().split():
+            self.href = href
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Handle ``<tag/>`` as ``<tag>``: in HTML the slash means nothing."""
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a title, a template or the head."""
+        if self._title:
+            self._title = tag != "title"
+        elif tag == "template":
+            self._templates = max(0, self._templates - 1)
+        elif tag == "head" and not self._templates:
+            self.ended = True
+
+    def handle_data(self, data: str) -> None:
+        """Collect the text of the title, up to a limit."""
+        if self._title and not self.ended and self._room:
+            self.title.append(data[: self._room])
+            self._room -= len(self.title[-1])
+
+
+_DIRECTIVE = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,]*))?""")
+_SECONDS = re.compile(r"[0-9]{1,18}")
+_FOREVER = 2**31  # seconds (RFC 9111 §1.2.2)
+_PER_RESPONSE = ("Age", "Date")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResponse:
+    """A stored response: its body, its headers, and from when until when it is fresh (Unix seconds)."""
+
+    body: bytes
+    headers: CIMultiDict[str]
+    fresh_from: float
+    fresh_until: float
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The headers of a request that revalidates the response (RFC 9110 §13.1)."""
+        validators = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
+        pairs = ((condition, self.headers.get(name, "")) for name, condition in validators.items())
+        return {condition: value for condition, value in pairs if value and value.isprintable()}
+
+
+class ManifestCache:
+    """Responses by URL, at most ``entries`` of them: the least recently used goes first.
+
+    A stale response is never used without revalidation, so ``must-revalidate`` changes nothing; freshness is never
+    guessed (RFC 9111 §4.2.2). ``clock`` gives Unix seconds. Safe to use from several threads.
+    """
+
+    def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._entries = entries
+        self._responses: dict[URL, CachedResponse] = {}
+        self._lock = threading.Lock()
+
+    def get(self, url: URL) -> CachedResponse | None:
+        """Return the stored response of a URL, fresh or stale."""
+        with self._lock:
+            if cached := self._responses.pop(url, None):
+                self._responses[url] = cached  # now the most recently used
+            return cached
+
+    def is_fresh(self, cached: CachedResponse) -> bool:
+        """Return whether a response may be used without revalidation."""
+        # before it was stored: the clock has been set back since, so how old it is nobody knows
+        return cached.fresh_from <= self.clock() < cached.fresh_until
+
+    def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if it may and need be stored."""
+        self._put(url, body, headers.copy(), requested_at)
+
+    def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Update a stored response after a 304, whose headers replace its own (RFC 9111 §4.3.4)."""
+        merged = cached.headers.copy()
+        for name in (*_PER_RESPONSE, *headers):
+            merged.popall(name, None)
+        merged.extend(headers)
+        self._put(url, cached.body, merged, requested_at)
+
+    def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
+        now = self.clock()
+        lifetime = _lifetime(headers)
+        response = CachedResponse(body, headers, now, now + (lifetime or 0) - _age(headers, requested_at, now))
+        with self._lock:
+            self._responses.pop(url, None)
+            if lifetime is not None and (lifetime or response.conditions):
+                self._responses[url] = response
+            while len(self._responses) > self._entries:
+                del self._responses[next(iter(self._responses))]
+
+
+def _lifetime(headers: CIMultiDict[str]) -> float | None:
+    """Return the freshness lifetime in seconds (RFC 9111 §4.2.1), or ``None`` if the response may not be stored.
+
+    It is 0 if the response must always be revalidated, or if the value cannot be read.
+    """
+    directives: dict[str, str] = {}
+    for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
+        directives.setdefault(name.lower(), value.strip('"'))
+    if "no-store" in directives:
+        return None
+    # of the values of Vary only * matters: the headers of our requests are always the same
+    if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
+        return 0
+    if "max-age" in directives:
+        return _seconds(directives["max-age"])
+    expires, sent = http_date(headers.get("Expires", "")), http_date(headers.get("Date", ""))
+    return max(0.0, (expires - sent).total_seconds()) if expires and sent else 0
+
+
+def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
+    """Return the age of a response when it arrived, in seconds (RFC 9111 §4.2.3)."""
+    sent = http_date(headers.get("Date", ""))
+    apparent = max(0.0, now - sent.timestamp()) if sent else 0.0
+    return max(apparent, _seconds(headers.get("Age", "")) + max(0.0, now - requested_at))
+
+
+def _seconds(text: str) -> float:
+    text = text.strip()
+    return min(int(text), _FOREVER) if _SECONDS.fullmatch(text) else 0
+
+
+#: Bytes of a page that are searched for the link (docs/protocol.md 7.1, 7.2).
+HEAD_BYTES = 50 * 1024
+#: Largest manifest in bytes (docs/protocol.md 1.3).
+MANIFEST_BYTES = 1 << 20
+
+#: The cache of the process.
+_SHARED = ManifestCache()
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of a discovery: either a ``manifest`` or the ``reason`` why there is none.
+
+    ``page_url`` and ``manifest_url`` are the URLs that answered last, after redirects, without user info;
+    ``manifest_url`` is ``None`` if the page names none. ``title`` is the page's, in one line of at most 200 characters.
+    ``warnings`` say what was left out of the manifest, or that its version is not the expected one.
+    """
+
+    page_url: str
+    manifest_url: str | None = None
+    title: str = ""
+    manifest: Manifest | None = None
+    warnings: tuple[str, ...] = ()
+    reason: DiscoveryFailed | None = None
+
+
+async def discover(
+    url: str,
+    *,
+    timeout: float = 10.0,
+    allow_private: bool = False,
+    cache: ManifestCache | None = None,
+    resolver: AbstractResolver | None = None,
+) -> Discovery:
+    """Return the manifest of the app at ``url``, without a browser.
+
+    ``timeout`` in seconds is for the page, and again for its manifest, each with its redirects. The host of ``url`` may
+    have any address, and must keep the one at which it was reached first, or have a public one; other hosts, to which
+    redirects and the page's link lead, must be public unless ``allow_private``. User info in ``url`` is sent to its own
+    origin only, and a manifest that was fetched with it is not cached. Cookies are neither sent nor kept, and proxy
+    settings of the environment are not used.
+
+    Manifests are cached as their ``Cache-Control`` says, in ``cache`` or else in a cache of the process.
+
+    A page that has no manifest or cannot be reached raises nothing: ``reason`` then holds the
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``TIMEOUT`` at a deadline and ``BLOCKED_ADDRESS`` where a
+    private address was refused). Raises :class:`~transports.errors.UsageError` if ``url`` is not a web address.
+    """
+    from ._redirects import RedirectedGet, UserHost  # late, as it imports aiohttp
+
+    try:
+        user_target = parse(url)
+    except BadUrl as error:
+        display_url = display_unparsed_url(url)
+        raise UsageError(
+            f"{display_url!r} is no page: {error}; give its address, such as http://127.0.0.1:8000/"
+        ) from None
+    user_host = UserHost(user_target)
+    send = partial(RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver)
+    page = send("the page", user_target, accept="text/html")
+    manifest: RedirectedGet | None = None
+    title = ""
+    try:
+        async with page.deadline():
+            head, extent = await _read_head(page)
+        title = one_line(head.title, 200)
+        target = _manifest_target(page, head, extent)
+        manifest = send("the manifest", target, accept="application/json")
+        async with manifest.deadline():
+            body = await _read_body(manifest, _SHARED if cache is None else cache)
+        try:
+            found, warnings = read_manifest(body)
+        except ProtocolError as error:
+            raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
+    except DiscoveryFailed as failure:
+        manifest_url = None if manifest is None else str(manifest.target.url)
+        return Discovery(str(page.target.url), manifest_url, title, reason=failure)
+    return Discovery(str(page.target.url), str(manifest.target.url), title, found, tuple(warnings))
+
+
+async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
+    """Return the page's head, and in words how much of the page was read."""
+    while True:
+        async with page.send() as response:
+            if page.follow_redirect(response):
+                continue
+            page.raise_for_status(response)
+            head, size = PageHead(response.charset), 0
+            while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
+                head.feed(data[: HEAD_BYTES - size])
+                size = min(size + len(data), HEAD_BYTES)
+            if not head.ended:
+                head.feed(b"", last=True)
+            kind = normalise_mime(response.headers.get("Content-Type"))
+            of = "" if kind in (None, "text/html", "application/xhtml+xml") else f" of what it calls {kind}"
+            return head, f"in its head ({size} bytes{of})" if head.ended else f"in the first {size} bytes{of}"
+
+
+def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
+    """Return where the page says that its manifest is."""
+    if head.href is None:
+        raise page.error(
+            f'{page.label} has no <link rel="abp-manifest" href="…"> {extent}; '
+            "if the app speaks ABP all the same, connecting to it in a browser tells what it can do"
+        )
+    base = str(page.target.url)
+    if head.base:
+        with suppress(BadUrl):  # a base that is not valid counts as none, as in browsers (HTML §4.2.3)
+            base = str(parse(head.base, base).url)
+    try:
+        return resolve_redirect(page.target, urljoin(base, head.href))
+    except BadUrl as error:
+        raise page.error(f"{page.label} has a manifest link that is not followed: {error}") from None
+    except ValueError:
+        raise page.error(f"{page.label} has a manifest link that is not a valid URL") from None
+
+
+async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> bytes:
+    """Return the bytes of the manifest, from the cache if they are fresh or were revalidated."""
+    while True:
+        url = manifest.target.url
+        cacheable = manifest.authorization is None  # a manifest for one user is not for another
+        cached = cache.get(url) if cacheable else None
+        if cached is not None and cache.is_fresh(cached):
+            return cached.body
+        requested_at = cache.clock()
+        async with manifest.send(cached.conditions if cached else None) as response:
+            if manifest.follow_redirect(response):
+                continue
+            if response.status == 304 and cached is not None:
+                cache.update(url, cached, response.headers, requested_at)
+                return cached.body
+            manifest.raise_for_status(response)
+            body = bytearray()
+            while data := await manifest.read_chunk(response):
+                body += data
+                if len(body) > MANIFEST_BYTES:
+                    raise manifest.error(
+                        f"{manifest.label} is larger than {MANIFEST_BYTES} bytes", limit=MANIFEST_BYTES
+                    )
+            if cacheable:
+                cache.put(url, bytes(body), response.headers, requested_at)
+            return bytes(body)

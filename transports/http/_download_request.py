@@ -1,0 +1,133 @@
+"""The arguments and the result of a download, and the errors that depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from ..artifacts._base import Staged
+from ..base import Transport
+from ..binary import Download
+from ..errors import DownloadFailed, TooLarge, UrlExpired
+from ..protocol.messages import Sender
+from ._urls import Origin, Target
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+__all__ = [
+    "MAX_REDIRECTS",
+    "REDIRECTS",
+    "Cookies",
+    "DownloadRequest",
+    "Downloads",
+    "Fetched",
+    "RetryRequest",
+    "cookies_of",
+    "download_too_large",
+    "url_expired",
+]
+
+#: Redirects that are followed in one attempt.
+MAX_REDIRECTS = 5
+#: The status codes that are redirects.
+REDIRECTS = (301, 302, 303, 307, 308)
+
+Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Returns the cookies for a URL, by name."""
+
+
+def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
+    """Return where the cookies for downloads from ``app`` in the name of ``sender`` come from, ``None`` if there are
+    none."""
+    if app is None or not app.features.cookies:
+        return None
+    return app.cookies if sender is None else partial(app.cookies, sender=sender)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The result of a download, from the headers of the final answer.
+
+    ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
+    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file, and ``left_origin`` says whether a
+    redirect led away from the URL's own origin.
+    """
+
+    content_type: str | None
+    filename: str | None
+    complete: bool
+    attempts: int = field(default=1, compare=False)
+    left_origin: bool = field(default=False, compare=False)
+
+
+@runtime_checkable
+class Downloads(Protocol):
+    """The optional part of a transport that takes over the session's downloads, to record or to replay them."""
+
+    async def fetch_download(
+        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
+    ) -> Fetched:
+        """Fill ``staged`` with the content of ``reference``; ``fetch`` does it over the network."""
+
+
+class RetryRequest(Exception):
+    """Raised when another request may succeed.
+
+    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
+    """
+
+    def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.wait = error, wait
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadRequest:
+    """The checked arguments of :func:`transports.http.download`."""
+
+    reference: Download
+    start: Target
+    size: int | None
+    limit: int
+    own_origin: Origin | None
+    own_addresses: frozenset[str]
+    cookies: Cookies | None
+    allow_private: bool
+    stall_timeout: float
+    clock: Callable[[], float]
+    on_progress: Callable[[int, int | None], None] | None
+    resolver: AbstractResolver | None
+    propagate: bool = False
+    sender: Sender | None = None
+
+    def seconds_past_expiry(self) -> float | None:
+        """Return how many seconds ago the URL expired, or ``None`` if it has not."""
+        expires = self.reference.expires_at
+        late = None if expires is None else self.clock() - expires / 1000
+        return late if late is not None and late >= 0 else None
+
+
+def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
+    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is what the server answered, if it was
+    asked."""
+    since = "" if late is None else f" {late:.1f} s ago"
+    answered = "" if status is None else f" (the server answers {status})"
+    details: dict[str, object] = {"url": display_url}
+    if late is not None:
+        details["expired_seconds_ago"] = round(late, 3)
+    if status is not None:
+        details["status"] = status
+    return UrlExpired(
+        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
+    )
+
+
+def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
+    """Return the error for a download of more than ``limit`` bytes; ``what`` says how it is known."""
+    return TooLarge(
+        f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
+        details={"url": display_url, "limit": limit},
+    )

@@ -1,0 +1,395 @@
+"""Downloads: the checks before the first request, the retries, the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from ..artifacts._base import Staged
+from ..binary import Download
+from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated
+from ..protocol.messages import Sender
+from ..tasks import backoff_delay
+from ._addresses import AddressGuard, own_addresses
+from ._download_request import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Cookies,
+    DownloadRequest,
+    Fetched,
+    RetryRequest,
+    download_too_large,
+    url_expired,
+)
+from ._headers import Representation, content_coding, content_range
+from ._request import failure_reason, get, status_error
+from ._urls import (
+    BadHeader,
+    BadUrl,
+    Origin,
+    Target,
+    add_query,
+    check_headers,
+    display_unparsed_url,
+    origin_of,
+    parse,
+    resolve_redirect,
+    secret_forms,
+)
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+__all__ = ["RETRIES", "Transfer", "download", "metadata_headers"]
+
+#: Requests after the first one, for any reason: no connection, a broken body, 429, 5xx.
+RETRIES = 3
+
+log = logging.getLogger("transports.http")
+
+
+async def download(
+    reference: Download,
+    staged: Staged,
+    *,
+    timeout: float,
+    limit: int,
+    size: int | None = None,
+    base_url: str | None = None,
+    sender: Sender | None = None,
+    server_address: tuple[str, int] | None = None,
+    cookies: Cookies | None = None,
+    allow_private: bool = False,
+    stall_timeout: float = 15.0,
+    clock: Callable[[], float] = time.time,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    resolver: AbstractResolver | None = None,
+    propagate: bool = False,
+) -> Fetched:
+    """Download ``reference`` into ``staged``, which is neither committed nor removed here.
+
+    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
+    what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
+    relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. If a document
+    asks, it is ``sender``: its address, origin and server stand in the place of ``base_url`` and ``server_address``,
+    and servers are told of it as by a browser's ``fetch`` (``Origin``, ``Sec-Fetch-Site``). An address must
+    be public unless ``allow_private``, or unless it is that of the app's own origin: ``server_address``, the numeric
+    address and the port at which the app was reached, or the host of ``base_url`` itself if that is numeric or
+    ``localhost``. ``clock`` gives Unix seconds, for ``expires_at``. ``on_progress`` gets the bytes so far and the
+    expected total or ``None``; after a restart it counts from zero again. With ``propagate``, requests to the app's own
+    origin carry ``traceparent``.
+
+    Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
+    from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
+
+    Failed connections, broken bodies, 429 and 5xx are retried, :data:`RETRIES` times in all. Where ``Retry-After`` or
+    the pause reaches past ``timeout``, the failure is raised at once, with ``retry_after``.
+
+    Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
+    :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
+    ``on_progress`` raise. No message, detail or log line holds a credential or a query.
+    """
+
+    try:
+        start = parse(reference.url, base_url if sender is None else sender.url)
+        check_headers(reference.headers)
+    except (BadUrl, BadHeader) as error:
+        display_url = display_unparsed_url(reference.url)
+        raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
+    if size is not None and size > limit:
+        raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
+    own_origin = origin_of(base_url if sender is None else sender.origin)
+    server_address = server_address if sender is None else sender.server_address
+    request = DownloadRequest(
+        reference,
+        start,
+        size,
+        limit,
+        own_origin=own_origin,
+        own_addresses=own_addresses(own_origin[1], own_origin[2], server_address) if own_origin else frozenset(),
+        cookies=cookies,
+        allow_private=allow_private,
+        stall_timeout=stall_timeout,
+        clock=clock,
+        on_progress=on_progress,
+        resolver=resolver,
+        propagate=propagate,
+        sender=sender,
+    )
+    if (late := request.seconds_past_expiry()) is not None:
+        raise url_expired(start.display_url, late)
+    try:
+        async with asyncio.timeout(timeout) as deadline:
+            return await _retried(Transfer(request, staged), deadline)
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise DownloadFailed(
+            f"{start.display_url} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
+            code="TIMEOUT",
+            retryable=True,
+            details={"url": start.display_url, "received": staged.size, "timeout_seconds": timeout},
+        ) from None
+
+
+async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
+    loop = asyncio.get_running_loop()
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await transfer.attempt()
+        except RetryRequest as retry:
+            error, wait = retry.error, retry.wait
+        if wait is None:
+            wait = backoff_delay(attempt)
+        ends = deadline.when()
+        if attempt > RETRIES or (ends is not None and loop.time() + wait >= ends):
+            raise error
+        log.info("attempt %d of %d, next in %.1f s: %s", attempt, RETRIES + 1, wait, error.message)
+        await asyncio.sleep(wait)
+
+
+_SITES = ("same-origin", "same-site", "cross-site")
+
+
+def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
+    """Return the headers for a request that ``sender`` has begun. ``hops`` are the URLs that it has led to so far; the
+    last one is asked now."""
+    own = origin_of(sender.origin)
+    site = max((_relation(sender, own, hop.origin) for hop in hops), key=_SITES.index)
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+    if any(hop.origin != own for hop in hops):
+        headers["Origin"] = "null" if _is_tainted(own, hops) else sender.origin
+    return headers
+
+
+def _relation(sender: Sender, own: Origin | None, other: Origin) -> str:
+    if own is None or own[0] != other[0]:
+        return "cross-site"
+    if own == other:
+        return "same-origin"
+    domain = sender.domain or own[1]
+    return "same-site" if own[1] == other[1] or f".{other[1]}".endswith(f".{domain}") else "cross-site"
+
+
+def _is_tainted(own: Origin | None, hops: Sequence[Target]) -> bool:
+    """Whether a server of another origin has redirected to one of a third, who may take the request for its own."""
+    return any(hop.origin != before.origin and before.origin != own for before, hop in pairwise(hops))
+
+
+class Transfer:
+    """A download in progress.
+
+    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts``
+    counts the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
+    """
+
+    def __init__(self, request: DownloadRequest, staged: Staged) -> None:
+        self.request, self.staged = request, staged
+        self.representation: Representation | None = None
+        self.attempts = 0
+        self.left_origin = False
+        reference, start = request.reference, request.start
+        self.secrets = secret_forms(
+            *reference.headers.values(),
+            *reference.query.values(),
+            *start.url.query.values(),
+            start.url.raw_query_string,
+            start.authorization or "",
+        )
+
+    async def attempt(self) -> Fetched:
+        """Download everything, or the rest of it, from the first URL to the last byte.
+
+        Raises :class:`~.download_request.RetryRequest` if another attempt may succeed.
+        """
+        self.attempts += 1
+        conditions: dict[str, str] = {}
+        if self.staged.size and self.representation is not None and self.representation.validator:
+            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
+        else:
+            await self._restart()
+        target, trusted = self.request.start, True
+        seen: set[tuple[URL, bool]] = set()
+        hops: list[Target] = []
+        for _ in range(MAX_REDIRECTS + 1):
+            if (target.url, trusted) in seen:
+                raise self._redirect_refused(target, "redirects lead in a circle")
+            seen.add((target.url, trusted))
+            hops.append(target)
+            url, headers = await self._request(target, trusted, conditions)
+            if self.request.sender is not None:
+                headers.update(metadata_headers(self.request.sender, hops))
+            async with get(
+                url,
+                headers,
+                display_url=target.display_url,
+                guard=self._guard(target),
+                stall_timeout=self.request.stall_timeout,
+                resolver=self.request.resolver,
+                propagate=self.request.propagate and target.origin == self.request.own_origin,
+            ) as response:
+                if response.status not in REDIRECTS:
+                    return await self._answer(response, target.display_url, bool(conditions))
+                target = self._redirected(target, response.headers.get("Location"))
+            trusted = trusted and target.origin == self.request.start.origin
+            self.left_origin = self.left_origin or not trusted
+        raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
+
+    def _guard(self, target: Target) -> AddressGuard:
+        own = self.request.own_addresses if target.origin == self.request.own_origin else ()
+        return AddressGuard(allow_private=self.request.allow_private, own=own)
+
+    async def _restart(self) -> None:
+        self.representation = None
+        if self.staged.size:
+            await self.staged.reset()
+
+    # --- requests and redirects ---------------------------------------------------------------------------------
+
+    async def _request(
+        self, target: Target, trusted: bool, conditions: Mapping[str, str]
+    ) -> tuple[URL, CIMultiDict[str]]:
+        """Return the URL and the headers for ``target``, with credentials if it is ``trusted``."""
+        headers = CIMultiDict({"Accept-Encoding": "identity"} | dict(conditions))
+        if not trusted:
+            return target.url, headers
+        if target.authorization:
+            headers["Authorization"] = target.authorization
+        for name, value in self.request.reference.headers.items():
+            headers[name] = value
+        if self.request.cookies is not None and target.origin == self.request.own_origin:
+            jar = await self.request.cookies(str(target.url))
+            self.secrets |= secret_forms(*jar.values())
+            pairs = [f"{name}={value}" for name, value in jar.items() if (name + value).isprintable()]
+            if "Cookie" in headers:
+                pairs.append(headers["Cookie"])
+            if pairs:
+                headers["Cookie"] = "; ".join(pairs)
+        redirected = target is not self.request.start
+        return add_query(target.url, self.request.reference.query, keep=redirected), headers
+
+    def _redirected(self, source: Target, location: str | None) -> Target:
+        if not location:
+            raise self._redirect_refused(source, "a redirect without a Location")
+        try:
+            target = resolve_redirect(source, location)
+        except BadUrl as error:
+            raise self._redirect_refused(source, f"a redirect to a URL that is not followed: {error}") from None
+        self.secrets |= secret_forms(*target.url.query.values(), target.url.raw_query_string)
+        return target
+
+    def _redirect_refused(self, target: Target, why: str) -> RedirectRefused:
+        return RedirectRefused(
+            f"{self.request.start.display_url}: {why}, at {target.display_url}", details={"url": target.display_url}
+        )
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
+        if response.status == 200 or (response.status == 206 and conditional):
+            if coding := content_coding(response.headers):
+                raise EncodingRefused(
+                    f"{display_url} came in the coding {coding[:40]!r}, which was not asked for; nothing was stored",
+                    details={"url": display_url, "encoding": coding[:40]},
+                )
+            if response.status == 200:  # also if the rest was asked for: the server starts again, and so do we
+                await self._restart()
+                self.representation = Representation.from_headers(response.headers)
+                self._expect(self.representation.total, display_url)
+            else:
+                await self._continue(response, display_url)
+            return await self._body(response, display_url)
+        if response.status == 416 and conditional:
+            await self._restart()
+            raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
+        raise await status_error(response, display_url, self.request, self.secrets)
+
+    def _expect(self, total: int | None, display_url: str) -> None:
+        """Compare the announced length with the declared size and the limit, before any byte is read."""
+        if total is not None and self.request.size is not None and total != self.request.size:
+            raise self._mismatch(display_url, total, f"the server announces {total}")
+        if total is not None and total > self.request.limit:
+            raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
+
+    async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
+        """Accept a 206 that starts where the staged bytes end and is of the same representation. Otherwise drop the
+        staged bytes and raise :class:`~.download_request.RetryRequest`."""
+        known, span = self.representation, content_range(response.headers.get("Content-Range"))
+        if known is not None and span is not None and known.matches(response.headers):
+            first, _, total = span
+            if first == self.staged.size and known.total in (None, total):
+                self._expect(total, display_url)
+                self.representation = replace(known, total=total)
+                return
+        error = self._truncated(display_url, "the server did not continue where the body broke off")
+        await self._restart()
+        raise RetryRequest(error, 0.0)
+
+    async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
+        representation, size = self.representation, self.request.size
+        assert representation is not None
+        expected = representation.total if size is None else size
+        while True:
+            failure: Exception | None = None
+            try:
+                chunk = await response.content.readany()
+            except (aiohttp.ClientError, OSError) as error:
+                failure = error
+            if failure is not None:
+                if self.staged.size == expected:
+                    break  # only the last chunk marker is missing, and the size proves that the body is whole
+                raise RetryRequest(self._truncated(display_url, failure_reason(failure)))
+            if not chunk:
+                break
+            await self._write(chunk, display_url, expected)
+        if expected is not None and self.staged.size < expected:
+            if representation.framed and representation.total is None and size is not None:
+                raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
+            raise RetryRequest(self._truncated(display_url, "the body ended early"))
+        if not self.staged.size:
+            await self.staged.write(b"")  # an empty file is a file too
+        complete = representation.framed or expected is not None
+        return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
+
+    async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
+        now = self.staged.size + len(chunk)
+        if expected is not None and now > expected:
+            if self.request.size is not None:
+                raise self._mismatch(display_url, now, f"more than {self.request.size} came")
+            error = self._truncated(display_url, "the server continued with more than it announced")
+            await self._restart()
+            raise RetryRequest(error)
+        if now > self.request.limit:
+            raise download_too_large(display_url, self.request.limit, "the body goes on")
+        await self.staged.write(chunk)
+        if self.request.on_progress is not None:
+            self.request.on_progress(now, expected)
+
+    # --- errors -------------------------------------------------------------------------------------------------
+
+    def _mismatch(self, display_url: str, actual: int, what: str) -> SizeMismatch:
+        return SizeMismatch(
+            f"{display_url}: the app declared {self.request.size} bytes and {what}; nothing was stored",
+            details={"url": display_url, "declared": self.request.size, "actual": actual},
+        )
+
+    def _truncated(self, display_url: str, why: str) -> Truncated:
+        total = self.request.size
+        if total is None and self.representation is not None:
+            total = self.representation.total
+        of = "an unknown number of" if total is None else str(total)
+        return Truncated(
+            f"{display_url}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",
+            details={"url": display_url, "received": self.staged.size, "expected": total, "attempts": self.attempts},
+        )

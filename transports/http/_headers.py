@@ -1,0 +1,172 @@
+"""Headers of an answer: length, version, file name, when to try again. No I/O."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import unquote_to_bytes
+
+from ..binary._media import normalise_mime
+
+__all__ = [
+    "Representation",
+    "content_coding",
+    "content_range",
+    "disposition_parameter",
+    "filename_of",
+    "http_date",
+    "one_line",
+    "retry_after",
+]
+
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
+_CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
+_LONGEST_WAIT = 1e9  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """The representation (RFC 9110 §3.2) that a 200 answer began to transfer.
+
+    ``total`` is its length in bytes, if the answer gives it; ``framed`` says whether the end can be told
+    (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong ETag or, if
+    there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is untrusted.
+    """
+
+    total: int | None
+    framed: bool
+    validator: str | None
+    content_type: str | None
+    filename: str | None
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str]) -> Representation:
+        """Return the representation that the headers of a 200 answer describe."""
+        chunked = "Transfer-Encoding" in headers
+        length = headers.get("Content-Length", "").strip()
+        total = int(length) if not chunked and _DIGITS.fullmatch(length) else None
+        return cls(
+            total,
+            chunked or total is not None,
+            None if headers.get("Accept-Ranges", "").strip().lower() == "none" else _validator(headers),
+            normalise_mime(headers.get("Content-Type")),
+            filename_of(headers.get("Content-Disposition")),
+        )
+
+    def matches(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a 206 answer continues this representation, by its validator."""
+        if self.validator is None:
+            return False
+        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag; Last-Modified it may leave out
+            return headers.get("ETag", "").strip() == self.validator
+        return headers.get("Last-Modified", self.validator).strip() == self.validator
+
+
+def _validator(headers: Mapping[str, str]) -> str | None:
+    etag = headers.get("ETag", "").strip()
+    if etag:
+        return etag if _STRONG_ETAG.fullmatch(etag) else None
+    modified = headers.get("Last-Modified", "").strip()
+    changed, sent = http_date(modified), http_date(headers.get("Date", ""))
+    return modified if changed and sent and (sent - changed).total_seconds() >= 60 else None
+
+
+def http_date(text: str) -> datetime | None:
+    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is not valid."""
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date.replace(tzinfo=UTC) if date.tzinfo is None else date
+
+
+def content_range(text: str | None) -> tuple[int, int, int] | None:
+    """Return the first byte, the last byte and the total of a ``Content-Range``.
+
+    ``None`` if it is not valid or has no total: without one, the end cannot be told from a broken connection.
+    """
+    match = _CONTENT_RANGE.fullmatch((text or "").strip())
+    if match is None:
+        return None
+    first, last, total = int(match[1]), int(match[2]), int(match[3])
+    return (first, last, total) if first <= last < total else None
+
+
+def content_coding(headers: Mapping[str, str]) -> str | None:
+    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
+    coding = headers.get("Content-Encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        return coding
+    transfer = headers.get("Transfer-Encoding", "").strip().lower()
+    return None if transfer in ("", "chunked", "identity") else transfer
+
+
+def retry_after(text: str | None, now: float) -> float | None:
+    """Return the seconds to wait that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
+
+    ``now`` is Unix seconds. ``None`` if the header is missing or not valid.
+    """
+    text = (text or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
+    date = http_date(text) if text else None
+    return None if date is None else min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
+
+
+def filename_of(disposition: str | None) -> str | None:
+    """Return the name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``.
+
+    The name is untrusted: it may be a path, or worse. ``None`` if there is none.
+    """
+    return disposition_parameter(disposition, "filename")
+
+
+def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
+    """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
+
+    Its extended form goes before its plain one. Parameters that cannot be read are skipped; nothing is raised."""
+    if not disposition:
+        return None
+    plain = extended = None
+    for name, value in _PARAMETER.findall(disposition):
+        value = value.strip()
+        if name.lower() == f"{parameter}*" and extended is None:
+            extended = _extended(value)
+        elif name.lower() == parameter and plain is None:
+            if value.startswith('"'):
+                value = re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value.endswith('"') else value[1:]
+            plain = _latin(value)
+    return extended or plain or None
+
+
+def _extended(value: str) -> str | None:
+    charset, quote, rest = value.strip('"').partition("'")
+    _, quote, rest = rest.partition("'")
+    if not quote or charset.lower() not in ("utf-8", "iso-8859-1"):
+        return None
+    try:
+        return unquote_to_bytes(rest).decode(charset)
+    except UnicodeError:
+        return None
+
+
+def _latin(value: str) -> str:
+    """Decode a name as ISO 8859-1 (RFC 9110 §5.5) if it is not UTF-8: aiohttp escapes its bytes as surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogateescape").decode("latin-1")
+    return value
+
+
+def one_line(text: str, length: int) -> str:
+    """Return ``text`` for a message: one line of at most ``length`` characters, without control and formatting
+    characters."""
+    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join(visible.split())[:length]

@@ -1,0 +1,448 @@
+"""The rules of what is secret in text and JSON, and its replacement. No I/O.
+
+Recordings, the ``source`` of artifacts and the message log of failed tests follow the same rules. A replay applies them
+to what it is asked, too, so that a call with any password matches what was recorded with another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import unquote_plus
+
+from ._masking import Finder, masked_tree, replaced
+from ._secrets import KNOWN_SECRETS, KnownSecrets, placeholders
+
+__all__ = ["REDACTED", "Redactor", "SecretValues"]
+
+#: What stands in the place of a secret.
+REDACTED = "<redacted>"
+
+#: Ends of names, in lower case and without punctuation, whose values are secret: ``api_key``, ``clientSecret``.
+_SECRET_NAMES = (
+    "password",
+    "passwords",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "secrets",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "authorization",
+    "authorisation",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "sessionid",
+)
+#: Last words of names, such as ``cardPin``, whose values are secret if they are texts or numbers.
+_SECRET_WORD = re.compile(r"(?:(?:^|[^A-Za-z])(?i:pin|otp|cvv|cvc)|(?<=[a-z])(?:Pin|PIN|Otp|OTP|Cvv|CVV|Cvc|CVC))$")
+#: An id of a call, which an app gives back in its progress; and schemas, which describe values and hold none.
+_NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
+#: In a URL's query a signature is as good as a password, and short names have no other meaning.
+_SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
+#: Headers that hold credentials.
+_HEADER_NAME = r"(?:(?:proxy-)?(?:authorization|cookie|set-cookie)|x-[\w-]*(?:key|token|secret))"
+_HEADER = re.compile(_HEADER_NAME, re.IGNORECASE)
+#: Fields that name what another field, ``value``, holds.
+_NAMING = ("name", "key", "header")
+#: An app chooses the text: the time of each must be in proportion to its length, so nothing here may backtrack far.
+_PATTERNS = (
+    r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
+    r"\bbearer\s++(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
+    r"\bbasic\s++(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
+    rf"(?m)^[^\S\n]*+{_HEADER_NAME}\s*+:\s*+(?P<secret>\S.*)$",
+    # within a line, only what cannot be prose
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:basic|bearer|token|apikey|negotiate|ntlm)\s++[^\s\"'<>,;]++)",
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:digest|aws4-hmac-sha256)\s[^\n]*)",
+    r"(?<![\w-])(?:set-)?cookie\s*+:\s*+(?P<secret>[^\s=;:\"'<>]++=[^\s\"'<>]++(?:\s[^\s=;:\"'<>]++=[^\s\"'<>]++)*+)",
+    r"(?<![\w-])x-[\w-]*(?:key|token|secret)\s*+:\s*+(?P<secret>[^\s\"'<>,;]++)",
+)
+_DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
+_JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))")
+_NOT_PLAIN = re.compile(r"[^a-z0-9]")
+_QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
+_QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
+
+
+#: What JSON values stand in.
+_CONTAINERS = (dict, list, tuple)
+
+
+class Redactor:
+    """The rules, with additions, and the values that are ``known``. ``fields`` are further ends of names, ``patterns``
+    further regular expressions without regard to case; of a match the group ``secret`` is replaced, or the whole.
+    Redacting twice changes nothing."""
+
+    def __init__(
+        self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
+    ) -> None:
+        #: The values that are replaced too.
+        self.known = known
+        more = tuple(_bare(name) for name in fields)
+        self._names = (*_SECRET_NAMES, *more)
+        self._in_queries = (*_SECRET_IN_QUERIES, *more)
+        self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in _PATTERNS]
+        self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
+
+    def is_secret(self, name: str) -> bool:
+        """Return whether values of this name are secret: ``auth``, and names that end with ``password``, ``token``,
+        ``api_key`` and their like, in any case and punctuation, or with the word ``pin``."""
+        return name not in _NEVER_SECRET and (self._is_secret_whole(name) or _ends_in_secret_word(name))
+
+    def _is_secret_whole(self, name: str) -> bool:
+        bare = _bare(name)
+        return bare == "auth" or bare.endswith(self._names)
+
+    def text(self, text: str) -> str:
+        """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens, and
+        without the values that are known."""
+        return self.rules(self.known.text(text))
+
+    def rules(self, text: str) -> str:
+        """Return text by the rules alone: known values stay."""
+        for pattern in self._more_patterns:  # first, so that they see the text as it was
+            text = pattern.sub(_redact_match, text)
+        if _may_hold_secrets(text.casefold()):
+            text = self._queries(text)
+            for pattern in self._patterns:
+                text = pattern.sub(_redact_match, text)
+            text = _DOTTED.sub(_redact_jwt, text)
+        return text
+
+    def tree(self, node: object) -> object:
+        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is. Of what is
+        nested too deeply to be looked through, hundreds of levels, the fields of the first level are left, without the
+        objects and lists in them."""
+        try:
+            return self.ruled(self.known.tree(node))
+        except RecursionError:
+            if not isinstance(node, dict):
+                return REDACTED
+            flat = {key: REDACTED if isinstance(value, _CONTAINERS) else value for key, value in node.items()}
+            return self.ruled(self.known.tree(flat))
+
+    def ruled(self, node: object) -> object:
+        """Return JSON values by the rules alone: known values stay. Raises :class:`RecursionError` for what is nested
+        too deeply."""
+        match node:
+            case str():
+                return self.rules(node)
+            case dict():
+                redacted = {key: self._field(key, value) for key, value in node.items()}
+                named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
+                if "value" in node and any(map(self.is_secret, named)):
+                    redacted["value"] = _blank(node["value"])
+                return redacted
+            case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
+                return [name, _blank(value)]
+            case list() | tuple():
+                return [self.ruled(item) for item in node]
+            case _:
+                return node
+
+    def field(self, name: object, value: object) -> object:
+        """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. Of what is
+        nested too deeply nothing stays."""
+        try:
+            return self._field(name, self.known.tree(value))
+        except RecursionError:
+            return REDACTED
+
+    def _field(self, name: object, value: object) -> object:
+        if not isinstance(name, str):
+            return self.ruled(value)
+        if name in _NEVER_SECRET:
+            return self._texts(value)
+        if not self.is_secret(name):
+            return self.ruled(value)
+        if _bare(name) == "auth" and isinstance(value, Mapping):
+            return {key: item if key == "type" else _blank(item) for key, item in value.items()}
+        if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
+            return self.ruled(value)  # a pin on a map, say
+        return _blank(value)
+
+    def _texts(self, node: object) -> object:
+        """Redact texts by their form alone, whatever the names of the fields."""
+        match node:
+            case str():
+                return self.rules(node)
+            case dict():
+                return {key: self._texts(value) for key, value in node.items()}
+            case list() | tuple():
+                return [self._texts(item) for item in node]
+            case _:
+                return node
+
+    def _queries(self, text: str) -> str:
+        """Redact the queries of URLs, also of one that is the value of another's field."""
+        done: list[str] = []
+        at = 0
+        for field in _QUERY.finditer(text):
+            secret = _bare(field[1]).endswith(self._in_queries) or _ends_in_secret_word(field[1])
+            if field.start() >= at and secret:
+                value = _QUERY_VALUE.match(text, field.end())
+                if value is not None:
+                    done += (text[at : field.end()], REDACTED)
+                    at = value.end()
+        return "".join((*done, text[at:]))
+
+
+def _blank(value: object) -> object:
+    """Replace texts and numbers, keep the shape. Content that is called ``token`` is content."""
+    match value:
+        case dict() if "mimeType" not in value:
+            return {key: _blank(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_blank(item) for item in value]
+        case str() if value:
+            return REDACTED
+        case int() | float() if not isinstance(value, bool):
+            return REDACTED
+        case _:
+            return value
+
+
+def _redact_match(found: re.Match[str]) -> str:
+    if "secret" not in found.re.groupindex or found["secret"] is None:
+        return REDACTED
+    start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
+    return found[0][:start] + REDACTED + found[0][end:]
+
+
+def _redact_jwt(found: re.Match[str]) -> str:
+    """Replace JSON web tokens (RFC 7519) in words with dots between them. One pattern for both would be quadratic."""
+    words = found[0].split(".")
+    done: list[str] = []
+    at = 0
+    while at < len(words):
+        head = _JWT_HEAD.search(words[at]) if at + 2 < len(words) and len(words[at + 1]) >= 8 else None
+        done.append(words[at] if head is None else words[at][: head.start()] + REDACTED)
+        at += 1 if head is None else 3
+    return ".".join(done)
+
+
+def _may_hold_secrets(folded: str) -> bool:
+    """Return whether a text in lower case holds what every match of the rules above and of a query holds; most hold
+    none, and need no search. "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too,
+    which do not fold to it."""
+    return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
+
+
+@lru_cache(maxsize=1024)
+def _word_of_short(name: str) -> bool:
+    return _SECRET_WORD.search(name) is not None
+
+
+def _ends_in_secret_word(name: str) -> bool:
+    return _word_of_short(_unescaped(name)[-16:])
+
+
+def _bare(name: str) -> str:
+    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
+
+
+def _unescaped(name: str) -> str:
+    """A name as whoever reads it does: percent-encoded, escaped as in JavaScript or HTML, up to three times."""
+    if "%" not in name and "\\" not in name and "&" not in name:
+        return name
+    import html  # late, as in :mod:`.secrets`
+    from urllib.parse import unquote_plus
+
+    for _ in range(3):
+        name = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+    return name
+
+
+@lru_cache(maxsize=1024)
+def _bare_short(name: str) -> str:
+    return _NOT_PLAIN.sub("", _unescaped(name).lower())
+
+
+#: Characters of a value that is removed wherever it stands. A shorter one is part of too many words, and is removed
+#: only beside its name; a longer one is content.
+_SHORTEST, _LONGEST = 6, 4096
+#: Values that are remembered; an app chooses how many there are.
+_MAX_VALUES = 200
+#: Words that stand beside secret names in schemas, scripts and forms.
+_WORDS = frozenset(
+    ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
+)
+#: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
+_PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
+#: A field of a form in HTML, and its attributes.
+_INPUT = re.compile(r"<input\b[^<>]{1,4096}>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+#: The scheme of a header with credentials (RFC 9110 11.4), and what follows it.
+_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
+#: Fields of a cookie that are replaced together with its value and are no secrets.
+_ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
+#: Characters that the rules look at in one go: a search holds the interpreter's lock, 0.2 s for a megabyte.
+_PIECE = 1 << 16
+
+
+class _Piecewise(Redactor):
+    """The rules for long texts, cut where a line or a word ends."""
+
+    def rules(self, text: str) -> str:
+        return super().rules(text) if len(text) <= _PIECE else "".join(map(super().rules, _pieces(text)))
+
+
+class SecretValues:
+    """The secret values of one call, and texts without them.
+
+    :meth:`learn` and its like take what holds secrets; :meth:`text` and :meth:`tree` redact by the rules and by the
+    values, of which ``known`` are those of the caller who gets it. For one thread at a time.
+    """
+
+    def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
+        self._known_to_finder: object = None
+        self._redactor = _Piecewise(known=known)
+        self._values: set[str] = set()
+        self._finder: Finder | None = None
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def learn(self, node: object) -> None:
+        """Remember what the rules call secret in JSON values or in a text. Raises :class:`RecursionError` as
+        :meth:`tree`."""
+        node = self._known.tree(node)  # the placeholders are no values
+        for original, clean in _differences(node, self._redactor.ruled(node)):
+            for value in _removed(original, clean):
+                self.learn_value(value)
+
+    def learn_pairs(self, text: str) -> None:
+        """Remember the secret values in a line such as ``password=…&user=…`` or ``{token: …}``."""
+        for found in _PAIR.finditer(text):
+            if self._redactor.is_secret(found[1]):
+                self.learn_value(found[2])
+                self.learn_value(unquote_plus(found[2]))
+
+    def learn_html(self, text: str) -> None:
+        """Remember the values of fields for passwords, and of those with secret names, in HTML."""
+        import html  # late, as in :mod:`.secrets`
+
+        for field in _INPUT.finditer(text):
+            attributes = {one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
+                          for one in _ATTRIBUTE.finditer(field[0])}  # fmt: skip
+            if self.is_secret_field(attributes):
+                self.learn_value(attributes.get("value", ""))
+
+    def learn_value(self, value: str) -> None:
+        """Remember one value, of 6 to 4,096 characters; the first 200 are. Of a header, what it holds too."""
+        value = value.strip()
+        if (scheme := _SCHEME.match(value)) is not None:
+            self._learn(unquote_plus(scheme[1]))
+            self._learn(scheme[1])
+        for cookie in value.split(";") if "=" in value[:64] else ():
+            self._learn(cookie.partition("=")[2].strip())
+            self._learn(unquote_plus(cookie.partition("=")[2].strip()))
+        self._learn(value)
+
+    def _learn(self, value: str) -> None:
+        known = value in self._values or value.lower() in _WORDS or value == REDACTED
+        known = known or any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
+        if _SHORTEST <= len(value) <= _LONGEST and not known and len(self._values) < _MAX_VALUES:
+            self._values.add(value)
+            self._finder = None
+
+    def is_secret_field(self, attributes: dict[str, str]) -> bool:
+        """Return whether a field of a form with these attributes holds a secret."""
+        names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
+        return attributes.get("type", "").lower() == "password" or any(
+            map(self._redactor.is_secret, filter(None, names))
+        )
+
+    # --- redacting ----------------------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets: without the known values, and by the rules of forms."""
+        return self._redactor.rules(self.by_value(text))
+
+    def line(self, text: str) -> str:
+        """Return a line of a console or a body of a form without secrets: as :meth:`text`, and pairs of a secret name
+        and its value, without a URL around them."""
+        return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
+
+    def pieces(self, texts: Sequence[str]) -> list[str]:
+        """Return frames, or lines, without the known values: also without one that goes on in the next."""
+        return replaced(texts, self._found())
+
+    def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
+        """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;
+        with ``keep`` a key that is a known value, and no more, is taken for a name of the format.
+
+        Raises :class:`RecursionError` for what is nested too deeply to be looked through: it is not kept."""
+        names = () if keep is None else self._values
+        return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
+
+    def by_value(self, text: str) -> str:
+        """Return a text without the known values, however they are spelled."""
+        return replaced([text], self._found())[0]
+
+    def holds_any(self, data: bytes) -> bool:
+        """Return whether bytes hold a known value."""
+        return bool(self._found().find(data))
+
+    def _found(self) -> Finder:
+        """What finds the values that were learned and those that are known."""
+        known = self._known.values
+        if self._finder is None or self._known_to_finder is not known:
+            self._known_to_finder = known
+            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **known})
+        return self._finder
+
+    def _pair(self, found: re.Match[str]) -> str:
+        if not self._redactor.is_secret(found[1]):
+            return found[0]
+        at = found.start(2) - found.start()
+        return found[0][:at] + REDACTED
+
+
+def _pieces(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        end = at + _PIECE
+        if end < len(text):
+            cut = max(text.rfind("\n", at, end), text.rfind(" ", at, end) if "\n" not in text[at:end] else -1)
+            end = cut + 1 if cut > at else end
+        yield text[at:end]
+        at = end
+
+
+def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
+    """Pairs of a value and the text that it became."""
+    match before, after:
+        case dict(), dict():
+            for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
+                yield from _differences(before[key], after[key])
+        case ((list() | tuple()), (list() | tuple())):
+            for one, other in zip(before, after, strict=False):
+                yield from _differences(one, other)
+        case _, str() if before != after:
+            yield before, after
+
+
+def _removed(before: object, after: str) -> Iterable[str]:
+    """The parts of a text that stand as ``<redacted>`` in the other."""
+    if not isinstance(before, str):
+        return [str(before)]
+    pieces = after.split(REDACTED)
+    out: list[str] = []
+    at = len(pieces[0])
+    for piece in pieces[1:]:
+        end = before.find(piece, at) if piece else len(before)
+        if end < 0:
+            break
+        out.append(before[at:end])
+        at = end + len(piece)
+    # an address of a form has them percent-encoded
+    return [*out, *map(unquote_plus, out)]

@@ -1,0 +1,239 @@
+"""The capabilities of an app: lists merged, changes applied and compared, warnings and hints for callers. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ..errors import CapabilityError, ProtocolError
+from ._plain_text import similar_names
+from .schema import unnamed_params
+
+if TYPE_CHECKING:
+    from ._declarations import Capability
+
+__all__ = [
+    "MANY",
+    "MAX_CAPABILITIES",
+    "Capabilities",
+    "CapabilitiesChanged",
+    "answered_data",
+    "deprecation_warnings",
+    "find_capability",
+    "is_long",
+    "with_suggestions",
+]
+
+logger = logging.getLogger("transports")
+
+#: How many entries without a name are logged one by one.
+_MAX_LOGGED = 5
+#: Capabilities from which merging and comparing takes so long that it is for a thread (measured: 3 µs for each).
+MANY = 3000
+#: Capabilities of one app, over all messages and pages; the rest is left out, with a warning.
+MAX_CAPABILITIES = 150_000
+#: How many names are sorted for a list of some.
+_MAX_SORTED = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilitiesChanged:
+    """The event that a session's ``capabilities`` are others now, with the names."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+class Capabilities(Mapping[str, "Capability"]):
+    """Capabilities by name, in the app's order. Methods return new values and change nothing.
+
+    An entry is read when it is asked for: an app may list a hundred thousand (docs/faults.md 22). One that makes no
+    sense is reduced to its name, with a warning.
+    """
+
+    def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
+        self._entries = entries or {}
+        self._read: dict[str, Capability] = {}
+
+    def __getitem__(self, name: str) -> Capability:
+        if name not in self._read:
+            from ._declarations import Capability, parse  # late, as it loads pydantic
+
+            if name not in self._entries:
+                unknown = CapabilityError(f"there is no capability {name!r}", code="UNKNOWN_CAPABILITY")
+                raise KeyError(with_suggestions(unknown, str(name), self).message)
+            entry = self._entries[name]
+            try:
+                self._read[name] = parse(Capability, entry, f"what the app says of {name}")
+            except ProtocolError as error:
+                logger.warning("%s; only its name is taken", error.message)
+                self._read[name] = Capability(name=name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def merge(self, listed: object) -> Capabilities:
+        """Return these and those of a list, whose fields win where both have them.
+
+        ``listed`` is an app's list as it came: names or objects, plain or wrapped in ``data`` and ``capabilities``
+        (docs/protocol.md). An entry without a name is left out, with a warning, and so are those beyond
+        :data:`MAX_CAPABILITIES`.
+        """
+        entries = dict(self._entries)
+        nameless = beyond = 0
+        for item in _unwrap(listed):
+            entry = {"name": item} if isinstance(item, str) else item
+            name = entry.get("name") if isinstance(entry, Mapping) else None
+            if not isinstance(entry, Mapping) or not isinstance(name, str):
+                nameless += 1
+                if nameless <= _MAX_LOGGED:
+                    logger.warning("left out of the app's capabilities: %.80r has no name", item)
+                continue
+            before = entries.get(name)
+            if before is None and len(entries) >= MAX_CAPABILITIES:
+                beyond += 1
+                continue
+            entries[name] = (
+                {**before, **{key: value for key, value in entry.items() if value is not None}} if before else entry
+            )
+        if beyond:
+            logger.warning(
+                "left out %s of the app's capabilities: %s are the most that it may have",
+                f"{beyond:,}",
+                f"{MAX_CAPABILITIES:,}",
+            )
+        return Capabilities(entries)
+
+    def only(self, names: Iterable[str]) -> Capabilities:
+        """Return those of ``names`` that are here, in the order of ``names``."""
+        return Capabilities({name: self._entries[name] for name in names if name in self._entries})
+
+    def apply_change(self, change: object) -> Capabilities:
+        """Return these after an app's notification ``{added, removed, changed}``: names, or capabilities as they are
+        listed. Any part may be missing."""
+        parts: Mapping[str, object] = change if isinstance(change, Mapping) else {}
+        after = self.merge(parts.get("added")).merge(parts.get("changed"))
+        removed = Capabilities().merge(parts.get("removed"))
+        return after.only(name for name in after if name not in removed)
+
+    def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
+        """Return these with the descriptions and schemas that only the manifest has. What the running app says stands,
+        and a capability that only the manifest has cannot be called, so it is not added (docs/protocol.md 7.5)."""
+        entries = dict(self._entries)
+        for capability in declared:
+            if entry := entries.get(capability.name):
+                more = capability.model_dump(by_alias=True, include={"description", "input_schema", "output_schema"})
+                entries[capability.name] = {
+                    **entry,
+                    **{key: value for key, value in more.items() if not entry.get(key)},
+                }
+        return Capabilities(entries)
+
+    def diff(self, before: Capabilities) -> CapabilitiesChanged:
+        """Return how these differ from ``before``."""
+        return CapabilitiesChanged(
+            added=tuple(name for name in self if name not in before),
+            removed=tuple(name for name in before if name not in self),
+            changed=tuple(name for name in self if name in before and self._entries[name] != before._entries[name]),
+        )
+
+
+def is_long(listed: object) -> bool:
+    """Return whether an app's list, as it came, has more than :data:`MANY` entries."""
+    return len(_unwrap(listed)) > MANY
+
+
+def _unwrap(listed: object) -> list[object]:
+    if isinstance(listed, Mapping):
+        listed = listed.get("data", listed.get("capabilities"))
+        if isinstance(listed, Mapping):
+            listed = listed.get("capabilities")
+    return listed if isinstance(listed, list) else []
+
+
+def deprecation_warnings(capability: Capability) -> list[str]:
+    """Return what a caller should hear once before using a capability: that it is deprecated and what replaces it, or
+    that it is experimental."""
+    notes: list[str] = []
+    if capability.deprecated:
+        instead = f"; use {', '.join(capability.alternatives)}" if capability.alternatives else ""
+        reason = f": {capability.deprecation_message}" if capability.deprecation_message else ""
+        notes.append(f"{capability.name} is deprecated{reason}{instead}")
+    if capability.experimental:
+        notes.append(f"{capability.name} is experimental and may change")
+    return notes
+
+
+def find_capability(app: str, name: str, known: Mapping[str, Capability]) -> Capability:
+    """Return a capability of ``app`` by its name. Raises :class:`~transports.errors.CapabilityError`
+    (``UNKNOWN_CAPABILITY``) if there is none, with names that are spelled like it."""
+    if name in known:
+        return known[name]
+    raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, known)
+
+
+def with_suggestions(
+    error: CapabilityError, name: str, known: Mapping[str, Capability], params: object = None
+) -> CapabilityError:
+    """Return the app's error, changed in place: its message also names similar capabilities, alternatives, at most
+    three requirements that are not met, and ``params`` that the capability does not have. ``name`` is what was called,
+    ``known`` what the app has."""
+    hints = unnamed_params(known[name].input_schema, params) if name in known else []
+    if error.code == "UNKNOWN_CAPABILITY":
+        close = similar_names(name, known)
+        error.alternatives = tuple(close) or error.alternatives  # a capability that is not alike does something else
+        names = error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
+        listed = ", ".join(names) or "none"
+        if not close and names and (more := len(known) - len(names)) > 0:
+            listed += f" and {more} more"
+        hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
+    elif error.alternatives:
+        hints.append(f"instead there is {', '.join(error.alternatives[:8])}")
+    if error.code in ("CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET") and name in known:
+        unmet = [requirement for requirement in known[name].requirements if not requirement.met]
+        hints += [
+            f"it needs {item.description or item.type}" + (f": {item.resolution}" if item.resolution else "")
+            for item in unmet[:3]
+        ]
+    if hints:
+        error.message = "; ".join((error.message, *hints))
+        error.args = (error.message,)
+    return error
+
+
+def answered_data(payload: object, capability: str) -> object:
+    """Return the ``data`` of an app's answer to a call.
+
+    A plain success, which most answers are, needs no model. Raises :class:`~transports.errors.CapabilityError` if the
+    app said no, and :class:`~transports.errors.ProtocolError` for what is no answer.
+    """
+    if (
+        type(payload) is dict
+        and payload.get("success") is True
+        and "error" not in payload
+        and "cancelled" not in payload
+        and "metadata" not in payload
+    ):
+        return payload.get("data")
+    from ..errors import ProtocolError
+    from ._declarations import parse  # late, as they load pydantic
+    from ._payloads import Answer
+
+    try:
+        answer = parse(Answer, payload, f"the app's answer to {capability}")
+    except ProtocolError as error:
+        shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
+        raise ProtocolError(f"{error.message}; {shape}") from error.__cause__
+    answer.raise_for_error(capability)
+    return answer.data

@@ -1,0 +1,124 @@
+"""Answers to an app's questions (docs/protocol.md 5): what they must be, and the one without a handler. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..privacy._redaction import Redactor
+from ._strict_json import encode_json
+from .schema import check_value
+
+if TYPE_CHECKING:
+    from ._payloads import ElicitationRequest
+
+__all__ = ["DECLINED", "INVALID_ANSWER", "answer_fault", "default_answer", "options_of", "refused_answer"]
+
+#: The answer that declines a question.
+DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
+#: The code of an answer of a handler that does not fit the question.
+INVALID_ANSWER = "INVALID_ANSWER"
+
+#: The key of an answer's ``data`` by method (docs/protocol.md 5.2).
+_KEYS = {
+    "elicitation/input": "value",
+    "elicitation/preference": "value",
+    "elicitation/select": "selected",
+    "elicitation/confirm": "confirmed",
+    "elicitation/resource": "content",
+    "sampling/create": "result",
+}
+#: Methods that have no default: nobody can make up a file or the text of a model.
+_NO_DEFAULT = ("elicitation/resource", "sampling/create")
+_EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "content": '"…"', "result": '"…"'}
+#: Options that a message lists.
+_MAX_OPTIONS = 10
+
+
+def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
+    """Return the ``default`` that the app itself names, in ``params`` or in their ``schema``, as an answer. Without one
+    the question is declined, and so is a confirmation of something ``destructive``, whatever its default."""
+    key = None if request.method in _NO_DEFAULT else _KEYS.get(request.method)
+    places = (request.params, _schema_of(request))
+    given = [place["default"] for place in places if place.get("default") is not None]
+    if key is None or not given:
+        return DECLINED
+    if key == "confirmed" and (given[0] is not False) and any(place.get("destructive") for place in places):
+        return DECLINED
+    return {"success": True, "data": {key: given[0]}}
+
+
+def refused_answer(message: str) -> Mapping[str, object]:
+    """Return what the app gets in the place of an answer that does not fit its question."""
+    return {"success": False, "error": {"code": INVALID_ANSWER, "message": message, "retryable": False}}
+
+
+def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the value and the label of each option of an ``elicitation/select``, which apps declare as texts or as
+    objects."""
+    schema = params.get("schema")
+    listed = params.get("options", params.get("choices", schema.get("enum") if isinstance(schema, Mapping) else None))
+    options: list[tuple[str, str]] = []
+    for option in listed if isinstance(listed, list) else ():
+        value = option.get("value", option.get("id")) if isinstance(option, Mapping) else option
+        label = option.get("label", option.get("title", value)) if isinstance(option, Mapping) else option
+        options.append((str(value), str(label)))
+    return options
+
+
+def answer_fault(request: ElicitationRequest, answer: object) -> str:
+    """Return in words what is wrong with a handler's ``answer`` to a question, or an empty text if it fits.
+
+    It must be JSON, say whether it is a ``success``, and hold what the method asks for (docs/protocol.md 5.2), within
+    the schema or the options of the question. A form of one field takes its value without the field's name. Of a method
+    that is not known, any ``data`` fits.
+    """
+    key = _KEYS.get(request.method)
+    form = f'{{"success": True, "data": {{"{key}": {_EXAMPLES[key]}}}}}' if key else '{"success": True, "data": {…}}'
+    if not isinstance(answer, Mapping):
+        return f"it is of the type {type(answer).__name__}, not {form}"
+    try:
+        encode_json(answer)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return f"it is no JSON: {error}"
+    success = answer.get("success")
+    if success is False or (success is None and (answer.get("cancelled") is True or answer.get("error"))):
+        return ""
+    if success is not True:
+        return f"it does not say whether it is a success; return {form}"
+    if key is None:
+        return ""
+    data = answer.get("data")
+    if not isinstance(data, Mapping) or key not in data:
+        return f"its data has no {key!r}; return {form}"
+    return _value_fault(request, key, data[key])
+
+
+def _value_fault(request: ElicitationRequest, key: str, value: object) -> str:
+    if key == "confirmed":
+        return "" if isinstance(value, bool) else f"confirmed is of the type {type(value).__name__}, not True or False"
+    if key == "selected":
+        values = [one for one, _ in options_of(request.params)]
+        chosen = value if isinstance(value, list) else [value]
+        wrong = [one for one in chosen if str(one) not in values] if values else []
+        listed = ", ".join(values[:_MAX_OPTIONS]) + " …" * (len(values) > _MAX_OPTIONS)
+        return f"selected is {str(wrong[0])[:80]!r}, which is none of {listed}" if wrong else ""
+    schema = _schema_of(request) if key == "value" else {}
+    fields = schema.get("properties")
+    if isinstance(fields, Mapping) and len(fields) == 1 and not isinstance(value, Mapping):
+        value = {next(iter(fields)): value}
+    faults = check_value(schema, value, key)
+    place = faults[0].partition(": ")[0] if faults else ""
+    if faults and _is_secret(request, place.rpartition(".")[2]):
+        return f"{place} does not fit the schema"  # the validator's message shows the value
+    return faults[0] if faults else ""
+
+
+def _is_secret(request: ElicitationRequest, field: str) -> bool:
+    texts = (field, *(request.params.get(key) for key in ("title", "message", "prompt", "question")))
+    return any(Redactor().is_secret(text) for text in texts if isinstance(text, str))
+
+
+def _schema_of(request: ElicitationRequest) -> Mapping[str, object]:
+    schema = request.params.get("schema")
+    return schema if isinstance(schema, Mapping) else {}

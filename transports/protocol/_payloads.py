@@ -1,0 +1,174 @@
+"""Payloads of messages as models: the answers to requests, and the events of an app (docs/protocol.md 2 to 5). No I/O.
+
+They are as lenient as the models of :mod:`.declarations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from ..binary import BinaryData
+from ..binary.detect import find, replace
+from ..errors import ABPError, CapabilityError, ProtocolError
+from ._declarations import AppInfo, JSONObject, Model
+
+__all__ = ["Answer", "ElicitationRequest", "ErrorInfo", "Initialized", "Notification", "Progress"]
+
+
+class Initialized(Model):
+    """The answer to ``initialize`` (docs/protocol.md 2.2). ``capabilities`` stay unread, since there may be very many:
+    :class:`~.capabilities.Capabilities` reads them one by one."""
+
+    session_id: str = ""
+    protocol_version: str = ""
+    app: AppInfo = Field(default_factory=AppInfo)
+    capabilities: list[object] = Field(default_factory=list)
+    features: JSONObject = Field(default_factory=dict)
+
+
+class ErrorInfo(Model):
+    """The ``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
+
+    A field of the wrong type gets its default. To refuse the answer instead would hide the app's own error.
+    """
+
+    _text_field = "message"
+    code: str = ""
+    message: str = ""
+    details: object = None
+    retryable: bool = False
+    retry_after: Annotated[float, Field(ge=0)] | None = None
+    alternatives: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_anything(cls, value: object) -> object:
+        return value if isinstance(value, str | Mapping) else {"details": value}
+
+    @field_validator("code", "message", "retryable", "retry_after", "alternatives", mode="wrap")
+    @classmethod
+    def _or_default(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+
+
+class Answer(Model):
+    """The answer to a call (docs/protocol.md 3.3). ``data`` is not validated here, since it may hold any content.
+
+    A missing ``success`` is implied: false with an ``error`` or ``cancelled: true``, true with ``data``.
+    """
+
+    success: bool
+    data: object = None
+    error: ErrorInfo | None = None
+    metadata: JSONObject = Field(default_factory=dict)
+    cancelled: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied_success(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        failed = bool(value.get("error")) or value.get("cancelled") is True
+        implied = {} if value.get("success") is not None or not (failed or "data" in value) else {"success": not failed}
+        return {**value, **implied, "error": value.get("error") or None}
+
+    def raise_for_error(self, capability: str) -> None:
+        """Raise :class:`~transports.errors.CapabilityError` unless ``success``. Its ``retry_after`` is in seconds."""
+        if self.success:
+            return
+        info = self.error or ErrorInfo()
+        reason = info.message or info.code or ("the call was cancelled" if self.cancelled else "the app gave no reason")
+        error = CapabilityError(
+            f"{capability}: {reason}",
+            code=info.code or ("CANCELLED" if self.cancelled else None),
+            retryable=info.retryable,
+            retry_after=None if info.retry_after is None else info.retry_after / 1000,
+            alternatives=info.alternatives,
+            details=_inline(info.details),
+        )
+        error.cancelled = error.code == "CANCELLED" or self.cancelled
+        raise error
+
+
+def _inline(details: object) -> dict[str, object]:
+    """Return an error's details as JSON values. Errors are shown, not stored (docs/protocol.md 12.3), so content in
+    them is reduced to its type and size."""
+    if details is None:
+        return {}
+    try:
+        plain = replace(details, {found.path: _type_and_size(found.binary) for found in find(details)})
+    except ProtocolError as error:  # nested too deeply: no reason to hide the error itself
+        plain = error.message
+    return plain if isinstance(plain, dict) else {"app": plain}
+
+
+def _type_and_size(binary: BinaryData | ABPError) -> dict[str, object]:
+    if isinstance(binary, ABPError):
+        return {"error": binary.message}
+    return {"mimeType": binary.mime_type, "size": binary.size}
+
+
+class Progress(Model):
+    """A progress event (docs/protocol.md 4.4). Any field may be missing.
+
+    ``operation_id`` is the app's name for the call, ``call`` ours, or "" if the call is not known. ``percentage`` is 0
+    to 100. ``estimated_remaining`` is what the app sent: ABP names no unit, and gives other durations in milliseconds.
+    """
+
+    call: str = ""
+    operation_id: str = ""
+    progress: float | None = None
+    total: float | None = None
+    percentage: float | None = None
+    status: str | None = None
+    stage: str | None = None
+    estimated_remaining: float | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """The part that is done, 0 to 1, from ``percentage``, else from ``progress`` and ``total``; else ``None``."""
+        if self.percentage is not None:
+            return min(max(self.percentage / 100, 0.0), 1.0)
+        if self.progress is not None and self.total is not None and self.total > 0:
+            return min(max(self.progress / self.total, 0.0), 1.0)
+        return None
+
+    @property
+    def steps(self) -> tuple[float | None, float | None]:
+        """The pair ``progress``, ``total``; a percentage and 100 where the app sends only that."""
+        if self.progress is None and self.fraction is not None:
+            return self.fraction * 100, 100.0
+        return self.progress, self.total
+
+    @property
+    def text(self) -> str:
+        """``stage`` and ``status`` in one line for people, "" where the app sends neither."""
+        return " · ".join(dict.fromkeys(part for part in (self.stage, self.status) if part))
+
+
+class Notification(Model):
+    """A notification. ``event`` is one of the names of docs/protocol.md 4.3 (docs/protocol.md 4.3) or the app's own."""
+
+    event: str = ""
+    data: object = None
+
+
+class ElicitationRequest(Model):
+    """A question of the app to the user or the client (docs/protocol.md 5). ``timeout`` is in milliseconds."""
+
+    method: str = ""
+    params: JSONObject = Field(default_factory=dict)
+    timeout: float | None = None

@@ -1,0 +1,180 @@
+"""The size guard, the last step before an agent (docs/requirements.md R2-4.4): JSON cut to a size, with its
+structure. No I/O.
+
+A value that is too large is cut where it is large. Each field has a fair share of the bytes; what a small field does
+not use goes to the large ones. Texts keep their beginning, lists and objects their first items, and each cut says how
+much is missing. The result is valid JSON of at most ``max_bytes`` as compact UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..errors import UsageError
+from ..protocol._strict_json import JSONValue, encode_json
+
+__all__ = ["MAX_BYTES", "MIN_AGENT_BYTES", "MIN_BYTES", "TRUNCATION_SUFFIX", "clamp", "cut_texts", "json_size"]
+
+#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (docs/requirements.md
+#: R2-4.4).
+MAX_BYTES = 50_000
+#: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
+MIN_BYTES = 64
+#: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
+MIN_AGENT_BYTES = 1024
+#: Bytes that each item of a list gets at least if it is kept; a field of an object too, if all fields fit with that.
+_MIN_SHARE = 256
+_ELLIPSIS = "…"
+#: The end of a text that was cut (the wording of docs/requirements.md R2-4.4).
+TRUNCATION_SUFFIX = "… [truncated: {truncated_chars} characters]"
+_MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
+
+
+def json_size(value: object) -> int:
+    """Return the bytes that ``value`` takes as compact JSON in UTF-8."""
+    return len(encode_json(value))
+
+
+def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
+    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut. Of
+    what is nested too deeply to be cut, hundreds of levels, "…" is left.
+
+    Raises :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
+    """
+    if max_bytes < MIN_BYTES:
+        raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
+    try:
+        return _fit(value, max_bytes, suffix)
+    except RecursionError:
+        return _ELLIPSIS
+
+
+def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
+    """Return ``value`` with each text of more than ``max_chars`` characters cut to them and ended by ``suffix``; the
+    same object if there is none. Of a value that is nested too deeply to be cut, hundreds of levels, "…" is left."""
+    try:
+        return _cut_texts(value, max_chars, suffix)
+    except RecursionError:
+        return _ELLIPSIS
+
+
+def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
+    if isinstance(value, str):
+        return value if len(value) <= max_chars else _cut(value, max_chars, suffix)
+    if isinstance(value, dict):
+        fields = {name: _cut_texts(item, max_chars, suffix) for name, item in value.items()}
+        return fields if any(fields[name] is not item for name, item in value.items()) else value
+    if isinstance(value, list):
+        items = [_cut_texts(item, max_chars, suffix) for item in value]
+        return items if any(new is not item for new, item in zip(items, value, strict=True)) else value
+    return value
+
+
+def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
+    """``value`` in at most ``room`` bytes; ``room`` is enough for it, or at least :data:`_MIN_VALUE`."""
+    if _fits(value, room):
+        return value
+    if isinstance(value, dict):
+        return _object(value, room, suffix)
+    if isinstance(value, list):
+        return _list(value, room, suffix)
+    return _text(value if isinstance(value, str) else encode_json(value).decode(), room, suffix)
+
+
+def _fits(value: JSONValue, room: int) -> bool:
+    if isinstance(value, str) and len(value) + 2 > room:  # no need to encode megabytes
+        return False
+    return json_size(value) <= room
+
+
+def _text(text: str, room: int, suffix: str) -> str:
+    """The beginning of a text, and how much is missing."""
+    low, high = 0, min(len(text), room)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if json_size(_cut(text, middle, suffix)) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return _or_ellipsis(_cut(text, low, suffix), room)
+
+
+def _cut(text: str, kept: int, suffix: str) -> str:
+    return text[:kept] + suffix.replace("{truncated_chars}", f"{len(text) - kept:,}")
+
+
+def _or_ellipsis(text: str, room: int) -> str:
+    return text if json_size(text) <= room else _ELLIPSIS
+
+
+def _list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
+    """The first items, each with a share worth reading, and the number of the others."""
+    room -= 2
+    min_share = min(_MIN_SHARE, room // 2)
+    sizes = _sizes_of_first(items, room, min_share)
+    if len(sizes) < len(items):
+        sizes = _sizes_of_first(items, room - json_size(_more_items(len(items))) - 1, min_share)
+    if not sizes or min_share < _MIN_VALUE:
+        return _or_ellipsis(f"[{_ELLIPSIS} {len(items):,} items]", room + 2)
+    left = len(items) - len(sizes)
+    more: list[JSONValue] = [_more_items(left)] if left else []
+    shares = _shares(sizes, room - len(sizes) - sum(json_size(item) + 1 for item in more))
+    return [*(_fit(item, share, suffix) for item, share in zip(items, shares, strict=False)), *more]
+
+
+def _more_items(count: int) -> str:
+    return f"{_ELLIPSIS} {count:,} more items"
+
+
+def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> list[int]:
+    """The sizes of as many items as fit into ``room`` if none takes more than ``min_share``."""
+    sizes: list[int] = []
+    for item in items:
+        size = json_size(item)
+        room -= min(size, min_share) + 1
+        if room < 0:
+            break
+        sizes.append(size)
+    return sizes
+
+
+def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
+    """All fields, each cut as far as needed; if not even that fits, the fields that do."""
+    room -= 2
+    sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
+    kept: list[str] = []
+    more: dict[str, JSONValue] = {}
+    for min_share in (_MIN_SHARE, 64, 16, _MIN_VALUE):
+        if sum(key + min(size, min_share) for key, size in sizes.values()) <= room:
+            kept = list(fields)
+            break
+    else:
+        more_key = _ELLIPSIS
+        while more_key in fields:
+            more_key += _ELLIPSIS
+        free = room - json_size(more_key) - json_size(_more_fields(len(fields))) - 2
+        for name, (key, size) in sizes.items():
+            if key + min(size, 16) <= free:
+                kept.append(name)
+                free -= key + min(size, 16)
+        more = {more_key: _more_fields(len(fields) - len(kept))}
+        room -= json_size(more) - 1
+    if not kept:
+        return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
+    shares = _shares([sizes[name][1] for name in kept], room - sum(sizes[name][0] for name in kept))
+    return {name: _fit(fields[name], share, suffix) for name, share in zip(kept, shares, strict=True)} | more
+
+
+def _more_fields(count: int) -> str:
+    return f"{count:,} more fields"
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    """``room`` divided among values of these sizes: none gets more than it needs, the others get equal shares."""
+    shares = [0] * len(sizes)
+    left = len(sizes)
+    for index in sorted(range(left), key=sizes.__getitem__):
+        shares[index] = min(sizes[index], room // left)
+        room -= shares[index]
+        left -= 1
+    return shares

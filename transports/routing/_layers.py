@@ -1,0 +1,426 @@
+"""The layers of docs/requirements.md R2-4.1 that look for files in an answer, in their order. Storing comes after
+them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replace_of_dataclasses
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple, Self, TypeAlias, TypeVar
+from urllib.parse import urljoin
+
+from ..artifacts import ArtifactRef, Staged
+from ..artifacts._files import map_os_errors
+from ..base import Transport
+from ..binary import BinaryData, Download, Encoded, Handle, verify_size
+from ..binary._media import OCTET_STREAM, extension_for
+from ..binary.detect import Found, Heuristics, Place, find, find_values, is_plain, replace, sniff_base64
+from ..errors import ABPError, ProtocolError, TooLarge, TransportError
+from ..protocol._strict_json import decode_json, is_larger
+from ..protocol.messages import Sender
+from ..tasks import in_thread
+from ._events import TransformContext
+from ._policy import FieldRule, RoutingPolicy, Step, walk_path
+
+__all__ = [
+    "Fetcher",
+    "FieldMatch",
+    "Layers",
+    "OnDownload",
+    "Recognised",
+    "fill_summary",
+    "human_size",
+    "match_fields",
+    "parse_text_blocks",
+]
+
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+#: Characters below which base64 without a signature is taken for a word such as ``pending``, not for a file.
+_MAX_WORD_CHARS = 100
+_MAX_VALUE_CHARS = 200  # of an app's value in a summary
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """A field that a rule names, with its content and the fields beside it."""
+
+    place: Place
+    binary: BinaryData
+    rule: FieldRule
+    siblings: Mapping[str, object]
+
+    def summary(self, ref: ArtifactRef) -> str:
+        """Return the rule's summary of the file, its template filled; it says so if the file was not stored."""
+        return fill_summary(self.rule.summary, ref, self.siblings)
+
+
+def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]) -> str:
+    """Return a template filled with what is known of a file and of the fields beside it; it says so if the file was not
+    stored."""
+    known = {
+        "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
+        "mime_type": ref.mime_type,
+        "size": str(ref.size_bytes),
+        "size_human": human_size(ref.size_bytes),
+        "artifact_id": ref.id,
+        "filename": ref.filename,
+    }
+    text = _fill(template, siblings, known)
+    return text if ref.stored else f"{text.rstrip('.')}. Note: binary content not stored."
+
+
+def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
+    """Return the fields of ``data`` that a rule names and that hold text.
+
+    Paths of rules begin at each of ``roots``. If several rules name a field, the first wins.
+    """
+    found: dict[Place, FieldMatch] = {}
+    for root, rule in product(roots, rules):
+        for place, node, siblings in walk_path(data, rule.path, root):
+            if isinstance(node, str) and node and place not in found:
+                binary = _content(node, rule, siblings)
+                if binary is not None:
+                    found[place] = FieldMatch(place, binary, rule, siblings)
+    return list(found.values())
+
+
+def human_size(size: int) -> str:
+    """Return a size in bytes for people: ``531 bytes``, ``488.3 KB``, ``2.3 MB``. A KB has 1,024 bytes."""
+    if size < 1024:
+        return f"{size} bytes"
+    value = float(size)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024 or unit == "GB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
+    """The content of a field, or ``None`` if it does not fit the rule."""
+    form, declared = siblings.get("format"), siblings.get("encoding")
+    if rule.formats and isinstance(form, str) and form and form.lower() not in map(str.lower, rule.formats):
+        return None
+    if declared is None and rule.encoding == "base64" and text.lstrip().startswith("<"):  # XML or HTML
+        return None
+    encoding = declared.lower() if isinstance(declared, str) else rule.encoding
+    encoded = Encoded(text, "utf-8")
+    if encoding != "utf-8":
+        if encoding != "base64":  # GitHub says "none" where it leaves the content out
+            return None
+        head = _DATA_URL.match(text)
+        bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
+        if len(bare) < _MAX_WORD_CHARS and rule.mime_type is not None and sniff_base64(bare) is None:
+            return None
+        encoded = Encoded(bare, "base64")
+    filename = _fill(rule.filename, siblings, {}) if rule.filename else None
+    return BinaryData(encoded, rule.mime_type, None, filename)
+
+
+def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
+    """``template`` with each ``{name}`` replaced, once: a value of the app is never read as a template. A name without
+    a value becomes ``unknown name``."""
+
+    def value(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
+        if name in known:
+            return known[name]
+        found = siblings.get(name)
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
+            return f"unknown {name}"
+        text = " ".join(str(found)[: 4 * _MAX_VALUE_CHARS].split())
+        return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
+
+    return _PLACEHOLDER.sub(value, template)
+
+
+def parse_text_blocks(
+    data: object, rules: Sequence[FieldRule], heuristics: Heuristics | None
+) -> tuple[object, list[Place], list[Step]]:
+    """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
+
+    Servers answer structured results as text (docs/requirements.md R2-3.3). A text becomes a tree only if the tree
+    holds a file; then a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at
+    each such tree. An answer without content blocks is returned as it is.
+    """
+    roots: list[Place] = [()]
+    blocks = data.get("content") if isinstance(data, dict) else None
+    if not isinstance(blocks, list) or not isinstance(data, dict):
+        return data, roots, []
+    steps: list[Step] = []
+    parsed: dict[Place, object] = {}
+    if isinstance(data.get("structuredContent"), dict):
+        roots.append(("structuredContent",))
+    for index, block in enumerate(blocks):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "resource_link":
+            steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
+        elif kind == "text" and (tree := _tree(block.get("text"), rules, heuristics)) is not None:
+            place = ("content", index, "text")
+            parsed[place] = tree
+            roots.append(place)
+            steps.append(Step("typed", f"content.{index}.text", "JSON in the text, read as such"))
+    return replace(data, parsed), roots, steps
+
+
+def _tree(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
+    """The JSON of a text that holds a file, else ``None``."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        tree = decode_json(text)
+        return tree if match_fields(tree, rules) or find(tree, heuristics=heuristics) else None
+    except ProtocolError:
+        return None
+
+
+#: Gets the place of a file that is downloaded, its bytes so far and the expected total, or ``None`` where nobody says
+#: it. After a restart of the download it counts from zero again.
+OnDownload: TypeAlias = Callable[[str, int, int | None], None]
+
+#: Bytes from which on a file is hashed while it is written. Less is hashed faster than a thread is begun.
+_FOLLOW_FROM = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Writes the bytes of a :class:`~transports.BinaryData` into a staged file.
+
+    ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
+    ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
+    from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to; without one it is the app.
+    """
+
+    transport: Transport | None = None
+    timeout: float = 300.0
+    limit: int = 1 << 30
+    allow_private: bool = False
+    propagate: bool = False
+    sender: Sender | None = None
+
+    def asked_by(self, sender: Sender | None) -> Self:
+        """Return this fetcher for content of the document ``sender``, in whose name it downloads."""
+        return self if sender is None else replace_of_dataclasses(self, sender=sender)
+
+    async def into(
+        self,
+        staged: Staged,
+        binary: BinaryData,
+        on_download: Callable[[int, int | None], None] | None = None,
+    ) -> BinaryData:
+        """Write the content into ``staged`` and return what is known of it now: HTTP headers may add a type or a name.
+        ``on_download`` gets the bytes so far and the expected total of what is downloaded.
+
+        Raises :class:`~transports.errors.BinaryError` for content that cannot be trusted,
+        :class:`~transports.errors.TransportError` if the way to it failed, and
+        :class:`~transports.errors.StoreError` if the file cannot be written.
+        """
+        match binary.content:
+            case Handle() as handle:
+                await self._save(handle, staged, binary.size)
+            case Download(url=url) as reference:
+                if url[:5].lower() == "blob:":
+                    await self._save(Handle(url), staged, binary.size)
+                else:
+                    return await self._download(reference, staged, binary, on_download)
+            case _:
+                with map_os_errors("write a file", staged.path.parent):
+                    await in_thread(_decode, binary, staged.path)
+        return binary
+
+    async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
+        if self.transport is None:
+            raise TransportError("this content stayed in the app; only the session that called it can fetch it")
+        if handle.size is not None:
+            verify_size(declared, handle.size)  # before a byte has moved
+        if (handle.size or 0) > self.limit:
+            raise TooLarge(
+                f"the content has {handle.size} bytes, over the limit of {self.limit}; "
+                "raise ABP_MAX_ARTIFACT_BYTES to accept it",
+                details={"limit": self.limit, "size": handle.size},
+            )
+        if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
+            staged.follow()
+        with map_os_errors("write a file", staged.path.parent):
+            await self.transport.save(handle, staged.path, timeout=self.timeout)
+
+    async def _download(
+        self,
+        reference: Download,
+        staged: Staged,
+        binary: BinaryData,
+        on_download: Callable[[int, int | None], None] | None,
+    ) -> BinaryData:
+        from ..http import Downloads, cookies_of, download  # late: most answers have no download
+
+        app, sender = self.transport, self.sender
+        fetch = partial(
+            download,
+            reference,
+            timeout=self.timeout,
+            size=binary.size,
+            limit=self.limit,
+            base_url=app.url if app else None,
+            server_address=app.server_address if app else None,
+            sender=sender,
+            cookies=cookies_of(app, sender),
+            allow_private=self.allow_private,
+            propagate=self.propagate,
+            on_progress=on_download,
+        )
+        if isinstance(self.transport, Downloads):
+            fetched = await self.transport.fetch_download(reference, staged, fetch)
+        else:
+            fetched = await fetch(staged)
+        return replace_of_dataclasses(
+            binary,
+            mime_type=binary.mime_type or fetched.content_type,
+            filename=binary.filename or fetched.filename,
+        )
+
+    def content_url(self, binary: BinaryData) -> str | None:
+        """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
+        if not isinstance(binary.content, Download):
+            return None
+        base = self.sender.url if self.sender else self.transport.url if self.transport else None
+        try:
+            return urljoin(base or "", binary.content.url)
+        except ValueError:  # http://[ and the like
+            return binary.content.url
+
+    async def release(self, binary: BinaryData | ABPError) -> None:
+        """Tell the far side that it may drop content which it kept. Other content needs no release."""
+        if self.transport is not None and isinstance(binary, BinaryData) and isinstance(binary.content, Handle):
+            await self.transport.release(binary.content)
+
+
+def _decode(binary: BinaryData, path: Path) -> None:
+    """Write decoded content to a new file. It runs in one thread; the store measures and syncs the file meanwhile."""
+    with path.open("xb", buffering=0) as file:
+        for chunk in binary.chunks():
+            view = memoryview(chunk)
+            while view:
+                view = view[file.write(view) :]
+
+
+T = TypeVar("T")
+
+#: Values in an answer from which a search, which looks at each, is for a thread (measured: up to 11 µs for each).
+_MANY = 3000
+#: Values at which the first look at a large answer ends: in a caller's data that holds itself there is no end.
+_VERY_MANY = 1_000_000
+
+_NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
+
+
+class Recognised(NamedTuple):
+    """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
+    what the policy named, the steps taken, the characters that every text of it is known to be shorter than, and
+    whether it is so large that all of it is looked at in a thread only."""
+
+    data: object
+    found: list[Found]
+    refs: Mapping[Place, ArtifactRef]
+    configured: Mapping[Place, FieldMatch] = {}
+    steps: Sequence[Step] = ()
+    shorter_than: int | None = None
+    large: bool = False
+
+
+class Layers:
+    """The layers under one policy. ``fetcher`` releases content on the far side that a transformer left out."""
+
+    def __init__(self, policy: RoutingPolicy, fetcher: Fetcher) -> None:
+        self._policy = policy
+        self._fetcher = fetcher
+        self._search = policy.search
+        self._min_chars = sys.maxsize if policy.search is None else policy.search.min_chars
+        self._is_ruled = bool(policy.transformer or policy.tool_fields)
+
+    async def recognise(self, data: object, context: TransformContext) -> Recognised:
+        """Return what the answer ``data`` of a call holds, if :meth:`plain` does not say it. Raises what the policy's
+        transformer raises."""
+        apart = is_larger(data, _MANY)
+        if apart and (short := await self._apart(partial(self.plain, at_most=None), data)):
+            return short._replace(large=True)
+        if made := await self._transformed(data, context):
+            return made._replace(large=is_larger(made.data, _MANY))
+        ruled = partial(self._ruled, capability=context.capability)
+        return (await self._apart(ruled, data))._replace(large=True) if apart else ruled(data)
+
+    async def _apart(self, search: Callable[[object], T], data: object) -> T:
+        """Search a large answer in a thread. If the caller is cancelled meanwhile, its content is released."""
+        try:
+            return await in_thread(search, data)
+        except asyncio.CancelledError:
+            await self._release(find_values(data), ())
+            raise
+
+    def plain(self, data: object, *, at_most: int | None = _MANY) -> Recognised | None:
+        """Return what ``data`` holds, the short way that most answers take: no transformer, no rules, no content
+        blocks, and not larger than ``at_most`` values. Else return ``None``."""
+        if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
+            return None
+        if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):
+            return Recognised(data, [], _NO_REFERENCES, shorter_than=self._min_chars)
+        if at_most is not None and is_larger(data, at_most):
+            return None
+        others: list[tuple[Place, object]] = []
+        return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))
+
+    async def _transformed(self, data: object, context: TransformContext) -> Recognised | None:
+        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
+        if self._policy.transformer is None:
+            return None
+        before = find_values(data)
+        try:
+            made = self._policy.transformer(context.capability, data, context)
+            if inspect.isawaitable(made):
+                made = await made
+        except BaseException:
+            await self._release(before, ())
+            raise
+        if made is None:
+            return None
+        others: list[tuple[Place, object]] = []
+        found = find_values(made, others=others)
+        await self._release(before, found)
+        steps = [Step("custom", "", "the transformer's answer; no other layer read it")]
+        return Recognised(made, found, _references(others), {}, steps)
+
+    def _ruled(self, data: object, capability: str) -> Recognised:
+        """Configured fields first, then content blocks, descriptors and long texts at other places."""
+        rules = self._policy.rules(capability)
+        data, roots, steps = parse_text_blocks(data, rules, self._search)
+        configured = {match.place: match for match in match_fields(data, rules, roots)}
+        found = [Found(place, match.binary) for place, match in configured.items()]
+        others: list[tuple[Place, object]] = []
+        found += [
+            item
+            for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._search, others=others)
+            if not any(place[: len(item.path)] == item.path for place in configured)
+        ]
+        return Recognised(data, found, _references(others), configured, steps)
+
+    async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
+        """Release content on the far side that a transformer left out."""
+        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
+        for item in before:
+            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
+                await self._fetcher.release(item.binary)
+
+
+def _references(values: Sequence[tuple[Place, object]]) -> Mapping[Place, ArtifactRef]:
+    """The references among values that are no JSON: of what code in this process has stored itself."""
+    if not values:
+        return _NO_REFERENCES
+    return {place: value for place, value in values if isinstance(value, ArtifactRef)}

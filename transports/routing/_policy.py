@@ -1,0 +1,515 @@
+"""Routing policies: what is recognised in an answer and what is done with it (docs/requirements.md R2-4.2). No I/O."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
+
+from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
+from ..errors import UsageError
+from ..plugins import installed_plugins, load_plugin
+from ._events import TransformContext
+from ._guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
+
+if TYPE_CHECKING:
+    from jsonpath_rfc9535 import JSONPathQuery
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "ABP",
+    "GITHUB",
+    "TABLEAU",
+    "AgentLimits",
+    "FieldRule",
+    "ResourcePolicy",
+    "RoutingConfig",
+    "RoutingPolicy",
+    "Step",
+    "Transformer",
+    "check_path",
+    "named_preset",
+    "preset",
+    "walk_path",
+    "words_of",
+]
+
+_DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
+_STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
+
+
+def check_path(path: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that nothing can ever match."""
+    if path.startswith("$"):
+        _check_query(path, _query(path))
+    elif not _DOTTED.fullmatch(path):
+        raise UsageError(
+            f"{path!r} is no path of a field, such as content, pages.*.image or $.pages[*].image; "
+            "a dot or backslash in a key is written \\. or \\\\"
+        )
+    elif len(_STEP.findall(path)) > MAX_DEPTH:
+        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
+
+
+def walk_path(tree: object, path: str, start: Place) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
+    """Yield place, value and siblings of everything that ``path`` matches in the value at ``start`` of ``tree``.
+
+    The siblings are the fields of the innermost object around the value, within that at ``start``.
+    """
+    for step in start:
+        tree = tree[step]  # type: ignore[index]  # a place of the tree
+    if path.startswith("$"):
+        for location in _locations(tree, _query(path)):
+            yield (*start, *location), *_follow(tree, location)
+    else:
+        yield from _walk(tree, _STEP.findall(path), start, {})
+
+
+def _walk(
+    node: object, steps: Sequence[str], place: Place, siblings: Mapping[str, object]
+) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
+    if not steps:
+        yield place, node, siblings
+        return
+    step, rest = steps[0], steps[1:]
+    if isinstance(node, dict):
+        key = re.sub(r"\\(.)", r"\1", step)
+        chosen = node.items() if step == "*" else [(key, node[key])] if key in node else []
+        for name, value in chosen:
+            yield from _walk(value, rest, (*place, str(name)), node)
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            if step in ("*", str(index)):
+                yield from _walk(value, rest, (*place, index), siblings)
+
+
+# --- JSONPath ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _query(path: str) -> JSONPathQuery:
+    """The query of a path. The library is loaded for the first one: it takes longer than the rest of this room."""
+    from jsonpath_rfc9535 import JSONPathError, compile
+
+    try:
+        return compile(path)
+    except JSONPathError as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path!r} is no JSONPath (RFC 9535): {reason}; a key that begins with $ is written \\$ in a dotted path"
+        ) from None
+
+
+def _locations(tree: object, query: JSONPathQuery) -> Iterator[Place]:
+    from jsonpath_rfc9535 import JSONPathRecursionError
+
+    with suppress(JSONPathRecursionError):  # deeper than any answer may be, which the search for content reports
+        for node in query.finditer(tree):  # type: ignore[arg-type]  # content may stand in the tree, and is no JSON
+            yield node.location
+
+
+def _follow(tree: object, location: Place) -> tuple[object, Mapping[str, object]]:
+    siblings: Mapping[str, object] = {}
+    for step in location:
+        if isinstance(tree, dict):
+            siblings = tree
+        tree = tree[step]  # type: ignore[index]  # the query has found it there
+    return tree, siblings
+
+
+def _check_query(path: str, query: JSONPathQuery) -> None:
+    from jsonpath_rfc9535.selectors import SliceSelector
+
+    if len(query.segments) > MAX_DEPTH:
+        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
+    for segment in query.segments:
+        slices = [selector.slice for selector in segment.selectors if isinstance(selector, SliceSelector)]
+        if len(slices) == len(segment.selectors) and all(map(_is_empty, slices)):
+            raise _matches_nothing(path, f"{segment} selects nothing of any list")
+
+
+def _is_empty(part: slice[int | None, int | None, int | None]) -> bool:
+    """Whether a slice is empty for a list of any length (RFC 9535 §2.3.4.2)."""
+    start, stop, step = part.start, part.stop, 1 if part.step is None else part.step
+    if step == 0:
+        return True
+    if start is None or stop is None:
+        return stop == 0 and step > 0
+    return (start >= 0) == (stop >= 0) and (start >= stop if step > 0 else start <= stop)
+
+
+def _matches_nothing(path: str, reason: str) -> UsageError:
+    return UsageError(f"the path {path!r} can match nothing: {reason}")
+
+
+#: For settings files (:mod:`.config`), which may not misspell a setting.
+_STRICT = {"extra": "forbid"}
+_MAX_SUFFIX = 200  # characters
+
+#: A function of the caller, sync or async: it gets the capability's name, the answer and a :class:`.TransformContext`,
+#: and returns another answer, or ``None`` to leave the answer to the other layers.
+Transformer: TypeAlias = Callable[[str, object, TransformContext], object | Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a layer did, for people: ``layer`` as in :class:`RoutingPolicy`, the ``place`` in the answer, and
+    ``what`` in words."""
+
+    layer: Literal["custom", "fields", "typed", "abp", "heuristic", "size", "resources"]
+    place: str
+    what: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the step as JSON."""
+        return {"layer": self.layer, "place": self.place, "what": self.what}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """A field that holds a file, for apps and tools that do not declare it (docs/requirements.md R2-3.4).
+
+    ``path`` is dotted (``pages.*.image``: ``*`` stands for every item of a list or object, ``\\.`` for a dot in a key),
+    or a JSONPath of RFC 9535 (``$.pages[?@.kind == 'scan'].image``), which begins with ``$``. ``summary`` and
+    ``filename`` are templates: ``{name}`` is the field of that name beside the file. In ``summary``,
+    ``{content_type}``, ``{mime_type}``, ``{size}`` (bytes), ``{size_human}``, ``{filename}`` and ``{artifact_id}``
+    describe the stored file. ``encoding`` says how the text becomes bytes, unless an ``encoding`` beside the field says
+    otherwise; base64 may be in lines. ``formats`` are the values of the field ``format`` beside it for which the rule
+    holds, in any case of letters; without such a field, or if ``formats`` is empty, it holds.
+
+    Content that does not fit goes on to the next rule and the next layer: another format, or markup (``<``) where
+    base64 is expected. Anything else that is not base64 is an error.
+
+    Raises :class:`~transports.errors.UsageError` for a path that is not valid or can match nothing.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    path: str
+    mime_type: str | None = None
+    summary: str = "Downloaded {content_type} ({size} bytes)"
+    filename: str | None = None
+    encoding: Literal["base64", "utf-8"] = "base64"
+    formats: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise UsageError("a FieldRule needs a path, such as content or result.pdf")
+        check_path(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcePolicy:
+    """Policy for the resources of an MCP server (docs/requirements.md R2-4.2).
+
+    A link in an answer is read at once if ``enabled`` and its ``size`` is below ``auto_read_if_size_under_bytes`` (0:
+    never). Text of a resource with ``inline_text_if_under_chars`` characters or more becomes an artifact. With
+    ``cache_reads_to_artifacts``, a resource that was read is not read again until the server reports a change
+    (docs/requirements.md R2-7.3).
+
+    Raises :class:`~transports.errors.UsageError` for a negative limit.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    enabled: bool = True
+    auto_read_if_size_under_bytes: int = 0
+    inline_text_if_under_chars: int = 10_000
+    cache_reads_to_artifacts: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("auto_read_if_size_under_bytes", "inline_text_if_under_chars"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"ResourcePolicy: {name} must not be negative (it is {getattr(self, name)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    """Limits for what an agent reads of an answer: the last guard (docs/requirements.md R2-4.4).
+
+    ``max_bytes`` is for the whole, as compact JSON in UTF-8, and ``max_field_chars`` for each text in it; ``None``
+    means no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text is only a preview.
+    ``truncation_suffix`` stands at the end of a text that was cut: ``{truncated_chars}`` is the number of characters
+    that are missing.
+
+    Raises :class:`~transports.errors.UsageError` for limits below 1,024 bytes or 1 character, and for a suffix of more
+    than 200 characters.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    max_bytes: int = MAX_BYTES
+    max_field_chars: int | None = None
+    truncation_suffix: str = TRUNCATION_SUFFIX
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < MIN_AGENT_BYTES:
+            raise UsageError(f"AgentLimits: max_bytes must be at least {MIN_AGENT_BYTES} (it is {self.max_bytes})")
+        if self.max_field_chars is not None and self.max_field_chars < 1:
+            raise UsageError(f"AgentLimits: max_field_chars must be at least 1 (it is {self.max_field_chars})")
+        if len(self.truncation_suffix) > _MAX_SUFFIX:
+            raise UsageError(f"AgentLimits: truncation_suffix must have at most {_MAX_SUFFIX} characters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingPolicy:
+    """Settings of the layers of docs/requirements.md R2-4.1, which work in this order; the defaults are those of
+    R2-4.2.
+
+    * ``custom`` — ``transformer`` is called first. If it returns an answer, no other layer reads that one; only content
+      in it (``bytes``, :class:`~transports.BinaryData`) is stored. References of what it stored itself may stand in it.
+    * ``fields`` — ``tool_fields``: rules by the name of a capability, ``*`` for all.
+    * ``typed`` — content blocks of MCP; no setting.
+    * ``abp`` — the forms of ABP; no setting.
+    * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more whose bytes have a known signature,
+      one of the policy's ``signatures`` among them, and are ``max_decode_bytes`` at most (``None``: any number); with
+      ``require_magic_bytes=False`` also base64 without a signature. Off with ``heuristics=False``.
+    * ``size`` — text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
+      its place; an answer that is one such text has its file as JSON. An answer of more than ``max_inline_bytes`` is
+      stored as JSON as well. ``None`` means no limit.
+    * ``resources`` — links to resources of an MCP server.
+
+    ``default_summary_template`` makes a line of the summary for each file without a rule, with the placeholders of
+    :class:`FieldRule`; without it the file's own lines stand alone. ``agent`` limits what an agent reads in the end.
+
+    The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (docs/requirements.md
+    R2-7.1).
+
+    Raises :class:`~transports.errors.UsageError` for a negative limit.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    transformer: Transformer | None = None
+    tool_fields: Mapping[str, Sequence[FieldRule]] = field(default_factory=dict)
+    heuristics: bool = True
+    min_guessed_chars: int = MIN_GUESSED
+    max_decode_bytes: int | None = None
+    require_magic_bytes: bool = True
+    signatures: Sequence[Signature] = ()
+    max_inline_chars: int | None = 10_000
+    max_inline_bytes: int | None = 10_000
+    #: Number of texts of one answer that get files of their own at most; the longest have precedence.
+    max_texts: int = 20
+    resources: ResourcePolicy = ResourcePolicy()
+    default_summary_template: str | None = None
+    agent: AgentLimits = AgentLimits()
+
+    def __post_init__(self) -> None:
+        for name in ("min_guessed_chars", "max_decode_bytes", "max_inline_chars", "max_inline_bytes", "max_texts"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UsageError(f"RoutingPolicy: {name} must not be negative (it is {value})")
+
+    def rules(self, capability: str) -> tuple[FieldRule, ...]:
+        """Return the field rules for a capability: its own, then those for all."""
+        rules = self.tool_fields
+        return (*rules.get(capability, ()), *rules.get("*", ())) if rules else ()
+
+    @property
+    def search(self) -> Heuristics | None:
+        """The settings of the search for files that nothing declares; ``None`` if it is off."""
+        if not self.heuristics:
+            return None
+        return Heuristics(
+            min_chars=self.min_guessed_chars,
+            signatures=self.signatures,
+            require_magic_bytes=self.require_magic_bytes,
+            max_decode_bytes=self.max_decode_bytes,
+        )
+
+
+#: The entry-point group of presets.
+GROUP = "abp.presets"
+
+#: The default policy. Apps that speak ABP declare their content.
+ABP = RoutingPolicy()
+
+#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (docs/requirements.md R2-1.1, R2-B).
+TABLEAU = RoutingPolicy(
+    tool_fields={
+        "download_workbook": (
+            FieldRule(
+                "content",
+                "application/pdf",
+                "Downloaded workbook '{name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{name}.pdf",
+                formats=("pdf",),
+            ),
+        ),
+        "get_view_as_pdf": (
+            FieldRule(
+                "pdf_data",
+                "application/pdf",
+                "Downloaded view '{view_name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{view_name}.pdf",
+            ),
+        ),
+    }
+)
+
+_FILE = FieldRule("content", summary="Downloaded {path} ({size_human}). Artifact: {artifact_id}", filename="{name}")
+_BLOB = FieldRule("content", summary="Downloaded blob {sha} ({size_human}). Artifact: {artifact_id}")
+
+#: GitHub: contents of files and Git blobs, as base64 in lines of 60 characters with ``encoding: "base64"`` beside it
+#: (REST "Get repository content", "Get a blob"); its MCP server's embedded resources need no rule.
+GITHUB = RoutingPolicy(
+    tool_fields={
+        "get_file_contents": (_FILE,),
+        "get_content": (_FILE,),
+        "get_blob": (_BLOB,),
+    }
+)
+
+#: Presets of this kit by name. A server calls itself ``tableau-mcp`` or ``github-mcp-server``.
+_BUILT_IN = {"abp": ABP, "github": GITHUB, "tableau": TABLEAU}
+
+
+def preset(server: str) -> RoutingPolicy:
+    """Return the policy for a server by the name that it gives itself; :data:`ABP` for a server without a preset.
+
+    A preset is for servers with its name as a word of theirs. Those of other distributions come before ours. Raises
+    :class:`~transports.errors.UsageError` for a preset of another distribution that does not work.
+    """
+    words = words_of(server)
+    installed = [plugin.name for plugin in installed_plugins(GROUP)]
+    return next((named_preset(name) for name in (*installed, *_BUILT_IN) if name.lower() in words), ABP)
+
+
+def named_preset(name: str) -> RoutingPolicy:
+    """Return the preset called ``name``: ``abp``, ``github``, ``tableau``, or that of another distribution, which comes
+    first. Raises :class:`~transports.errors.UsageError`, which lists the presets, if there is none or it does not
+    work."""
+    plugin = load_plugin(GROUP, name, "preset")
+    if plugin is None:
+        if name in _BUILT_IN:
+            return _BUILT_IN[name]
+        known = sorted({*_BUILT_IN, *(plugin.name for plugin in installed_plugins(GROUP))})
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(known)}")
+    if not isinstance(plugin.value, RoutingPolicy):
+        raise UsageError(
+            f"{plugin.label} is a {type(plugin.value).__name__}, not a transports.RoutingPolicy; please report it"
+        )
+    return plugin.value
+
+
+def words_of(server: str) -> frozenset[str]:
+    """Return the words of a server's name in lower case, and the whole of it."""
+    return frozenset((server.lower(), *re.split(r"[^a-z0-9]+", server.lower())))
+
+
+#: Settings that are tables of settings: a table in the file changes only what it names.
+_NESTED = ("resources", "agent")
+_SERVERS, _PRESET = "servers", "preset"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingConfig:
+    """Settings of the routing for all apps (``general``), and for servers by a word of the name that they give
+    themselves.
+
+    Keys are those of :class:`.RoutingPolicy` except ``transformer``, and ``preset``. :meth:`parse` checks them.
+    """
+
+    general: Mapping[str, object] = field(default_factory=dict)
+    servers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: object, where: str) -> RoutingConfig:
+        """Return the settings of the table ``[routing]``. ``where`` names it in errors: ``abp.toml: routing``.
+
+        Raises :class:`~transports.errors.UsageError`, which names the key at fault.
+        """
+        general = dict(_table(table, where))
+        servers = _table(general.pop(_SERVERS, {}), f"{where}.{_SERVERS}")
+        config = cls(general, {name: _table(value, f"{where}.{_SERVERS}.{name}") for name, value in servers.items()})
+        for key, settings in ((where, general), *((f"{where}.{_SERVERS}.{n}", s) for n, s in config.servers.items())):
+            _check_preset(settings, key)
+            _changed(ABP, settings, key)
+        return config
+
+    def policy(self, server: str, *, presets: bool) -> RoutingPolicy:
+        """Return the policy for a server by the name that it gives itself.
+
+        What the file says of this server comes before what it says of all. Both come on top of the preset that the file
+        names, else, with ``presets``, of the one for servers of this name (:func:`.preset`).
+        """
+        words = words_of(server)
+        own = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
+        named = own.get(_PRESET, self.general.get(_PRESET))
+        base = named_preset(str(named)) if named else preset(server) if presets else ABP
+        return _changed(_changed(base, self.general, ""), own, "")
+
+
+def _table(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: must be a table, [{where.rpartition(': ')[2]}]")
+    return cast(Mapping[str, object], value)
+
+
+def _check_preset(settings: Mapping[str, object], where: str) -> None:
+    if _PRESET in settings:
+        try:
+            named_preset(str(settings[_PRESET]))
+        except UsageError as error:
+            raise UsageError(f"{where}.{_PRESET}: {error.message}") from None
+
+
+def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
+    """``base`` with what ``settings`` say. Rules are added to those of the base; a tool that both name has its own."""
+    given = {key: value for key, value in settings.items() if key != _PRESET}
+    if not given:
+        return base
+    known = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
+    for key in given.keys() - known:
+        close = difflib.get_close_matches(key, [*known, _PRESET], n=1)
+        raise UsageError(f"{where}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    from pydantic import ValidationError  # late: most programs have no such table
+
+    readable = _readable(given, where)
+    try:
+        checked = _adapter().validate_python(readable)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except UsageError as error:  # a value of the right type that makes no sense
+        raise UsageError(f"{where}: {error.message}") from error
+    changes = {key: getattr(checked, key) for key in given}
+    for key in given.keys() & {*_NESTED}:
+        changes[key] = replace(
+            getattr(base, key), **{name: getattr(changes[key], name) for name in cast(dict[str, object], given[key])}
+        )
+    if "tool_fields" in changes:
+        changes["tool_fields"] = {**base.tool_fields, **changes["tool_fields"]}
+    return replace(base, **changes)
+
+
+def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
+    """``settings`` with what TOML cannot write: ``"none"`` for no limit, hexadecimal digits for the bytes of a
+    signature."""
+    read = {
+        key: _readable(value, where) if isinstance(value, dict) and key in _NESTED else value
+        for key, value in settings.items()
+    }
+    read |= {key: None for key, value in read.items() if key.startswith("max_") and value == "none"}
+    signatures = read.get("signatures")
+    if isinstance(signatures, list):
+        try:
+            read["signatures"] = [
+                {**one, "magic": bytes.fromhex(one["magic"])} if isinstance(one, dict) and "magic" in one else one
+                for one in signatures
+            ]
+        except (TypeError, ValueError):
+            raise UsageError(f'{where}.signatures: magic must be hexadecimal digits, such as "41 43 4d 45"') from None
+    return read
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[RoutingPolicy]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RoutingPolicy)

@@ -1,0 +1,321 @@
+"""The result of a call: the answer with references in the place of files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import cast
+
+import msgspec
+
+from ..artifacts import ArtifactRef
+from ..binary._media import is_binary_mime, normalise_mime, sniff
+from ..binary.detect import Place, field_of, replace
+from ..errors import UsageError
+from ..protocol._strict_json import JSONValue, encode_json
+from ..protocol.messages import Effect
+from ._events import ObservationClamped, OnRoutingEvent
+from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
+from ._policy import AgentLimits, Step
+
+__all__ = ["Result", "is_long", "long_texts", "preview", "shorten"]
+
+#: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
+_PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
+
+
+def is_long(text: str, limit: int | None) -> bool:
+    """Return whether a text has more than ``limit`` characters; ``None`` means no limit."""
+    return limit is not None and len(text) > limit
+
+
+def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
+    """Return place, text and MIME type of every text with more than ``limit`` characters, in order.
+
+    An answer that is a text itself is not among them: it is stored as JSON, and needs no second file.
+    """
+    found: list[tuple[Place, str, str]] = []
+    _walk(data, (), limit, found)
+    return found
+
+
+def _walk(node: object, path: Place, limit: int, found: list[tuple[Place, str, str]]) -> None:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if type(value) is str:
+                if len(value) > limit:
+                    found.append(((*path, str(name)), value, _text_type(value, node.get("mimeType"))))
+            elif isinstance(value, dict | list | tuple):
+                _walk(value, (*path, str(name)), limit, found)
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            if type(value) is str:
+                if len(value) > limit:
+                    found.append(((*path, index), value, _text_type(value, None)))
+            elif isinstance(value, dict | list | tuple):
+                _walk(value, (*path, index), limit, found)
+
+
+def _text_type(text: str, declared: object) -> str:
+    """The type of a text: the one declared beside it if that is a text type, else the type of its markup."""
+    bare = normalise_mime(declared) if isinstance(declared, str) else None
+    if bare is not None and not is_binary_mime(bare):
+        return bare
+    looks = sniff(text[:1024].encode(errors="replace"))
+    return looks if looks in ("text/html", "image/svg+xml", "application/xml") else "text/plain"
+
+
+def preview(text: str, ref: ArtifactRef) -> JSONValue:
+    """Return the value that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
+    stored = "stored" if ref.stored else "not stored: there is no artifact store"
+    shown = ref.as_dict()
+    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
+    return {
+        "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
+        "summary": f"Large text {stored} ({len(text):,} characters)",
+        "preview": shorten(text, stored=ref.stored),
+    }
+
+
+def shorten(text: str, *, stored: bool = True) -> str:
+    """Return the first 200 characters of a long text, 500 if it is not ``stored``, and an ellipsis if it goes on."""
+    limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+logger = logging.getLogger("transports")
+
+#: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
+_FILE_EFFECTS = ("clipboard", "download", "print")
+#: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
+_NO_DATA = "The app answered without data."
+#: Characters of an answer that a summary shows instead of its size.
+MAX_ANSWER_CHARS = 4000
+#: Number of places that an error message names.
+_MAX_PLACES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A routed answer.
+
+    ``data`` is the answer as JSON values, each file replaced by its reference as a ``dict``. If the file is text that
+    the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
+
+    ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
+    empty only for a success without data: any other answer without files is stored as JSON under ``""``
+    (docs/protocol.md 12.1), and so is a large one. A long text stays in ``data``, and is also a file under its place.
+    A file that the app produced beside its answer, such as a printed page or a download, is under ``captured.0`` and so
+    on, the first under ``document`` if the answer has no file.
+
+    ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
+    ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
+    """
+
+    capability: str
+    data: JSONValue
+    artifacts: Mapping[str, ArtifactRef]
+    transport: str = ""
+    duration_ms: float = 0.0
+    warnings: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    #: The fields of ``data`` beside its files, which people call metadata.
+    metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
+    steps: tuple[Step, ...] = ()
+    #: One line for each file of a configured field, by the template of its rule.
+    summaries: tuple[str, ...] = ()
+    #: What agents see in the place of long texts, by their place in ``data``.
+    previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
+    #: Limits for what :meth:`for_agent` returns, those of the policy.
+    limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
+    #: Keys of ``artifacts`` whose references stand in ``data``.
+    inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+    #: What was recorded of the call, by its kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
+    evidence: Mapping[str, ArtifactRef] = field(default_factory=dict, repr=False)
+    #: The id of the call; ``""`` outside a session.
+    call: str = field(default="", repr=False)
+    #: Gets an event when what an agent reads is cut, in the thread that reads it. It is not pickled.
+    on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
+
+    def artifact(self, place: str | None = None) -> ArtifactRef:
+        """Return one reference: that at ``place``, or the only one.
+
+        Without ``place``, files that the router made besides do not count: a long text's own file, and the answer as
+        JSON if the app answered a file. So a program gets the same file however large the rest of the answer is.
+
+        Raises :class:`~transports.errors.UsageError`, which names the places, if nothing is stored at ``place``, or
+        if there is not exactly one file.
+        """
+        __tracebackhide__ = True
+        if place is not None:
+            if place in self.artifacts:
+                return self.artifacts[place]
+            raise self._no_artifact(f"there is no artifact at {place!r}")
+        added = {"", *map(field_of, self.previews)} - self.inline_fields
+        files = [name for name in self.artifacts if name not in added]
+        if len(files) == 1:
+            return self.artifacts[files[0]]
+        if not files and "" in self.artifacts:
+            return self.artifacts[""]
+        raise self._no_artifact(
+            f"there are {len(files)} artifacts; name one by its place" if files else "there is none"
+        )
+
+    def _no_artifact(self, reason: str) -> UsageError:
+        places = [*self.artifacts]
+        listed = ", ".join(repr(place) for place in places[:_MAX_PLACES]) or "none"
+        more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+        return UsageError(
+            f"{self.capability}: {reason}; places with an artifact: {listed}{more}", details={"places": places}
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the result as JSON: the document that ``abp call --json`` prints."""
+        document: dict[str, object] = {
+            "success": True,
+            "capability": self.capability,
+            "transport": self.transport,
+            "data": self.data,
+            "duration_ms": round(self.duration_ms, 1),
+            "warnings": list(self.warnings),
+            "artifacts": [{"field": place, **ref.as_dict()} for place, ref in self.artifacts.items()],
+        }
+        if self.effects:
+            document["effects"] = [effect.as_dict() for effect in self.effects]
+        if self.evidence:
+            document["evidence"] = [{"kind": kind, **ref.as_dict()} for kind, ref in self.evidence.items()]
+        return document
+
+    def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
+        """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
+        The default, and the limit for a single text, are those of :attr:`limits`.
+
+        It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
+        ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
+        that is too large, values are cut (:mod:`.guard`), and ``truncated`` says how large the answer is and where the
+        whole of it is stored.
+
+        A cut is logged as a warning, and :class:`~transports.ObservationClamped` is sent (docs/requirements.md R2-4.4).
+
+        Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
+        """
+        limits = self.limits
+        max_bytes = limits.max_bytes if max_bytes is None else max_bytes
+        if max_bytes < MIN_AGENT_BYTES:
+            raise UsageError(f"max_bytes must be at least {MIN_AGENT_BYTES} (it is {max_bytes})")
+        whole = body = self._view()
+        if limits.max_field_chars is not None:
+            body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
+        if body is whole and json_size(body) <= max_bytes:
+            return body
+        head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
+        room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
+        cut = clamp(body, room, suffix=limits.truncation_suffix)
+        shown = {**head, **cast(dict[str, JSONValue], cut)}
+        self.report_clamped(json_size(whole), json_size(shown))
+        return shown
+
+    def report_clamped(self, original_bytes: int, clamped_bytes: int) -> None:
+        """Log that what an agent reads of this result was cut, and send :class:`~transports.ObservationClamped`.
+
+        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report by themselves."""
+        logger.warning(
+            "%s: what an agent reads of the answer was cut from %d to %d bytes",
+            self.capability,
+            original_bytes,
+            clamped_bytes,
+        )
+        if self.on_clamped is not None:
+            self.on_clamped(ObservationClamped(self.call, self.capability, original_bytes, clamped_bytes))
+
+    def __getstate__(self) -> list[object]:
+        return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
+
+    def _view(self) -> dict[str, JSONValue]:
+        view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        if self._has_no_data():
+            view["note"] = _NO_DATA
+        inline = self.inline_fields | {field_of(place) for place in self.previews}
+        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
+            view["artifacts"] = beside
+        if self.warnings:
+            view["warnings"] = list(self.warnings)
+        if self.effects:
+            view["effects"] = [effect.as_dict() for effect in self.effects]
+        return cast(dict[str, JSONValue], view)
+
+    def _has_no_data(self) -> bool:
+        return self.data is None and not self.artifacts
+
+    def _truncation(self, room: int) -> JSONValue:
+        """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
+        about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
+        ref = self.artifacts.get("") if "" not in self.inline_fields else None
+        if ref is None or not ref.stored:
+            return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
+        about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
+        full = about | {"path": ref.local_path}
+        return full if json_size(full) <= room else about
+
+    def small_answer(self, *, max_chars: int = MAX_ANSWER_CHARS) -> str | None:
+        """Return an answer without files as JSON in one line, if it has at most ``max_chars`` characters; else
+        ``None``."""
+        if [*self.artifacts] != [""] or self.inline_fields or self.artifacts[""].size_bytes > 4 * max_chars:
+            return None
+        text = msgspec.json.format(encode_json(self.data), indent=0).decode()
+        return text if len(text) <= max_chars else None
+
+    def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
+        """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
+        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters.
+
+        An answer without files that takes at most half of ``max_chars``, and 4,000 characters, stands in the first line
+        as JSON; ``with_answer=False`` leaves that line out, for a caller that shows it in another way."""
+        lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
+        answer = self.small_answer(max_chars=min(max_chars // 2, MAX_ANSWER_CHARS))
+        if answer is not None and with_answer:
+            lines.append(answer)
+        for place, ref in self.artifacts.items():
+            whole = place == "" and place not in self.inline_fields
+            lines += self._file_lines(ref, whole=whole, seen=answer is not None)
+        if self.metadata:
+            lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
+        lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        text = "\n".join(lines)
+        if len(text) <= max_chars:
+            return text
+        shown = text[: max_chars - 1] + "…"
+        self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
+        return shown
+
+    def _file_lines(self, ref: ArtifactRef, *, whole: bool, seen: bool) -> list[str]:
+        """The lines about one file, or about the ``whole`` answer as JSON; where it is kept is enough if the reader has
+        ``seen`` it."""
+        where = ref.path or ref.uri
+        created = str(ref.source.get("created", "earlier"))[:40]
+        again = [f"Note: the same content was stored before ({created}); it keeps its name"]
+        again = again if ref.source.get("stored_again") is True else []
+        if whole:
+            text = "" if seen else encode_json(self.data).decode()
+            said = (
+                f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
+            )
+            if seen:
+                return [said, *again]
+            lines = [said, f"Size: {len(text)} characters"]
+        else:
+            text = str(ref.source.get("preview", ""))
+            kind = "Text" if text else "Binary content"
+            said = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
+            lines = [said, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+        if text and not ref.stored:
+            lines.append(f"Preview: {shorten(text, stored=False)}")
+        return lines + again
+
+
+def _format_effect(effect: Effect) -> str:
+    """An effect in one line: its kind and its details, cut to 80 characters."""
+    details = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
+    return f"{effect.kind} ({details if len(details) <= 80 else details[:79] + '…'})" if details else effect.kind

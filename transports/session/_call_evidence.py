@@ -1,0 +1,235 @@
+"""Evidence around the calls of one session: it begins before a call, and is stored before the call's end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Awaitable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
+from ..base import Transport
+from ..browser.evidence._kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
+from ..browser.evidence._recording import CallEvidence, PageEvidence, page_of
+from ..errors import ABPError, UsageError, first_line
+from ..privacy._redaction import SecretValues
+from ..privacy._secrets import KnownSecrets, known_to
+from ..routing import Result
+from ..tasks import finished, in_thread, spawn
+from ._events import ConnectionChanged, Retrying
+from ._evidence import Evidence
+
+if TYPE_CHECKING:
+    from ._calls import Results
+    from ._events import Event, EventStreams
+
+__all__ = ["EventLog", "EvidenceOfCalls"]
+
+
+class EventLog:
+    """Collects the events of a session from now until :meth:`end`. ``params`` are those of the call."""
+
+    def __init__(self, streams: EventStreams, params: object, known: KnownSecrets) -> None:
+        self._known = known
+        self.notes: list[str] = []
+        self._streams = streams
+        self._params = params
+        self._lines = TimedLines("the app said nothing")
+        self._folder: Path | None = None
+        streams.open.append(self)
+
+    def add(self, event: Event) -> None:
+        """Note one event; an :class:`~.events.EventStreams` calls it."""
+        self._lines.add(partial(_line, event))
+
+    def wake(self) -> None:
+        """Nobody waits for these events."""
+
+    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """Return the log as a file, if the console is to be kept."""
+        await asyncio.sleep(0)  # for events that arrived in this turn of the loop
+        if self in self._streams.open:
+            self._streams.open.remove(self)
+        if "console" not in keep:
+            return []
+        self._folder = Path(tempfile.mkdtemp(prefix="abp-evidence-"))
+        path = self._folder / "console.txt"
+        await in_thread(self._write, path)
+        return [EvidenceFile("console", path, "text/plain", "console.txt")]
+
+    def _write(self, path: Path) -> None:
+        """Write the lines without secrets, in a thread: that of many lines takes seconds."""
+        secrets = SecretValues(self._known)
+        secrets.learn(self._params)
+        path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
+
+    def discard(self) -> None:
+        """Remove the file."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _line(event: Event) -> str:
+    from ..protocol._payloads import Notification, Progress  # late: they load pydantic
+
+    match event:
+        case Notification():
+            return f"{event.event}: {_beginning(event.data)}"
+        case Progress():
+            return f"progress: {event.text}"
+        case ConnectionChanged():
+            return f"connection {'restored' if event.connected else 'lost'}: {event.reason}"
+        case Retrying():
+            return f"sent again in {event.delay:.1f} s: {event.error.message}"
+    return ""
+
+
+def _beginning(data: object) -> str:
+    """Return the beginning of JSON values as JSON; what is cut off is not encoded."""
+    pieces: list[str] = []
+    room = MAX_CHARS + 1  # so that the line is seen to be cut
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(data):
+        pieces.append(piece[:room])
+        room -= len(piece)
+        if room <= 0:
+            break
+    return "".join(pieces)
+
+
+logger = logging.getLogger("transports")
+
+#: The trace, in the scope of the session, that evidence is stored to: it has limits of its own.
+_TRACE = "evidence"
+
+
+class EvidenceOfCalls:
+    """Keeps what ``evidence`` asks for of each call, beside the ``results`` of the session."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        transport: Transport,
+        results: Results,
+        streams: EventStreams,
+    ) -> None:
+        self._evidence = evidence
+        self._transport = transport
+        self._streams = streams
+        self._results = results
+        store = results.store
+        #: The operator sees no value; to mask one before a user who was not given it would tell them that it is one.
+        self._known = known_to(store.scope.holder)
+        self._page: PageEvidence | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        if isinstance(store, NoneStore):
+            raise UsageError("evidence= needs a store that keeps files; give another than none:")
+        own = not store.scope.trace  # else it would count together with what the owner of the trace stores
+        self._store = store.scoped(Scope(trace=_TRACE)) if own else store
+        self._limits: ArtifactStore | None = None
+        if own and (evidence.max_files is not None or evidence.max_age is not None):
+            self._limits = store.scoped(Scope(trace=_TRACE))
+            self._limits.retention = Retention.only(
+                max_artifacts_per_trace=evidence.max_files, ttl_seconds=evidence.max_age, cleanup_strategy="fifo"
+            )
+
+    async def __aenter__(self) -> Self:
+        """Look whether the evidence can be had. Raises :class:`~transports.errors.UsageError` if not."""
+        kinds = self._evidence.kinds()
+        source = page_of(self._transport)
+        if source is None:
+            if wanted := sorted(kinds - {"console"}):
+                raise UsageError(
+                    f"evidence: {', '.join(wanted)} need an app in a page; this one is reached by "
+                    f"{self._transport.name}, of which there is the console only: what the app says meanwhile"
+                )
+            return self
+        try:
+            self._page = PageEvidence(source, self._known)
+        except OSError as error:
+            raise UsageError(f"evidence: nothing can be recorded: {first_line(error)}") from error
+        trial = await self._page.begin(kinds, "trial", {})
+        await trial.end(())
+        trial.discard()
+        if trial.notes:
+            self._page.close()
+            raise UsageError(f"evidence: {trial.notes[0]}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wait for what is being ended, and let go of the page."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+        if self._page is not None:
+            self._page.close()
+
+    async def around(self, call: str, capability: str, params: object, work: Awaitable[Result]) -> Result:
+        """Return what ``work`` does, with the evidence on its result, or on the error that it raises."""
+        beginning = asyncio.ensure_future(self._begin(capability, params))
+        try:
+            begun = await finished(beginning)
+            try:
+                result = await work
+            except ABPError as error:
+                error.evidence, notes = await self._kept(begun, call, capability, failed=True)
+                if notes:
+                    error.details.setdefault("evidence", notes)
+                raise
+            kept, notes = await self._kept(begun, call, capability, failed=False)
+            if kept and self._results.store.retention:
+                result = await self._results.with_evictions(result)
+        except ABPError:
+            raise
+        except BaseException:
+            if asyncio.iscoroutine(work):
+                work.close()
+            spawn(self._dropped(beginning), self._ending)  # a caller that cancels waits for nothing
+            raise
+        return replace(result, evidence=kept, warnings=(*result.warnings, *(f"evidence: {note}" for note in notes)))
+
+    async def _begin(self, capability: str, params: object) -> CallEvidence | EventLog:
+        if self._page is None:
+            return EventLog(self._streams, params, self._known)
+        if self._ending:
+            await asyncio.wait(self._ending)
+        return await self._page.begin(self._evidence.kinds(), capability, params)
+
+    async def _kept(
+        self, begun: CallEvidence | EventLog, call: str, capability: str, *, failed: bool
+    ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
+        kept: dict[str, ArtifactRef] = {}
+        try:
+            for file in await begun.end(self._evidence.kinds(failed=failed)):
+                try:
+                    kept[file.kind] = await self._put(file, call, capability)
+                except ABPError as error:  # the call counts more than its evidence
+                    begun.notes.append(f"{file.kind}: {error.message}")
+            if kept and self._limits is not None:
+                await self._limits.list()  # a store without a retention looks for new entries once a minute only
+                await self._limits.enforce_retention()
+        except (ABPError, OSError) as error:
+            begun.notes.append(first_line(error))
+        finally:
+            begun.discard()
+        for note in begun.notes:
+            logger.warning("%s: evidence: %s", capability, note)
+        return kept, begun.notes
+
+    async def _put(self, file: EvidenceFile, call: str, capability: str) -> ArtifactRef:
+        source = {**self._results.source(call), "capability": capability, "evidence": file.kind}
+        name = f"{capability}-{call[:8]}.{file.ending}"
+        return await self._store.put_file(
+            file.path, filename=name, mime_type=file.mime_type, namespace=f"evidence_{file.kind}", meta=source
+        )
+
+    async def _dropped(self, beginning: asyncio.Future[CallEvidence | EventLog]) -> None:
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            begun = await beginning
+            await begun.end(())
+            begun.discard()

@@ -1,0 +1,555 @@
+"""The attempts of a call: what is sent again, after how long, and how the app learns that a call was given up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import count
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ..artifacts import ArtifactStore, Scope
+from ..artifacts._content import readable_copy
+from ..artifacts._ref import MAX_SCOPE_CHARS
+from ..artifacts._wrapped_transport import TakesStore
+from ..base import PageTools, Transport
+from ..binary.detect import Found
+from ..binary.detect import replace as replace_places
+from ..errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    ProtocolError,
+    TooLarge,
+    UsageError,
+    format_seconds,
+    no_answer,
+)
+from ..errors._base import may_have_run, repeat_advice, short_traceback
+from ..protocol._capabilities import answered_data
+from ..protocol._elicitation import INVALID_ANSWER
+from ..protocol._strict_json import encode_json
+from ..protocol._times import checked_timeout
+from ..protocol.messages import Message, new_id
+from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
+from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
+from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
+from ._connection import Connection, Handshake
+from ._dispatch import EventDispatcher, OnProgress
+from ._events import CallFinished, CallStarted, Retrying
+from ._settings import Settings
+
+if TYPE_CHECKING:
+    from ..protocol._declarations import Capability
+
+__all__ = [
+    "NOT_RUN",
+    "SESSION_LOST",
+    "CallHandle",
+    "CallStatus",
+    "Calls",
+    "Repeats",
+    "Results",
+    "annotate_params",
+    "seconds_left",
+    "timeout_seconds",
+]
+
+
+class CallStatus(StrEnum):
+    """The state of a call, in the words of MCP's tasks and one more. The first two change; the others are final."""
+
+    #: The app has the call, or is about to get it.
+    WORKING = "working"
+    #: The app has asked a question and waits for the answer.
+    INPUT_REQUIRED = "input_required"
+    #: The call has a result.
+    COMPLETED = "completed"
+    #: The app refused, or its answer could not be used.
+    FAILED = "failed"
+    #: The call was cancelled, here or in the app.
+    CANCELLED = "cancelled"
+    #: Nobody knows whether the call has run: the connection, or the server that had it, was lost meanwhile, or its time
+    #: was up. It is never sent again.
+    UNKNOWN = "unknown"
+
+    @property
+    def final(self) -> bool:
+        """Whether the call has ended."""
+        return self not in (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
+
+    @classmethod
+    def of_error(cls, error: ABPError) -> CallStatus:
+        """Return the state of a call that ended with ``error``."""
+        if isinstance(error, CapabilityError) and (error.cancelled or error.code == "CANCELLED"):
+            return cls.CANCELLED
+        return cls.UNKNOWN if may_have_run(error) else cls.FAILED
+
+
+class CallHandle:
+    """A call under way, made by :meth:`Session.start <transports.session.session.Session.start>`.
+
+    It belongs to its session, and ends with it. Any number may wait for its result; who stops waiting does not stop the
+    call.
+    """
+
+    def __init__(
+        self, call: str, capability: str, work: Coroutine[object, object, Result], asks: Callable[[str], bool]
+    ) -> None:
+        #: The id of the call, in events and in the ``source`` of what it stores.
+        self.id = call
+        #: The capability that is called.
+        self.capability = capability
+        self._asks = asks
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(_mark_retrieved)
+
+    def __repr__(self) -> str:
+        return f"<call {self.id} of {self.capability}>"
+
+    async def status(self) -> CallStatus:
+        """Return the state of the call, as of now.
+
+        ABP does not say which call a question belongs to: of several calls under way the latest is taken."""
+        if not self._task.done():
+            return CallStatus.INPUT_REQUIRED if self._asks(self.id) else CallStatus.WORKING
+        if self._task.cancelled():
+            return CallStatus.CANCELLED
+        error = self._task.exception()
+        if error is None:
+            return CallStatus.COMPLETED
+        return CallStatus.of_error(error) if isinstance(error, ABPError) else CallStatus.FAILED
+
+    @short_traceback
+    async def result(self) -> Result:
+        """Wait for the end of the call and return its result.
+
+        Raises what :meth:`Session.call <transports.session.session.Session.call>` raises, and
+        :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling the awaiting
+        task leaves the call alone."""
+        await asyncio.wait((self._task,))
+        if self._task.cancelled():
+            error = CapabilityError(f"{self.capability}: cancelled by the client", code="CANCELLED")
+            error.cancelled = True
+            raise error
+        return self._task.result()
+
+    async def cancel(self) -> None:
+        """Cancel the call, in the app too, and wait until it has ended, for a second at most. A call that has ended
+        stays as it is."""
+        await cancel_and_wait((self._task,))
+
+
+def _mark_retrieved(task: asyncio.Task[Result]) -> None:
+    """Nobody has to ask for the result: asyncio would log an error that nobody asked for."""
+    if not task.cancelled():
+        task.exception()
+
+
+def annotate_params(payload: Mapping[str, object], content: Sequence[Found]) -> None:
+    """Put ``payload["params"]`` of a call into the current span as JSON, without secrets and with long texts cut, by
+    the rules for what models see of a file's origin. Of ``content``, which is among them, nothing is said."""
+    if not is_tracing():
+        return
+    params = replace_places(payload["params"], {item.path: "<content>" for item in content})
+    try:
+        text = encode_json(readable_copy({"params": params})["params"]).decode()
+    except (UsageError, KeyError):
+        return  # no JSON, or too much of it: the call itself says what is wrong with them
+    annotate({"gen_ai.tool.call.arguments": text})
+
+
+def timeout_seconds(timeout: float | None, default: float) -> float:
+    """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
+
+    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, what is
+    no number, and more than a million seconds (:data:`~transports.protocol.times.MAX_TIMEOUT`).
+    """
+    return default / 1000 if timeout is None else checked_timeout(timeout)
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until ``deadline`` (of :func:`time.monotonic`), at least a millisecond."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+logger = logging.getLogger("transports")
+
+#: Seconds that the app gets to answer ``capabilities/cancel``.
+_CANCEL_TIMEOUT = 1.0
+#: Seconds that it gets when the session ends.
+_CANCEL_TIMEOUT_AT_CLOSE = 0.1
+#: Seconds that sending ``shutdown`` may take.
+_SHUTDOWN_TIMEOUT = 1.0
+#: Attempts of one call at most.
+_MAX_ATTEMPTS = 4
+#: Calls of the kit's own on a page, beside an app's capabilities.
+_PAGE_TOOLS = ("render_to_pdf", "screenshot")
+#: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
+SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
+#: Codes that say that the app refused before it ran anything. After any other error the call may have run.
+NOT_RUN = SESSION_LOST | {"RATE_LIMITED"}
+#: Which calls are sent again: none that was sent, those that cannot have run, those that may have run, too.
+Repeats: TypeAlias = Literal["never", "not run", "idempotent"]
+
+
+class Calls:
+    """The calls of one session.
+
+    They wait while ``connection`` is not ready. With ``trace_params`` their spans have the parameters.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        events: EventDispatcher,
+        connection: Connection,
+        handshake: Handshake,
+        trace_params: bool = False,
+        clean: Callable[[ABPError], object] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._ready = connection.ready
+        self._transport = transport
+        self._events = events
+        self._handshake = handshake
+        self._trace_params = trace_params
+        self._clean = clean
+        self._initializing = asyncio.Lock()
+        self._handshakes = 0
+        self._cancellations: set[asyncio.Task[None]] = set()
+        self._under_way: set[str] = set()
+
+    async def aclose(self) -> None:
+        """Give cancellations that the app has not answered a moment to be sent, then wait no longer for them."""
+        if self._cancellations:
+            await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
+            await cancel_and_wait(self._cancellations)
+
+    async def shutdown(self) -> None:
+        """Tell the app that the session is over, within a second. Never raises."""
+        with contextlib.suppress(ABPError, TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
+                await self._transport.notify(Message("shutdown", {"reason": "the client is done"}))
+
+    async def with_events(
+        self, call: str, capability: str, work: Awaitable[Result], on_progress: OnProgress | None = None
+    ) -> Result:
+        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it.
+
+        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up. If answers of
+        the elicitation handler were refused, the result has a warning, and the error says so: that of the app becomes a
+        :class:`~transports.errors.UsageError`, as is the id of a call that is under way.
+        """
+        if call in self._under_way:
+            drop(work)
+            raise UsageError(f"a call with the id {call[:80]!r} is under way; give each call a call_id= of its own")
+        self._under_way.add(call)
+        events = self._events
+        if events.has_listeners:
+            events.emit(CallStarted(call, capability))
+        started, result, error = time.perf_counter(), None, None
+        if is_observing():
+            known = capability in self._handshake.capabilities or capability in _PAGE_TOOLS
+            name = capability if known else OTHER  # it may be anything that a caller wrote
+            work = observed_call(work, call, name, self._transport.name)
+        try:
+            result = await work
+            if refused := events.take_refused(call):
+                result = replace(result, warnings=(*result.warnings, *refused))
+            if events.has_callbacks_waiting:
+                await events.wait_for_callbacks(on_progress)
+        except ABPError as raised:
+            if self._clean is not None:
+                self._clean(raised)
+            error = _with_refused(raised, capability, events.take_refused(call))
+            if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
+                error.followed_by(asked)
+            if not isinstance(error, CallTimeout):
+                await events.wait_for_callbacks(on_progress)
+            if error is not raised:
+                raise error from None
+            raise
+        except asyncio.CancelledError:
+            error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
+            raise
+        finally:
+            self._under_way.discard(call)
+            events.take_refused(call)
+            events.take_unanswered(call)
+            if events.has_listeners:
+                duration = (time.perf_counter() - started) * 1000
+                events.emit(CallFinished(call, capability, duration, result, error))
+        return result
+
+    async def request(
+        self,
+        call: str,
+        capability: str,
+        payload: Mapping[str, object],
+        content: Sequence[Found],
+        *,
+        timeout: float,
+        on_progress: OnProgress | None,
+        repeats: Repeats,
+    ) -> tuple[Message, object]:
+        """Return the transport's reply to a call and the ``data`` that the app answered.
+
+        ``timeout`` in seconds is for all attempts and the pauses between them. Raises what
+        :meth:`Session.call <transports.session.session.Session.call>` does.
+        """
+        deadline, seconds = time.monotonic() + timeout, timeout
+        if self._trace_params:
+            annotate_params(payload, content)
+        for attempt in count(1):
+            handshakes = self._handshakes
+            try:
+                if self._cancellations and isinstance(self._transport, PageTools):
+                    # a page that answers none of them hangs and is replaced; nothing is sent before that is known
+                    await asyncio.wait(self._cancellations, timeout=min(seconds, MAX_DELAY))
+                    seconds = seconds_left(deadline)
+                if not self._ready.is_set():
+                    await self._wait_until_ready(capability, deadline, timeout)
+                    seconds = seconds_left(deadline)
+                attempt_id = call if attempt == 1 else new_id()
+                reply = await self._send(
+                    attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
+                )
+                return reply, answered_data(reply.payload, capability)
+            except ABPError as error:
+                delay = self._retry_delay(error, attempt, repeats)
+                if delay is None or time.monotonic() + delay >= deadline:
+                    if isinstance(error, Disconnected) and (may_have_run(error) or self._transport.features.reconnects):
+                        error.followed_by(repeat_advice(error))
+                    raise
+                logger.info("%s; it is sent again in %.1f s", error.message, delay)
+                self._events.emit(Retrying(capability, attempt, delay, error))
+                if isinstance(error, Disconnected):
+                    self._ready.clear()  # until the transport reports that it has reconnected
+                await asyncio.sleep(delay)
+                if error.code in SESSION_LOST:
+                    await self._initialize_once(handshakes, deadline)
+                seconds = seconds_left(deadline)
+        raise AssertionError("unreachable")
+
+    def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
+        """Return the seconds until the call may be sent again; ``None`` if it must not be."""
+        idempotent = repeats == "idempotent"
+        if isinstance(error, Disconnected):
+            unsent = error.details.get("sent") is False
+            return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
+        if (
+            repeats == "never"
+            or not error.retryable
+            or attempt >= _MAX_ATTEMPTS
+            or not (idempotent or error.code in NOT_RUN)
+        ):
+            return None
+        if error.retry_after is not None:
+            return min(error.retry_after, MAX_DELAY)
+        return 0.0 if error.code in SESSION_LOST else backoff_delay(attempt)
+
+    async def _initialize_once(self, handshakes: int, deadline: float) -> None:
+        """Repeat the handshake, unless another call has done so since there were ``handshakes`` of them."""
+        async with self._initializing:
+            if self._handshakes == handshakes:
+                await self._handshake.initialize(seconds_left(deadline))
+                self._handshakes += 1
+
+    async def _wait_until_ready(self, capability: str, deadline: float, timeout: float) -> None:
+        try:
+            await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
+        except TimeoutError:
+            lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
+            raise Disconnected(
+                f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
+                details={"sent": False},
+            ) from None
+
+    async def _send(
+        self,
+        attempt: str,
+        call: str,
+        capability: str,
+        payload: Mapping[str, object],
+        content: Sequence[Found],
+        seconds: float,
+        on_progress: OnProgress | None,
+        *,
+        timeout: float,
+    ) -> Message:
+        """Make one attempt, within ``seconds`` of the call's ``timeout``. If it times out or is cancelled, the app is
+        told, and the error does not wait for that."""
+        options: dict[str, object] = {"progressToken": attempt, "callId": attempt}
+        if math.isfinite(seconds):  # JSON has no infinity: an option that is left out means no limit
+            options["timeout"] = math.ceil(seconds * 1000)
+        message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
+        self._events.begin_attempt(attempt, call, on_progress)
+        try:
+            sending = self._transport.request(message, timeout=seconds)
+            return await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
+        except CallTimeout as error:
+            await self._cancel_in_app(attempt, "timeout")
+            if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time
+                error = no_answer("", timeout)
+            raise error.located(capability) from None
+        except (Disconnected, ProtocolError, TooLarge) as error:
+            raise error.located(capability) from None
+        except asyncio.CancelledError:
+            await self._cancel_in_app(attempt, "cancelled by the client")
+            raise
+        finally:
+            self._events.end_attempt(attempt)
+
+    async def _cancel_in_app(self, attempt: str, reason: str) -> None:
+        """Send ``capabilities/cancel``; its answer is awaited behind the caller's back."""
+        message = Message("capabilities/cancel", {"callId": attempt, "reason": reason})
+        spawn(self._request_cancellation(message), self._cancellations)
+        await asyncio.sleep(0)  # the request is on its way when the caller learns that the call has ended
+
+    async def _request_cancellation(self, message: Message) -> None:
+        with contextlib.suppress(ABPError):
+            await self._transport.request(message, timeout=_CANCEL_TIMEOUT)
+
+
+def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> ABPError:
+    """Return the error of a call during which answers of the elicitation handler were refused. What the app made of
+    that, often a cancellation, is not the cause, so it goes to the details."""
+    if not refused:
+        return error
+    if isinstance(error, CapabilityError):
+        message = f"{capability}: {refused[0]}; then the app said: {error.message.removeprefix(f'{capability}: ')}"
+        explained = UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+        explained.evidence = error.evidence
+        return explained
+    return error.followed_by(refused[0])
+
+
+#: Files that a warning names.
+_MAX_NAMED = 5
+_OVER = "the answer is over the limits of the retention"
+
+
+class Results:
+    """Makes the results of one session. ``app_id`` returns the app's name in the ``source`` of what is stored."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: ArtifactStore,
+        settings: Settings,
+        routing: RoutingPolicy | RoutingConfig | None,
+        app_id: Callable[[], str],
+    ) -> None:
+        self._transport = transport
+        #: The store that results go to.
+        self.store = store
+        self._settings = settings
+        self._app_id = app_id
+        #: Gets the events of the routing, in any thread.
+        self.on_event: OnRoutingEvent = lambda _: None
+        self._config = RoutingConfig() if routing is None else routing
+        self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
+        if isinstance(transport, TakesStore):
+            transport.use_store(store)
+
+    def policy_for(self, server: str) -> RoutingPolicy:
+        """Return the policy, from now on the one for an app with this name if settings choose it."""
+        if isinstance(self._config, RoutingConfig):
+            self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
+        return self.policy
+
+    def _use_policy(self, policy: RoutingPolicy) -> None:
+        #: How answers are read.
+        self.policy = policy
+        self._fetcher = Fetcher(
+            self._transport,
+            timeout=self._settings.download_timeout / 1000,
+            limit=self.store.max_bytes,
+            allow_private=self._settings.allow_private_addresses,
+            propagate=self._settings.trace_downloads,
+        )
+        self._router = self._new_router(self.store)
+
+    def _new_router(self, store: ArtifactStore) -> Router:
+        return Router(
+            store,
+            policy=self.policy,
+            fetcher=self._fetcher,
+            on_event=lambda event: self.on_event(event),
+            durability=self._settings.durability,
+        )
+
+    def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
+        """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
+        routing = self._router_of(call).route(
+            data, capability=capability, source=self.source(call), transport=self._transport.name, started=started
+        )
+        return self._with_evictions_of(routing) if self.store.retention else routing
+
+    def from_answer(
+        self,
+        reply: Message,
+        data: object,
+        capability: str,
+        declared: Capability | None,
+        *,
+        call: str,
+        warnings: Sequence[str],
+        started: float,
+        on_download: OnDownload,
+    ) -> Awaitable[Result]:
+        """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
+        told how far each file behind a ``downloadUrl`` is.
+
+        Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
+        """
+        routing = self._router_of(call).route(
+            data,
+            capability=capability,
+            outputs=reply.outputs,
+            effects=reply.effects,
+            source=self.source(call),
+            warnings=[*warnings, *reply.warnings],
+            schema=declared.output_schema if declared else None,
+            transport=self._transport.name,
+            started=started,
+            on_download=on_download,
+            sender=reply.sender,
+        )
+        return self._with_evictions_of(routing) if self.store.retention else routing
+
+    async def _with_evictions_of(self, routing: Awaitable[Result]) -> Result:
+        result = await routing
+        return await self.with_evictions(result) if len(result.artifacts) > 1 else result
+
+    def _router_of(self, call: str) -> Router:
+        """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
+        unless the store's owner has chosen one."""
+        if not self.store.retention or self.store.scope.trace:
+            return self._router
+        fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
+        view = self.store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
+        return self._new_router(view)
+
+    async def with_evictions(self, result: Result) -> Result:
+        """Return the result with a warning for files that had to make room for later ones: of the same result, or what
+        was stored beside it."""
+        gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
+        if not gone:
+            return result
+        named = ", ".join(field or "the answer" for field in gone[:_MAX_NAMED])
+        more = f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else ""
+        earlier = [warning for warning in result.warnings if not warning.startswith(_OVER)]
+        return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
+
+    def source(self, call: str) -> dict[str, object]:
+        """Return where a file of a call comes from: the ``source`` of its artifact."""
+        return {"app": self._app_id(), "call": call} if call else {"app": self._app_id()}

@@ -1,0 +1,297 @@
+"""The function :func:`connect`: a session for a target, a transport, a store and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
+from ..base import Transport
+from ..errors import ABPError, UsageError
+from ..errors._base import shortened
+from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from ..telemetry import use_global_providers
+from ._apps import NamedApp, find_app, secrets_for
+from ._dispatch import OnElicitation, OnNotification, OnProgress
+from ._evidence import evidence_for
+from ._secrets import Secrets
+from ._session import Session
+from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
+from ._targets import discovery_for, reject_options, transport_for
+
+if TYPE_CHECKING:
+    from httpx2 import Auth
+    from playwright.async_api import BrowserContext, Page
+
+    from ..adapters.recording import Recording
+    from ..browser._source import StorageState
+    from ..browser.process._launch import Browser, BrowserLender
+    from ..http._discovery import Discovery
+    from ._evidence import Evidence
+
+__all__ = ["connect", "open_configured_store", "uses_own_store"]
+
+
+def open_configured_store(
+    settings: Settings, url: str | Path | None = None, *, retention: Retention | None
+) -> ArtifactStore:
+    """Return the store at ``url``, by default the one that ``settings`` name, with their limits and audit log.
+
+    ``ABP_MAX_SESSION_BYTES`` is a limit of the retention; without one, what is over it is refused and nothing goes.
+
+    Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
+    """
+    try:
+        return open_store(
+            settings.store or settings.output_dir if url is None else url,
+            max_bytes=settings.max_artifact_bytes,
+            retention=_limited(retention, settings.max_session_bytes),
+            audit=settings.audit_log,
+            search_index=settings.search_index,
+            min_free_bytes=settings.min_free_disk,
+        )
+    except UsageError as error:
+        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
+
+
+def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+    if max_session_bytes is None:
+        return retention
+    if retention is None:
+        return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
+    own = retention.max_session_bytes
+    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
+
+
+def uses_own_store(settings: Settings) -> bool:
+    """Whether nobody named a place for artifacts, so that they go to the kit's own folder or to memory."""
+    return settings.store == "memory:" or not (settings.store or settings.output_dir)
+
+
+def connect(
+    target: str,
+    *,
+    transport: str | Transport = "auto",
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
+    headless: bool | None = None,
+    browser: Browser | BrowserLender | str | None = None,
+    profile: str | Path | None = None,
+    storage_state: StorageState | None = None,
+    cdp_url: str | None = None,
+    browser_server: str | None = None,
+    page: Page | None = None,
+    context: BrowserContext | None = None,
+    extension_page: str | None = None,
+    adapter: str | Path | None = None,
+    headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    on_notification: OnNotification | None = None,
+    on_elicitation: OnElicitation | None = None,
+    requested_capabilities: Sequence[str] = (),
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
+    record: Recording | str | Path | None = None,
+    config: str | Path | None = None,
+    evidence: Evidence | None = None,
+) -> Session:
+    """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
+
+    ``app = await connect(…)`` opens it as well; then the caller closes it with ``await app.aclose()``.
+
+    ``target`` is the name of an app that the settings file describes (``[apps.NAME]``, docs/team.md; arguments go
+    before what it says), an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
+    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
+    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
+    recorded. ``transport`` is a name or an instance. A page is driven by its ``window.abp``, else by its WebMCP tools;
+    ``"playwright"`` takes the first only, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an iframe.
+    ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
+    closes; one that is named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a
+    session stores to a scope of its own, and each call to a trace of its own.
+    ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
+    (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
+
+    For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, a running
+    :class:`~transports.Browser` to share, or a :class:`~transports.batch.Pool` that lends one of its own; ``profile`` a
+    folder that keeps what a user is signed in to; ``storage_state`` cookies and storage to begin with, or a file of
+    them; ``cdp_url`` a running Chromium to attach to; ``browser_server`` a Playwright server, which runs one;
+    ``headers`` go to what these two name, and are never shown; ``page`` and ``context`` the caller's own, of
+    ``playwright.async_api``; ``extension_page`` the page of an extension that speaks ABP; ``adapter`` a script of the
+    caller's that makes an app of a page that speaks nothing (docs/adapters.md). See
+    :class:`~transports.PlaywrightTransport`.
+
+    For WebSockets and MCP servers behind an address: ``headers`` go with what is sent, and are never shown. For the
+    latter, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
+
+    Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
+    raises to decline; without one a question is answered with the default that the app itself names, else declined, and
+    a destructive one never with yes. ``requested_capabilities`` are names that the app is told in ``initialize``;
+    ``routing`` says what becomes of an answer's parts: a :class:`~transports.RoutingPolicy`, the name of a preset
+    (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
+    settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
+    name. ``config`` is another settings file. ``record`` is a file that the conversation is written to, without
+    secrets, or a :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call
+    besides its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+
+    Where the settings file has secrets (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions
+    becomes their value when it is sent, and the value becomes that text again in whatever comes back. The user of a
+    store's scope, else ``tenant:`` and its tenant, has the session: they get the apps and secrets that are for them.
+
+    Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
+    :class:`~transports.errors.TransportError`.
+
+    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.targets`).
+    """
+    settings = Settings.load()
+    use_global_providers()
+    file = read_config(settings.config if config is None else Path(config))
+    user = store.scope.holder if isinstance(store, ArtifactStore) else None
+    app = find_app(file, target, user)
+    options: dict[str, Any] = {
+        "transport": None if transport == "auto" else transport,
+        "headless": headless,
+        "timeout": timeout,
+        "browser": browser,
+        "profile": profile,
+        "storage_state": storage_state,
+        "cdp_url": cdp_url,
+        "browser_server": browser_server,
+        "page": page,
+        "context": context,
+        "extension_page": extension_page,
+        "adapter": adapter,
+        "headers": headers,
+        "auth": auth,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    if app is not None:
+        target, options = app.entry.url, app.entry.options | options
+    timeout = cast("float | None", options.get("timeout"))
+    __tracebackhide__ = True
+    try:
+        transport = _transport(
+            target,
+            options,
+            settings=settings,
+            sampling=on_elicitation is not None,
+            app=app,
+            secrets=secrets_for(file, user),
+        )
+    except ABPError as error:
+        raise shortened(error)  # noqa: B904 - it is the same error
+    clean = _cleaner(transport) if app is not None else None
+    discovery = discovery_for(target, transport, settings)
+    if record is not None:
+        from ..adapters.recording import Recording, record_transport
+
+        transport = recorder = record_transport(
+            transport, record if isinstance(record, Recording) else Recording(record)
+        )
+        discovery = recorder.discovering(discovery) if discovery else None
+    if clean is not None and discovery is not None:
+        discovery = partial(_discover_cleaned, discovery, clean)
+    return Session(
+        transport,
+        store=_open_store(store, settings),
+        settings=settings,
+        timeout=timeout,
+        on_progress=on_progress,
+        on_notification=on_notification,
+        on_elicitation=on_elicitation,
+        requested_capabilities=requested_capabilities,
+        routing=_routing(routing, file),
+        discover=discovery,
+        close_store=store is None or isinstance(store, str | Path),
+        evidence=evidence_for(evidence, app.entry.evidence if app is not None else "", target),
+        clean=clean,
+    )
+
+
+async def _discover_cleaned(
+    discover: Callable[[], Awaitable[Discovery]], clean: Callable[[ABPError], object]
+) -> Discovery:
+    """The reason why there is no manifest is a warning of the session."""
+    found = await discover()
+    if found.reason is not None:
+        clean(found.reason)
+    return found
+
+
+def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
+    """Return what hides in errors how an app of the settings file is reached; downloads do not pass its transport."""
+    from ._secrets import Guarded
+
+    return transport.clean if isinstance(transport, Guarded) else None
+
+
+def _transport(
+    target: str,
+    options: Mapping[str, Any],
+    *,
+    settings: Settings,
+    sampling: bool,
+    app: NamedApp | None,
+    secrets: Secrets,
+) -> Transport:
+    """Return the transport for a target, guarded if the settings file describes the app or has secrets."""
+    given = options.get("transport", "auto")
+
+    def make(resolved: Mapping[str, object]) -> Transport:
+        rest = {**options, **resolved}
+        for name in ("transport", "headless", "timeout"):
+            rest.pop(name, None)
+        request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
+        if isinstance(given, Transport):
+            reject_options(rest | request_options, "a transport that is made already; give them to it")
+            return given
+        return transport_for(
+            target,
+            given,
+            settings=settings,
+            timeout=options.get("timeout"),
+            headless=options.get("headless"),
+            sampling=sampling,
+            browser_options=rest,
+            request_options=request_options,
+        )
+
+    if app is None and (not secrets or target.lower().startswith("replay:")):
+        return make({})
+    from ._secrets import Guard, guarded  # late: most programs have no such file
+
+    guard = Guard(
+        secrets,
+        target,
+        {name: options[name] for name in ("headers", "cdp_url") if name in options},
+        make,
+        hidden=app.hidden if app is not None and secrets.user is not None else (),
+        name=app.name if app is not None else None,
+        max_sessions=app.entry.max_sessions if app is not None else None,
+        headers_to=str(options.get("cdp_url") or options.get("browser_server") or ""),
+    )
+    try:
+        if app is not None:
+            app.require_state()
+        return guarded(make({}), guard)
+    except ABPError as error:
+        guard.clean(error, settings=True)
+        raise
+
+
+def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFile) -> RoutingPolicy | RoutingConfig:
+    if routing is None:
+        return routing_of(file)
+    return named_preset(routing) if isinstance(routing, str) else routing
+
+
+def _open_store(store: object, settings: Settings) -> ArtifactStore:
+    if store is not None and not isinstance(store, str | Path):
+        found = discover_store(store, max_bytes=settings.max_artifact_bytes)
+        if found is None:
+            raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
+        return found
+    return open_configured_store(settings, store, retention=retention_settings())

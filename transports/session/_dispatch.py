@@ -1,0 +1,557 @@
+"""Delivery of the messages that an app sends on its own: progress, notifications, elicitation requests, effects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+
+from ..base import Transport
+from ..errors import ABPError, TransportError
+from ..protocol._elicitation import DECLINED, answer_fault, default_answer, refused_answer
+from ..protocol.messages import Effect, Message
+from ..tasks import cancel_and_wait, spawn
+from ._connection import Connection
+from ._events import ConnectionChanged, EventStreams
+
+if TYPE_CHECKING:
+    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+    from ._events import Event
+
+__all__ = [
+    "MAX_VALUES_WAITING",
+    "Callbacks",
+    "DownloadProgress",
+    "EventDispatcher",
+    "OnElicitation",
+    "OnNotification",
+    "OnProgress",
+    "Questions",
+    "invoke",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+#: Values that wait for one callback at most; after that each new one drops the oldest.
+MAX_VALUES_WAITING = 100_000
+#: Seconds between two checks of a queue that gets new values while it is waited for.
+_POLL = 0.05
+
+#: The queue whose callback runs in this context: what the callback does cannot wait for its own queue.
+_current: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_callback_queue", default=None)
+
+
+class Callbacks:
+    """A queue for each callback, which gets its values one after the other, in order.
+
+    A slow callback delays only itself. One that is :data:`MAX_VALUES_WAITING` values behind loses the oldest, and a
+    warning is logged. An exception that it raises is logged, and the next value is delivered.
+    """
+
+    def __init__(self) -> None:
+        # by id(): a callable need not be hashable; its queue holds it, so no other object takes the id meanwhile
+        self._queues: dict[int, _Queue] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether any callback has values that it has not had yet."""
+        return bool(self._queues)
+
+    def submit(self, callback: Callable[..., object], value: object) -> None:
+        """Run ``callback(value)`` after all values that were submitted for ``callback`` before. Does not wait."""
+        queue = self._queues.get(id(callback))
+        if queue is None:
+            queue = self._queues[id(callback)] = _Queue(callback)
+            queue.add(value)
+            queue.task = asyncio.ensure_future(self._run(queue))
+        else:
+            queue.add(value)
+
+    async def wait(
+        self, callbacks: Iterable[Callable[..., object] | None] | None = None, *, stalled: float, timeout: float
+    ) -> None:
+        """Wait until these callbacks, or all, have had the values that were submitted for them until now.
+
+        Gives up after ``timeout`` seconds, and on a callback that spends more than ``stalled`` seconds on one value. A
+        callback that waits for itself does not wait.
+        """
+        ids = set(self._queues) if callbacks is None else {id(callback) for callback in callbacks}
+        queues = [self._queues[key] for key in ids if key in self._queues and self._queues[key] is not _current.get()]
+        if queues:
+            deadline = time.monotonic() + timeout
+            await asyncio.gather(*(queue.wait(stalled, deadline) for queue in queues))
+
+    async def aclose(self) -> None:
+        """Drop all queues and cancel coroutine callbacks. A plain function that still runs in a thread goes on."""
+        queues = tuple(self._queues.values())
+        for queue in queues:
+            if queue.values:
+                logger.warning("the callback %r loses %d values: the session closes", queue.callback, len(queue.values))
+            queue.values.clear()
+        await cancel_and_wait(queue.task for queue in queues)
+
+    async def _run(self, queue: _Queue) -> None:
+        _current.set(queue)
+        deliver = queue.deliver_awaiting if inspect.iscoroutinefunction(queue.callback) else queue.deliver_in_thread
+        try:
+            while queue.values:
+                try:
+                    await deliver()
+                except (Exception, asyncio.CancelledError) as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise
+                    logger.exception("a callback failed; the call goes on")
+        finally:
+            del self._queues[id(queue.callback)]
+
+
+class _Queue:
+    """The values that wait for one callback, from the first one until all are delivered."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, callback: Callable[..., object]) -> None:
+        self.callback = callback
+        self.values: deque[object] = deque(maxlen=MAX_VALUES_WAITING)
+        self._submitted = self._dropped = 0  # counted in the event loop
+        self._delivered = 0  # counted where the callback runs
+        self._begun = time.monotonic()
+
+    def add(self, value: object) -> None:
+        if len(self.values) == self.values.maxlen:
+            if not self._dropped:  # one warning until the callback has caught up, not one for each value
+                logger.warning(
+                    "the callback %r is %d values behind and loses the oldest; let it return sooner",
+                    self.callback,
+                    len(self.values),
+                )
+            self._dropped += 1
+        self._submitted += 1
+        self.values.append(value)
+
+    async def wait(self, stalled: float, deadline: float) -> None:
+        target = self._submitted
+        while self._delivered + self._dropped < target:
+            poll = min(_POLL, stalled, max(deadline - time.monotonic(), 0))
+            done, _ = await asyncio.wait((self.task,), timeout=poll)
+            if done or (now := time.monotonic()) >= deadline or now - self._begun >= stalled:
+                return
+
+    async def deliver_awaiting(self) -> None:
+        """Deliver one value to a coroutine function."""
+        self._begun = time.monotonic()
+        try:
+            await invoke(self.callback, self.values.popleft())
+        finally:
+            self._delivered += 1
+
+    async def deliver_in_thread(self) -> None:
+        """Deliver values to a plain function in one thread until none is left: a thread for each would be slow."""
+        if (returned := await _in_thread(self._deliver)) is not None:
+            try:
+                await returned
+            finally:
+                self._delivered += 1
+
+    def _deliver(self) -> Awaitable[object] | None:
+        """Call the plain function until no value is left, or until it returns something to be awaited."""
+        while True:
+            try:
+                value = self.values.popleft()
+            except IndexError:
+                return None
+            self._begun = time.monotonic()
+            try:
+                returned = self.callback(value)
+            except Exception:
+                logger.exception("a callback failed; the call goes on")
+            else:
+                if returned is not None and inspect.isawaitable(returned):
+                    return returned
+            self._delivered += 1
+
+
+async def invoke(callback: Callable[..., object], value: object) -> object:
+    """Return ``callback(value)``; a coroutine function is awaited, a plain function runs in a thread of its own."""
+    if inspect.iscoroutinefunction(callback):
+        result: Awaitable[object] = callback(value)
+        return await result
+    returned = await _in_thread(callback, value)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """:func:`asyncio.to_thread` with a daemon thread for each call, so that a function which waits for a person, or for
+    ever, takes no worker from the artifact store and does not keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Callable[[], T]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(outcome: Callable[[], T]) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def call() -> None:
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - raised again in the task that waits
+            error = raised
+
+            def outcome() -> T:
+                raise error
+        else:
+
+            def outcome() -> T:
+                return result
+
+        with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=call, name="abp-callback", daemon=True).start()
+    return (await done)()
+
+
+OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
+
+#: Questions that a handler answers at the same time: a plain function needs a thread for each.
+_MAX_AT_ONCE = 32
+#: Questions that wait for the handler. Those above are declined.
+_MAX_WAITING = 256
+
+
+class Questions:
+    """Answers questions with the user's handler, or by default without one.
+
+    32 are answered at once and 256 wait for that; more are declined at once. The time that a question allows includes
+    its waiting. A plain function that is too late goes on in its thread, and counts until it has returned.
+    ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question, and says whether
+    a call is told; otherwise it is logged. ``on_unanswered`` gets a question that was declined as there is no handler.
+    """
+
+    def __init__(
+        self,
+        handler: OnElicitation | None,
+        on_refused: Callable[[str], bool],
+        on_unanswered: Callable[[ElicitationRequest], None],
+    ) -> None:
+        self._handler = handler
+        self._on_refused = on_refused
+        self._on_unanswered = on_unanswered
+        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+        self._waiting = 0
+
+    async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Return the answer for the app. What the handler raises declines. An answer that does not fit the question
+        (:func:`~transports.protocol.elicitation.answer_fault`) is an error for the app, and for its caller."""
+        if self._handler is None:
+            answer = default_answer(request)
+            if answer.get("success") is not True:
+                self._on_unanswered(request)
+            return answer
+        if self._waiting >= _MAX_WAITING:
+            logger.warning("declined %s: %d questions wait already", request.method, _MAX_WAITING)
+            return DECLINED
+        try:
+            async with asyncio.timeout(request.timeout / 1000 if request.timeout else None):
+                await self._wait_for_slot()
+                returned = await self._ask(self._handler, request)
+            fault = answer_fault(request, returned)
+        except Exception as error:  # noqa: BLE001 - raising is how a handler declines
+            reason = "too late" if isinstance(error, TimeoutError) else repr(error)
+            logger.warning("the elicitation handler declined %s: %s", request.method, reason)
+            return DECLINED
+        if not fault and isinstance(returned, Mapping):
+            return returned
+        reason = f"the elicitation handler's answer to {request.method} is refused: {fault}"
+        if not self._on_refused(reason):
+            logger.warning("%s", reason)
+        return refused_answer(reason)
+
+    async def _wait_for_slot(self) -> None:
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def _ask(self, handler: OnElicitation, request: ElicitationRequest) -> object:
+        """Run the handler in a slot that is taken already, and free it when the handler has returned."""
+        if inspect.iscoroutinefunction(handler):
+            try:
+                return await invoke(handler, request)
+            finally:
+                self._slots.release()
+        loop = asyncio.get_running_loop()
+
+        def ask(request: ElicitationRequest) -> object:
+            try:
+                return handler(request)
+            finally:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._slots.release)
+
+        return await invoke(ask, request)
+
+
+#: Seconds between two reports of one file, at least; its beginning and its end are always reported.
+_INTERVAL = 0.1
+
+
+class DownloadProgress:
+    """Reports the downloads of one call as its progress (docs/protocol.md 10.6): ``stage`` is ``download``, ``status``
+    the place of the file in the answer, ``progress`` and ``total`` count bytes. ``report`` gets at most ten reports a
+    second of each file. It never raises."""
+
+    def __init__(self, report: Callable[[Progress], None], call: str) -> None:
+        self._report = report
+        self._call = call
+        self._place: str | None = None
+        self._last = 0.0
+
+    def __call__(self, place: str, received: int, expected: int | None) -> None:
+        """Report that ``received`` of ``expected`` bytes are there of the file at ``place``."""
+        from ..protocol._payloads import Progress  # late, as it loads pydantic
+
+        now = time.monotonic()
+        if place == self._place and received != expected and now - self._last < _INTERVAL:
+            return
+        self._place, self._last = place, now
+        self._report(
+            Progress(call=self._call, stage="download", status=place or None, progress=received, total=expected)
+        )
+
+
+logger = logging.getLogger("transports")
+
+OnProgress: TypeAlias = Callable[["Progress"], object]
+OnNotification: TypeAlias = Callable[["Notification"], object]
+
+#: Seconds that a callback may spend on one value before the end of a call or of the session waits no longer for it.
+_CALLBACK_GRACE = 0.5
+#: Seconds that the end of a call or of the session waits for callbacks at most.
+_CALLBACK_LIMIT = 5.0
+#: Ended attempts that are remembered, so that their late progress is not taken for that of another call.
+_ENDED_ATTEMPTS = 1000
+#: Refused answers of the elicitation handler that a call is told of.
+_MAX_REFUSED = 5
+#: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
+_DUPLICATE_WINDOW = 1.0
+_LIST_CHANGED = "notifications/capabilities/list_changed"
+
+
+class EventDispatcher:
+    """Reads the events of one transport and hands each to the call, the callback and the streams that it belongs to.
+
+    ``connection`` follows losses, reconnections and changes of capabilities. ``notified`` sees each notification before
+    any callback or stream does.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        on_progress: OnProgress | None,
+        on_notification: OnNotification | None,
+        on_elicitation: OnElicitation | None,
+        connection: Connection,
+        notified: Callable[[Notification], None],
+    ) -> None:
+        self.streams = EventStreams()
+        self._transport = transport
+        self._on_progress = on_progress
+        self._on_notification = on_notification
+        self._questions = Questions(on_elicitation, self._note_refused, self._note_unanswered)
+        self._connection = connection
+        self._notified = notified
+        self._callbacks = Callbacks()
+        self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
+        self._refused: dict[str, list[str]] = {}
+        self._unanswered: dict[str, str] = {}
+        self._asking = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_change: tuple[str, object, float] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> EventDispatcher:
+        self._loop = asyncio.get_running_loop()
+        spawn(self._read_events(), self._tasks)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Deliver what has arrived to the callbacks and streams, within five seconds; then cancel what still runs."""
+        await asyncio.sleep(0)  # for events that arrived in this turn of the loop
+        await cancel_and_wait(self._tasks)
+        self.streams.close()
+        await self._callbacks.wait(stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
+        await self._callbacks.aclose()
+
+    def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
+        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too."""
+        self._attempts[attempt] = call, on_progress
+
+    def end_attempt(self, attempt: str) -> None:
+        """Forget an attempt; progress that comes for it later belongs to no call."""
+        del self._attempts[attempt]
+        self._ended.append(attempt)
+
+    def asks(self, call: str) -> bool:
+        """Whether a question of the app waits for its answer, and ``call`` is the latest one under way."""
+        return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values()))[0] == call
+
+    def take_refused(self, call: str) -> list[str]:
+        """Return why answers of the elicitation handler were refused during a call, and forget it."""
+        return self._refused.pop(call, [])
+
+    def take_unanswered(self, call: str) -> str:
+        """Return which question was declined during a call since nobody answers them, in words, and forget it."""
+        return self._unanswered.pop(call, "")
+
+    def _lone_call(self) -> str | None:
+        """ABP does not say which call a question belongs to: only a call that runs alone is told."""
+        calls = {call for call, _ in self._attempts.values()}
+        return calls.pop() if len(calls) == 1 else None
+
+    def _note_refused(self, reason: str) -> bool:
+        call = self._lone_call()
+        if call is None or len(reasons := self._refused.setdefault(call, [])) == _MAX_REFUSED:
+            return False
+        reasons.append(reason)
+        return True
+
+    def _note_unanswered(self, request: ElicitationRequest) -> None:
+        if (call := self._lone_call()) is not None:
+            self._unanswered[call] = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
+
+    async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
+        """Let the callbacks of an ended call and of the session get the events that came before its answer: within five
+        seconds, and without one that spends more than half a second on one event."""
+        callbacks = (on_progress, self._on_progress, self._on_notification)
+        await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a stream is open, so that an event is worth making."""
+        return bool(self.streams.open)
+
+    @property
+    def has_callbacks_waiting(self) -> bool:
+        """Whether any callback has events that it has not had yet."""
+        return self._callbacks.busy
+
+    def emit(self, event: Event) -> None:
+        """Add an event to every stream; a change of the connection goes to the notification callback as well."""
+        self.streams.emit(event)
+        if isinstance(event, ConnectionChanged):
+            from ..protocol._payloads import Notification
+
+            name = "connection/restored" if event.connected else "connection/lost"
+            self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
+
+    def emit_threadsafe(self, event: Event) -> None:
+        """Add an event to every stream, from any thread; nothing happens once the session's loop is closed."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.emit(event)
+        elif self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.emit, event)
+
+    async def _read_events(self) -> None:
+        async for message in self._transport.events():
+            try:
+                self._dispatch(message)
+            except ABPError as error:
+                logger.warning("ignored an event of the app: %s", error.message)
+            except Exception:  # the events after it, losses of the connection among them, must still arrive
+                logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
+
+    def _dispatch(self, message: Message) -> None:
+        from ..protocol._declarations import parse  # late, as they load pydantic
+        from ..protocol._payloads import ElicitationRequest, Notification, Progress
+
+        payload = message.payload
+        match message.type:
+            case "progress":
+                self._dispatch_progress(parse(Progress, payload, "a progress event"))
+            case "elicitation/request":
+                request = parse(ElicitationRequest, payload, "an elicitation request")
+                self.streams.emit(request)
+                spawn(self._answer(message.id, request), self._tasks)
+            case "connection/lost":
+                self._connection.lost(_reason(payload))
+            case "connection/restored":
+                spawn(self._connection.restored(_reason(payload)), self._tasks)
+            case "effect":
+                if isinstance(payload, Effect):
+                    self.streams.emit(payload)
+            case "capabilities/changed":
+                self._dispatch_capabilities(message.type, Notification(event=_LIST_CHANGED, data=payload))
+            case _:
+                notification = parse(Notification, payload, "a notification")
+                if notification.event == _LIST_CHANGED:
+                    self._dispatch_capabilities(message.type, notification)
+                else:
+                    self._dispatch_notification(notification)
+
+    def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
+        """Many apps send the change in both forms (docs/protocol.md 4.6): it is delivered once."""
+        last, self._last_change = self._last_change, (form, notification.data, time.monotonic())
+        if last and last[0] != form and last[1] == notification.data and time.monotonic() - last[2] < _DUPLICATE_WINDOW:
+            self._last_change = None
+            return
+        self._dispatch_notification(notification)
+        spawn(self._connection.capabilities_changed(notification.data), self._tasks)
+
+    def _dispatch_notification(self, notification: Notification) -> None:
+        self._notified(notification)
+        self.streams.emit(notification)
+        self._call_on_notification(notification)
+
+    def _dispatch_progress(self, progress: Progress) -> None:
+        attempt = progress.operation_id
+        call, on_progress = self._attempts.get(attempt, ("", None))
+        if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
+            ((call, on_progress),) = self._attempts.values()
+        self._deliver_progress(progress.model_copy(update={"call": call}), on_progress)
+
+    def download_progress(self, call: str, on_progress: OnProgress | None) -> DownloadProgress:
+        """Return what makes progress of ``call``, as an app's own, out of the bytes of its downloads."""
+        return DownloadProgress(lambda progress: self._deliver_progress(progress, on_progress), call)
+
+    def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:
+        for callback in (on_progress, self._on_progress):
+            if callback is not None:
+                self._callbacks.submit(callback, progress)
+        self.streams.emit(progress)
+
+    def _call_on_notification(self, notification: Notification) -> None:
+        if self._on_notification is not None:
+            self._callbacks.submit(self._on_notification, notification)
+
+    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
+        self._asking += 1
+        try:
+            answer = await self._questions.answer(request)
+        finally:
+            self._asking -= 1
+        with contextlib.suppress(TransportError):
+            await self._transport.notify(Message("elicitation/response", answer, id=request_id))
+
+
+def _reason(payload: object) -> str:
+    return str(payload.get("reason", "")) if isinstance(payload, Mapping) else ""

@@ -1,0 +1,206 @@
+"""The typed events of a session, and the streams that deliver them to listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+
+from ..errors import ABPError, StoredFile, UsageError
+from ..protocol._capabilities import CapabilitiesChanged
+from ..protocol.messages import Effect
+from ..routing import CustomEvent, ObservationClamped, Result
+
+if TYPE_CHECKING:
+    from ..artifacts import ArtifactRef
+    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+
+__all__ = [
+    "MAX_EVENTS_BEHIND",
+    "CallFinished",
+    "CallStarted",
+    "ConnectionChanged",
+    "Event",
+    "EventStream",
+    "EventStreams",
+    "Listener",
+    "Retrying",
+]
+
+logger = logging.getLogger("transports")
+
+#: Events that a stream holds for a listener that is slow; after that each new event drops the oldest one.
+MAX_EVENTS_BEHIND = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChanged:
+    """The connection was lost, or it is back and the app was initialized again."""
+
+    connected: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A call failed and is sent again in ``delay`` seconds; ``attempt`` counts the failed attempts, from 1."""
+
+    capability: str
+    attempt: int
+    delay: float
+    error: ABPError
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A call, or a page tool such as ``render_to_pdf``, begins. Its progress events carry the same ``call`` id."""
+
+    call: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """A call ended with ``result`` or ``error``. The error's code is ``CANCELLED`` if the caller cancelled the call."""
+
+    call: str
+    capability: str
+    duration_ms: float
+    result: Result | None = None
+    error: ABPError | None = None
+
+    @property
+    def artifacts(self) -> tuple[ArtifactRef, ...]:
+        """The artifacts that the call stored; a call that failed may have stored some before it did."""
+        result = self.result or (self.error.result if self.error else None)
+        return tuple(result.artifacts.values()) if isinstance(result, Result) else ()
+
+    @property
+    def evidence(self) -> Mapping[str, StoredFile]:
+        """What was recorded of the call, by its kind (docs/evidence.md)."""
+        ended = self.result or self.error
+        return ended.evidence if ended else {}
+
+
+if TYPE_CHECKING:
+    #: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
+    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` comes
+    #: when a result is read for an agent, after its call.
+    Event: TypeAlias = (
+        CallStarted
+        | CallFinished
+        | Progress
+        | Notification
+        | ElicitationRequest
+        | CapabilitiesChanged
+        | ConnectionChanged
+        | Retrying
+        | Effect
+        | ObservationClamped
+        | CustomEvent
+    )
+
+
+def __getattr__(name: str) -> object:
+    """Make :data:`Event` when it is first used: its models load pydantic."""
+    if name != "Event":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+
+    own = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
+    globals()[name] = made = (
+        own | Progress | Notification | ElicitationRequest | Effect | ObservationClamped | CustomEvent
+    )
+    return made
+
+
+class Listener(Protocol):
+    """A receiver of a session's events."""
+
+    def add(self, event: Event) -> None:
+        """Take one event, without waiting."""
+
+    def wake(self) -> None:
+        """The session has closed, or there is a new event."""
+
+
+class EventStreams:
+    """The open event streams of one session. Each gets every event in order; a slow one delays nobody."""
+
+    def __init__(self) -> None:
+        self.open: list[Listener] = []
+        self.closed = False
+
+    def emit(self, event: Event) -> None:
+        """Add ``event`` to every open stream."""
+        for stream in self.open:
+            stream.add(event)
+
+    def close(self) -> None:
+        """End every stream once its listener has read what it holds."""
+        self.closed = True
+        for stream in self.open:
+            stream.wake()
+
+    def stream(self) -> EventStream:
+        """Return a new stream, which holds nothing until it is entered."""
+        return EventStream(self)
+
+
+class EventStream:
+    """The events of a session for one listener.
+
+    Entering it (``async with``) registers the listener and leaving it drops the queue, so a stream that nobody iterates
+    holds nothing. It can be iterated inside the block only, and ends when the session closes. It is entered once.
+    A listener may be :data:`MAX_EVENTS_BEHIND` events behind; then the oldest is lost, and a warning is logged.
+    """
+
+    def __init__(self, streams: EventStreams) -> None:
+        self._streams = streams
+        self._queue: deque[Event] = deque(maxlen=MAX_EVENTS_BEHIND)
+        self._changed = asyncio.Event()
+        self._entered = False
+        self._losing = False
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError("a stream of events is entered once; call events() again for another")
+        self._entered = True
+        self._streams.open.append(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._streams.open.remove(self)
+        self._queue.clear()
+        self.wake()
+
+    def __aiter__(self) -> Self:
+        if not self._entered:
+            raise UsageError(
+                "read events inside a block: `async with app.events() as events: async for event in events`"
+            )
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._queue:
+            self._losing = False
+            if self._streams.closed or self not in self._streams.open:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return self._queue.popleft()
+
+    def add(self, event: Event) -> None:
+        """Queue ``event``; the oldest one is dropped if the queue is full."""
+        if len(self._queue) == MAX_EVENTS_BEHIND and not self._losing:
+            self._losing = True  # one warning until the listener has caught up, not one for each event
+            logger.warning("a listener is %d events behind and loses the oldest; read them faster", MAX_EVENTS_BEHIND)
+        self._queue.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let a waiting listener look at the queue and at the session's state."""
+        self._changed.set()

@@ -1,0 +1,143 @@
+"""The choice of evidence: what is kept of a call besides what it answers, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Literal, ParamSpec, TypeAlias, TypeVar
+
+from ..browser.evidence._kinds import KINDS, EvidenceKind
+from ..errors import UsageError
+from ..protocol._times import parse_duration
+
+__all__ = [
+    "Evidence",
+    "EvidenceMode",
+    "GeneralEvidence",
+    "checked_evidence",
+    "evidence_for",
+    "keeping",
+    "read_evidence",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: When a kind of evidence is kept; ``True`` and ``False`` are ``"on"`` and ``"off"``.
+EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
+#: How targets begin whose apps are in no page.
+_WITHOUT_PAGE = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
+_MODES: Mapping[object, EvidenceMode] = {
+    "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is kept of each call besides its answer, as artifacts: ``connect(…, evidence=Evidence(trace="on"))``.
+
+    ``trace`` is Playwright's (``playwright show-trace FILE``), ``video`` a WebM of the page, ``har`` the requests as
+    HAR 1.2, ``console`` the console and the page's errors as text, ``screenshot`` a picture of the page at the end.
+    Secrets are removed from all but the pictures (docs/evidence.md).
+
+    Of the files of one session, or of a store without sessions, at most ``max_files`` are kept, the newest, and each at
+    most ``max_age`` seconds; ``None`` is no limit. Raises :class:`~transports.errors.UsageError` for another value.
+    """
+
+    trace: EvidenceMode | bool = "off"
+    video: EvidenceMode | bool = "off"
+    har: EvidenceMode | bool = "off"
+    console: EvidenceMode | bool = "off"
+    screenshot: EvidenceMode | bool = "off"
+    max_files: int | None = None
+    max_age: float | None = None
+
+    def __post_init__(self) -> None:
+        for kind in KINDS:
+            mode = getattr(self, kind)
+            if not isinstance(mode, str | bool) or mode not in _MODES:
+                raise UsageError(f'evidence: {kind} is "off", "on" or "on-failure", not {mode!r}')
+        for name, limit in (("max_files", self.max_files), ("max_age", self.max_age)):
+            if limit is not None and not limit > 0:
+                raise UsageError(f"evidence: {name} must be above 0 (it is {limit})")
+
+    def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
+        """Return the kinds to keep of a call that ``failed`` or not; without it, those to record."""
+        kept = ("on",) if failed is False else ("on", "on-failure")
+        return frozenset(kind for kind in KINDS if _MODES[getattr(self, kind)] in kept)
+
+
+def read_evidence(text: str) -> Evidence:
+    """Return the choice that a text makes: ``trace,video=on-failure,max_files=200,max_age=7d``.
+
+    A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
+    given: dict[str, object] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name in given:
+            raise UsageError(f"evidence: {name} is given twice")
+        if name in KINDS:
+            given[name] = value if equals else "on"
+        elif name == "max_files" and value.isascii() and value.isdigit():
+            given[name] = int(value)
+        elif name == "max_age" and (seconds := parse_duration(value)) is not None:
+            given[name] = seconds
+        else:
+            raise UsageError(
+                f"evidence: {part!r} is not understood; write kinds with commas between them, such as "
+                f"trace,har=on-failure,max_files=200,max_age=7d; the kinds are {', '.join(KINDS)}"
+            )
+    return Evidence(**given)  # type: ignore[arg-type]
+
+
+def checked_evidence(text: str) -> str:
+    """Return the text of a setting if it can be read. Raises :class:`ValueError`, for models of settings."""
+    try:
+        read_evidence(text)
+    except UsageError as error:
+        raise ValueError(error.message.removeprefix("evidence: ")) from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralEvidence:
+    """A choice for many apps, in the place of ``evidence=``: what one app's own entry says goes before it, and each
+    app is asked for what it can give."""
+
+    choice: Evidence
+
+    def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
+        """Return the kinds of an app that can give all, as :meth:`Evidence.kinds` does."""
+        return self.choice.kinds(failed=failed)
+
+
+def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str) -> Evidence | None:
+    """Return the evidence to keep of the app at ``target``. ``own`` is what its entry of the settings file says.
+
+    A choice ``given`` for this session is kept as it is, so that opening raises where it cannot be had. What others
+    chose becomes the part of it that the app can give: without a page, the console."""
+    if isinstance(given, Evidence):
+        return given
+    if not own and given is None:
+        return None
+    chosen = given.choice if given is not None and not own else read_evidence(own)
+    if not target.lower().startswith(_WITHOUT_PAGE):
+        return chosen
+    return replace(chosen, trace="off", video="off", har="off", screenshot="off")
+
+
+def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
+    """Return ``connect`` with the evidence that a text chooses for all apps, where a call of it chooses none.
+
+    Raises :class:`~transports.errors.UsageError` as :func:`read_evidence`."""
+    evidence = read_evidence(text)
+    if not evidence.kinds():
+        return connect
+
+    @wraps(connect)
+    def connecting(*args: P.args, **options: P.kwargs) -> T:
+        options.setdefault("evidence", GeneralEvidence(evidence))
+        return connect(*args, **options)
+
+    return connecting

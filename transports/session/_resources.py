@@ -1,0 +1,358 @@
+"""The resources of an MCP server (docs/requirements.md R2-5.7): listed, read on demand, cached until they change."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace as changed
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from ..artifacts import ArtifactStore
+from ..base import ResourcePage, ResourceTools, Transport
+from ..binary import BinaryData, Encoded, verify_size
+from ..binary.detect import Place, find, replace
+from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
+from ..errors._base import short_traceback
+from ..protocol._capabilities import Capabilities
+from ..protocol._strict_json import JSONValue
+from ..routing import ResourcePolicy, Result
+from ..routing._policy import Step
+
+if TYPE_CHECKING:
+    from ..protocol._declarations import Resource, ResourceTemplate
+    from ..protocol._payloads import Notification
+
+__all__ = ["READ_HINT", "ResourceCache", "Resources"]
+
+#: Results that are cached; the one used longest ago goes first.
+_SIZE = 1000
+_UPDATED = "notifications/resources/updated"
+
+
+class ResourceCache:
+    """Results by the URI that was read. A result counts only while all its artifacts are in the store.
+
+    ``changes`` counts the changes that the server reported: a result that was read while one came is not cached.
+    """
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._results: OrderedDict[str, tuple[Result, float]] = OrderedDict()
+        self.changes = 0
+
+    async def get(self, uri: str) -> Result | None:
+        """Return the cached result for ``uri``, or ``None``."""
+        if uri not in self._results:
+            return None
+        result, expires = self._results[uri]
+        if time.monotonic() < expires and all([await self._store.exists(ref.id) for ref in result.artifacts.values()]):
+            self._results.move_to_end(uri)
+            return result
+        self._results.pop(uri, None)
+        return None
+
+    def put(self, uri: str, result: Result, *, ttl: object, changes: int) -> None:
+        """Cache a result for ``ttl`` seconds (MCP 2026-07-28; anything but a number: until it changes).
+
+        ``changes`` is :attr:`changes` as it was before the reading began.
+        """
+        self._results.pop(uri, None)
+        seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
+        if seconds > 0 and changes == self.changes:
+            self._results[uri] = result, time.monotonic() + seconds
+            if len(self._results) > _SIZE:
+                self._results.popitem(last=False)
+
+    def discard(self, uri: str) -> None:
+        """Drop the result for ``uri``."""
+        self._results.pop(uri, None)
+
+    def on_notification(self, notification: Notification) -> None:
+        """Drop what ``notifications/resources/updated`` names, and the resources below it."""
+        data = notification.data
+        if notification.event == _UPDATED and isinstance(data, Mapping):
+            self.changes += 1
+            uri = str(data.get("uri", ""))
+            below = uri.rstrip("/") + "/"
+            for cached in [cached for cached in self._results if cached == uri or cached.startswith(below)]:
+                del self._results[cached]
+
+    def clear(self) -> None:
+        """Drop everything: changes may have been missed."""
+        self.changes += 1
+        self._results.clear()
+
+
+logger = logging.getLogger("transports")
+
+#: What stands beside a link that was not read (docs/requirements.md R2-4.3).
+READ_HINT = "not read; resources.read reads it, with this uri"
+#: Pages of a list that are read at most; a faulty server may have no last one.
+_MAX_PAGES = 1000
+_METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
+
+_CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
+#: What every server with resources can do, as capabilities (docs/requirements.md R2-6.2).
+_GENERATED: Sequence[Mapping[str, object]] = (
+    {
+        "name": "resources.list",
+        "description": "List the server's resources, a page at a time.",
+        "inputSchema": {"type": "object", "properties": _CURSOR},
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "resources.templates",
+        "description": "List the templates of resource addresses, a page at a time.",
+        "inputSchema": {"type": "object", "properties": _CURSOR},
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "resources.read",
+        "description": "Read a resource: a short text is in the answer, anything else becomes an artifact.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "uri": {"type": "string"},
+                "size": {"type": "integer", "minimum": 0, "description": "bytes that it must have"},
+                "fresh": {"type": "boolean", "description": "read it again even if it is known"},
+            },
+            "required": ["uri"],
+        },
+        "annotations": {"readOnlyHint": True},
+    },
+)
+
+_T = TypeVar("_T", "Resource", "ResourceTemplate")
+
+
+class Route(Protocol):
+    """Stores an answer as a result: :meth:`.results.Results.from_data` of the session."""
+
+    def __call__(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]: ...
+
+
+class Resources:
+    """The resources of an MCP server, as ``app.resources``.
+
+    ``timeout`` in seconds is for each request: ``None`` means the session's default, ``math.inf`` waits for ever.
+    Methods raise :class:`~transports.errors.CapabilityError` if the server refuses,
+    :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) for an app without resources, and other
+    :class:`~transports.errors.ABPError`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: ArtifactStore,
+        route: Route,
+        policy: ResourcePolicy,
+        timeout_or_default: Callable[[float | None], float],
+    ) -> None:
+        self._transport = transport
+        self._route = route
+        #: When links are read and results cached; replaced when a preset applies.
+        self.policy = policy
+        #: Names of the capabilities that this object answers instead of the app.
+        self.names: frozenset[str] = frozenset()
+        self._timeout_or_default = timeout_or_default
+        self._cache = ResourceCache(store)
+        self._subscribed: set[str] = set()
+
+    @property
+    def available(self) -> bool:
+        """Whether the app says that it has resources."""
+        return isinstance(self._transport, ResourceTools) and self._transport.has_resources
+
+    @short_traceback
+    async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
+        """Return all resources, read page after page; none for an app without resources."""
+        from ..protocol._declarations import Resource  # late, as it loads pydantic
+
+        return await self._all(Resource, "resources.list", timeout)
+
+    @short_traceback
+    async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
+        """Return all templates of resource addresses, read page after page; none for an app without resources."""
+        from ..protocol._declarations import ResourceTemplate
+
+        return await self._all(ResourceTemplate, "resources.templates", timeout)
+
+    @short_traceback
+    async def read(
+        self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None
+    ) -> Result:
+        """Read a resource.
+
+        The result's ``data`` is ``{contents: [{uri, mimeType, text | blob}]}``, where binary content is always an
+        artifact (``contents.0.blob``), and so is a long text (``contents.0.text``).
+
+        A resource that was read before comes from the store, unless the server said that it changed or ``fresh`` is
+        true (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of
+        another size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
+        """
+        return await self._read(uri, size=size, fresh=fresh, timeout=timeout)
+
+    async def _read(
+        self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None, call: str = ""
+    ) -> Result:
+        tools = self._tools()
+        if not fresh and (cached := await self._cache.get(uri)) is not None:
+            return cached
+        started, changes = time.perf_counter(), self._cache.changes
+        answer = await tools.read_resource(uri, timeout=self._timeout_or_default(timeout))
+        contents = answer.get("contents")
+        if not isinstance(contents, list):
+            raise ProtocolError("the server's answer to resources/read has no contents")
+        prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
+        result = await self._route({"contents": prepared}, "resources.read", started, call)
+        if self.policy.cache_reads_to_artifacts:
+            self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
+        else:
+            self._cache.discard(uri)
+        return result
+
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return frozenset(self._subscribed)
+
+    @short_traceback
+    async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
+
+        The subscription is renewed when the connection is restored.
+        """
+        await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
+        self._subscribed.add(uri)
+
+    @short_traceback
+    async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """End a subscription."""
+        self._subscribed.discard(uri)
+        await self._tools().unsubscribe_resource(uri, timeout=self._timeout_or_default(timeout))
+
+    # --- for the session ----------------------------------------------------------------------------------------------
+
+    def with_generated(self, capabilities: Capabilities) -> Capabilities:
+        """Return the app's capabilities and those of every server with resources; a tool of the same name hides one."""
+        generated = [entry for entry in _GENERATED if entry["name"] not in capabilities] if self.available else []
+        self.names = frozenset(str(entry["name"]) for entry in generated)
+        return capabilities.merge(generated) if generated else capabilities
+
+    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None, call: str) -> Result:
+        """Return the result of a generated capability, made by the call of the id ``call``."""
+        if capability == "resources.read":
+            size, fresh = params.get("size"), params.get("fresh", False)
+            return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
+        started = time.perf_counter()
+        page = await self._page(capability, params.get("cursor"), timeout)
+        key = "resources" if capability == "resources.list" else "resourceTemplates"
+        more = {"nextCursor": page.cursor} if page.cursor is not None else {}
+        return await self._route({key: [*page.items], **more}, capability, started, call)
+
+    async def read_links(self, result: Result, call: str) -> Result:
+        """Return the result of a call with its small resource links read, if the policy says so.
+
+        Every other link gets ``fetched: false``: with a ``hint`` that names the capability which reads it, or with the
+        reason as ``fetch_error`` if it could not be read.
+        """
+        blocks = result.data.get("content") if isinstance(result.data, dict) else None
+        if not self.policy.enabled or not isinstance(blocks, list):
+            return result
+        artifacts, steps, places = dict(result.artifacts), list(result.steps), dict[Place, object]()
+        for index, block in enumerate(blocks):
+            if not isinstance(block, dict) or block.get("type") != "resource_link":
+                continue
+            uri, size = block.get("uri"), block.get("size")
+            if not (isinstance(uri, str) and isinstance(size, int) and self._is_read_at_once(size)):
+                hint = {"hint": READ_HINT} if self.available else {}
+                places["content", index] = {**block, "fetched": False, **hint}
+                continue
+            place = f"content.{index}"
+            try:
+                read = await self._read(uri, size=size, call=call)
+            except ABPError as error:
+                places["content", index] = {**block, "fetched": False, "fetch_error": error.message}
+                steps.append(Step("resources", place, f"could not be read: {error.message}"))
+                continue
+            contents = read.data.get("contents") if isinstance(read.data, dict) else None
+            places["content", index] = {**block, "fetched": True, "contents": contents}
+            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.inline_fields}
+            steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
+        inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
+        data = cast(JSONValue, replace(result.data, places))
+        return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    def _is_read_at_once(self, size: int) -> bool:
+        return self.available and size < self.policy.auto_read_if_size_under_bytes
+
+    def on_notification(self, notification: Notification) -> None:
+        """Drop from the cache what the server says has changed, before any listener can ask for it."""
+        self._cache.on_notification(notification)
+
+    async def resubscribe(self) -> None:
+        """Empty the cache and renew the subscriptions, since the connection is a new one."""
+        self._cache.clear()
+        for uri in self._subscribed:
+            try:
+                await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(None))
+            except ABPError as error:
+                logger.warning("changes of %s are not reported any more: %s", uri, error.message)
+
+    def _tools(self) -> ResourceTools:
+        if not isinstance(self._transport, ResourceTools) or not self._transport.has_resources:
+            raise UsageError("this app has no resources", code="NOT_SUPPORTED")
+        return self._transport
+
+    async def _page(self, capability: str, cursor: str | None, timeout: float | None) -> ResourcePage:
+        tools, seconds = self._tools(), self._timeout_or_default(timeout)
+        try:
+            if capability == "resources.list":
+                return await tools.list_resources(cursor, timeout=seconds)
+            return await tools.list_templates(cursor, timeout=seconds)
+        except CapabilityError as error:
+            if error.details.get("code") == _METHOD_NOT_FOUND:  # many servers have one kind and not the other
+                return ResourcePage(())
+            raise
+
+    async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
+        from ..protocol._declarations import parse
+
+        if not self.available:
+            return ()
+        found: list[_T] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await self._page(capability, cursor, timeout)
+            for item in page.items:
+                try:
+                    found.append(parse(model, item, "an entry of a list of resources"))
+                except ProtocolError as error:
+                    logger.warning("%s; it is left out", error.message)
+            cursor = page.cursor
+            if cursor is None:
+                return tuple(found)
+        logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)
+        return tuple(found)
+
+    def _for_routing(self, item: object, size: int | None) -> object:
+        """Return an item of ``contents`` as the router takes it: with its announced size, a long text as a file."""
+        if not isinstance(item, dict):
+            return item
+        text, blob, uri, mime_type = (item.get(key) for key in ("text", "blob", "uri", "mimeType"))
+        if isinstance(blob, BinaryData):
+            return {**item, "blob": changed(blob, size=size)}
+        if isinstance(blob, str):
+            return {**item, "blob": BinaryData(Encoded(blob, "base64"), size=size)}
+        if not isinstance(text, str):
+            return item
+        if size is not None:
+            verify_size(size, len(text.encode(errors="surrogatepass")))
+        if len(text) < self.policy.inline_text_if_under_chars or find(text):
+            return item
+        kind = mime_type if isinstance(mime_type, str) and mime_type else "text/plain"
+        name = str(uri).rpartition("/")[2] or None
+        return {**item, "text": BinaryData(Encoded(text, "utf-8"), kind, filename=name)}

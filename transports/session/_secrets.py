@@ -1,0 +1,452 @@
+"""The values of secrets: read when they are sent, for the origins that they are bound to, and known from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ..artifacts import ArtifactStore
+from ..artifacts._wrapped_transport import WrappedTransport
+from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
+from ..binary import BinaryData, Handle
+from ..browser.page._problems import SIGN_IN
+from ..errors import (
+    ABPError,
+    BinaryError,
+    BrowserNotFound,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    DownloadFailed,
+    NotAbpApp,
+    OutcomeUnknown,
+    ProfileInUse,
+    ProtocolError,
+    TransportError,
+    UsageError,
+)
+from ..privacy._secrets import KNOWN_SECRETS, KnownSecrets, give, is_guessable, known_to, placeholders, with_values
+from ..protocol._elicitation import DECLINED
+from ..protocol._plain_text import origin_of
+from ..protocol._strict_json import is_larger
+from ..protocol.messages import Effect, Message, misdirected
+
+if TYPE_CHECKING:
+    from ._app_tables import SecretEntry
+
+__all__ = ["Guard", "Secrets", "guarded"]
+
+logger = logging.getLogger("transports")
+
+#: Seconds for a command that prints a secret, and bytes of a secret.
+_COMMAND_TIMEOUT, _MAX_BYTES = 30.0, 64 * 1024
+
+
+class Secrets:
+    """The secrets of one session. ``user`` is whom the session belongs to, ``None`` for the operator. True if the file
+    has any, of this user or not."""
+
+    def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
+        self.user = user
+        #: What is masked in what this user sees.
+        self.known = known_to(user)
+        self._entries = entries
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    async def values(self, names: Iterable[str], url: str | None) -> dict[str, str]:
+        """Return the values of these secrets for the app at ``url``, read now. They are known from then on
+        (:data:`~transports.privacy.secrets.KNOWN_SECRETS`).
+
+        Raises :class:`~transports.errors.UsageError` for a name that is unknown or another user's, for an app at an
+        origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.
+        """
+        names = sorted(names)
+        self.origins(names, url)
+        return {name: await _read(name, self._entries[name], self.user) for name in names}
+
+    def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
+        """Return the origins that all of these secrets may be sent to, that of ``url`` among them. Nothing is read.
+        Raises as :meth:`values` does."""
+        origin, allowed = origin_of(url), list[frozenset[str]]()
+        for name in sorted(names):
+            entry = self._entries.get(name)
+            if entry is None or not entry.is_for(self.user):
+                raise UsageError(f"there is no secret {name!r} (for you); correct the name, or ask the operator")
+            if origin not in entry.origins:
+                raise misdirected(url, name)
+            allowed.append(frozenset(entry.origins))
+        return frozenset.intersection(*allowed) if allowed else frozenset()
+
+    async def know(self, url: str | None) -> None:
+        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what
+        an earlier session told it. Those for others alone are not masked: a user who guesses one would learn that it is
+        right from any app that repeats it. Commands are not run for that; what cannot be read is not known."""
+        origin = origin_of(url)
+        for name, entry in self._entries.items():
+            if origin in entry.origins and entry.command is None and entry.is_for(self.user):
+                with contextlib.suppress(ABPError):
+                    await _read(name, entry, self.user)
+
+
+async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
+    if entry.env is not None:
+        value, where = os.environ.get(entry.env), f"the variable {entry.env}"
+    elif entry.file is not None:
+        value, where = await asyncio.to_thread(_content, name, entry.file), "its file"
+    else:
+        value, where = await _printed(name, entry.command or ()), "what its command prints"
+    value = (value or "").rstrip("\r\n")
+    if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
+    if (fault := is_guessable(value)) is not None:
+        raise UsageError(
+            f"the secret {name} cannot be used: {where} has {fault}; what is masked can be found by guessing, so a "
+            "secret must be hard to guess"
+        )
+    give(user, name, value)
+    return value
+
+
+def _content(name: str, file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_MAX_BYTES + 1).decode()
+    except (OSError, ValueError) as error:
+        logger.warning("the secret %s cannot be read from %s: %s", name, file, type(error).__name__)
+        raise UsageError(f"the secret {name} cannot be read from its file; the operator's log has more") from None
+
+
+async def _printed(name: str, command: tuple[str, ...]) -> str:
+    reason = "it did not end in time"
+    process = None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(_COMMAND_TIMEOUT):
+            text = await process.stdout.read(_MAX_BYTES + 1)
+            while more := await process.stdout.read(_MAX_BYTES):
+                text = (text + more)[: _MAX_BYTES + 1]
+            status = await process.wait()
+        if status == 0:
+            return text.decode()
+        reason = f"it ended with status {status}"
+    except (OSError, ValueError) as error:
+        reason = f"it could not be run or read ({type(error).__name__})"
+    except TimeoutError:
+        pass
+    finally:
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+    logger.warning("the command of the secret %s failed: %s", name, reason)
+    raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
+
+
+#: Values of a payload from which on it is searched in a thread.
+_MANY = 1000
+P = TypeVar("P")
+R = TypeVar("R")
+
+#: Sessions that are open, by the names of their apps.
+_open_sessions: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is guarded. ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``), which are
+    bound to the origin of ``target`` and, for ``cdp_url``, to its own. ``headers_to`` is where the headers go if that
+    is another server, one that runs the browser.
+
+    ``name`` is that of the app in the settings file, if it has one, of which there may be ``max_sessions`` at a time.
+    ``hidden`` are texts of the settings, paths and addresses, that the users of a server must not see. With any, an
+    error of the way to the app is two: the operator's log gets it whole, and who has connected the app by its name
+    gets its code and what to do."""
+
+    secrets: Secrets
+    target: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict, repr=False)
+    make: Callable[[Mapping[str, object]], Transport] | None = None
+    hidden: tuple[str, ...] = ()
+    name: str | None = None
+    max_sessions: int | None = None
+    headers_to: str = ""
+
+    @property
+    def known(self) -> KnownSecrets:
+        """What is masked in this session: what its user was given, and no more."""
+        return self.secrets.known
+
+    def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
+        """Return an error, changed in place, without secrets, and with the name of the app. ``settings`` says that
+        those of the app are being used: a mistake in them is the operator's."""
+        if self.name is not None:
+            known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
+            error.message = error.message.replace(SIGN_IN, known)
+        error.args = (error.message,)
+        error = self.known.error(error)
+        return self._for_user(error, settings) if self.name is not None and self.hidden else error
+
+    def without_reason(self, message: Message) -> Message:
+        """Return an event of the transport; that of a lost connection without its reason, if it is to be hidden."""
+        told = message.type in ("connection/lost", "connection/restored")
+        if not told or self.name is None or not self.hidden:
+            return message
+        logger.warning("%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
+        return replace(message, payload={"reason": _said(Disconnected(""), self.name, settings=False)})
+
+    def _for_user(self, error: ABPError, settings: bool) -> ABPError:
+        said = _said(error, self.name, settings)
+        if said is not None and said not in error.message:
+            logger.warning("%s: %s", self.name, error)
+            error.message = said
+            error.details = {key: one for key, one in error.details.items() if isinstance(one, bool | int | float)}
+        for text in self.hidden:
+            error.message = error.message.replace(text, "…")
+        error.details = cast("dict[str, object]", _without(error.details, self.hidden))
+        error.args = (error.message,)
+        return error
+
+
+_OPERATOR = "the operator's log says why"
+#: What a user of a server reads of an error of the way to an app; the first kind that an error is.
+_SAID: Sequence[tuple[type[ABPError], str]] = (
+    (BrowserNotFound, "its browser cannot be started"),
+    (ProfileInUse, "its profile is open in another browser; try again later"),
+    (ConnectFailed, "it cannot be reached"),
+    (NotAbpApp, "what answers there is no ABP app"),
+    (CallTimeout, "it did not answer in time"),
+    (OutcomeUnknown, "its page navigated during the call, which may have run: look at the app before you call again"),
+    (ProtocolError, "it answered what is no valid ABP"),
+    (Disconnected, "the connection to it is lost"),
+    (TransportError, "the way to it failed"),
+    (DownloadFailed, "a file of its answer cannot be fetched"),
+    (BinaryError, "a file of its answer is not what it was said to be"),
+)
+
+
+def _said(error: ABPError, name: str | None, settings: bool) -> str | None:
+    """Return what stands for the message of an error; ``None`` for one that tells nothing of how the app is reached,
+    such as an answer of the app or a mistake of the caller."""
+    if error.code == "PERMISSION_REQUIRED":
+        asks = f"{name} asks to sign in: the operator does that with `abp login {name}`"
+        return None if isinstance(error, UsageError) else asks
+    if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
+        return None  # our own words, and what time to give it
+    if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
+        return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
+    return next((f"{name}: {words}; {_OPERATOR}" for kind, words in _SAID if isinstance(error, kind)), None)
+
+
+def _without(node: object, hidden: Sequence[str]) -> object:
+    """Return JSON values without the hidden texts."""
+    match node:
+        case str():
+            for text in hidden:
+                node = node.replace(text, "…")
+            return node
+        case Mapping():
+            return {key: _without(one, hidden) for key, one in node.items()}
+        case list() | tuple():
+            return [_without(one, hidden) for one in node]
+        case _:
+            return node
+
+
+def guarded(transport: Transport, guard: Guard) -> Transport:
+    """Return a transport that behaves as ``transport`` and follows ``guard``, with its page's or server's tools."""
+    kind = _GuardedPage if isinstance(transport, PageTools) else Guarded
+    return (_GuardedServer if isinstance(transport, ResourceTools) else kind)(transport, guard)
+
+
+class Guarded(WrappedTransport):
+    """A transport without tools, guarded. Cookies are sent and never shown, so they are passed on as they are."""
+
+    def __init__(self, wrapped: Transport, guard: Guard) -> None:
+        super().__init__(wrapped)
+        self._guard = guard
+        self._store: ArtifactStore | None = None
+        self._counted = False
+
+    def clean(self, error: ABPError) -> ABPError:
+        """Return an error of a session as :meth:`Guard.clean` does."""
+        return self._guard.clean(error)
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Give the wrapped transport the store of the session, if it takes one."""
+        self._store = store
+        super().use_store(store)
+
+    async def open(self) -> None:
+        """Resolve the settings and open the wrapped transport. Raises :class:`~transports.errors.UsageError` for a
+        secret that cannot be used, and where all sessions that the app may have are open (``LIMIT_REACHED``)."""
+        guard = self._guard
+        if guard.name is not None and guard.max_sessions is not None:
+            if _open_sessions[guard.name] >= guard.max_sessions:
+                message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
+                raise UsageError(message, code="LIMIT_REACHED", retryable=True)
+            _open_sessions[guard.name] += 1
+            self._counted = True
+        with self._cleaned(settings=True):
+            if guard.make is not None and placeholders(guard.settings):
+                resolved: dict[str, object] = {}
+                for key, value in guard.settings.items():
+                    place = str(value) if key == "cdp_url" else guard.headers_to or guard.target
+                    resolved[key] = with_values(value, await guard.secrets.values(placeholders(value), place))
+                self.wrapped = guard.make(resolved)
+                if self._store is not None:
+                    self.use_store(self._store)
+            await super().open()
+            await guard.secrets.know(self.url)
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport."""
+        if self._counted:
+            self._counted = False
+            assert self._guard.name is not None
+            _open_sessions[self._guard.name] -= 1
+        await super().aclose()
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request with the values of its secrets, and return its reply without any. Raises
+        :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
+        with self._cleaned():
+            reply = await self.wrapped.request(await self._resolved(message), timeout=timeout)
+        self._follow()
+        return await self._cleaned_message(reply)
+
+    async def notify(self, message: Message) -> None:
+        """Send a message with the values of its secrets; an answer whose secret cannot be used declines."""
+        try:
+            message = await self._resolved(message)
+        except UsageError as error:
+            logger.warning("a question of the app was declined: %s", error.message)
+            message = replace(message, payload=DECLINED)
+        with self._cleaned():
+            await super().notify(message)
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the wrapped transport without values."""
+        async for message in super().events():
+            yield await self._cleaned_message(self._guard.without_reason(message))
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Fetch content with the wrapped transport."""
+        with self._cleaned():
+            await super().save(handle, path, timeout=timeout)
+
+    async def _resolved(self, message: Message) -> Message:
+        """Return a message with the values of its secrets, for their origins only. What the kit itself says holds none.
+        It must be sent at once: its receiver was compared last."""
+        if message.type not in ("capabilities/call", "elicitation/response"):
+            return message
+        if not (names := await _run(placeholders, message.payload)):
+            return message
+        secrets = self._guard.secrets
+        values = await secrets.values(names, self.receiver(message))
+        payload = with_values(message.payload, values)
+        # Once more: reading takes time, and a transport of others may know nothing of `origins`.
+        return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
+
+    async def _cleaned_message(self, message: Message) -> Message:
+        known = self._guard.known
+        return await _run(partial(_masked, known), message, of=message.payload) if known else message
+
+    @contextmanager
+    def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except ABPError as error:
+            self._guard.clean(error, settings=settings)
+            raise
+
+
+class _GuardedPage(Guarded):
+    """With the tools of a page. A picture or a PDF shows what the page shows."""
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        assert isinstance(self.wrapped, PageTools)
+        with self._cleaned():
+            return await self.wrapped.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        assert isinstance(self.wrapped, PageTools)
+        with self._cleaned():
+            return await self.wrapped.screenshot(options, timeout=timeout)
+
+
+class _GuardedServer(Guarded):
+    """With the resources of a server."""
+
+    @property
+    def has_resources(self) -> bool:
+        return self._tools.has_resources
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        with self._cleaned():
+            return self._cleaned_page(await self._tools.list_resources(cursor, timeout=timeout))
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        with self._cleaned():
+            return self._cleaned_page(await self._tools.list_templates(cursor, timeout=timeout))
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        with self._cleaned():
+            read = await self._tools.read_resource(uri, timeout=timeout)
+        return {key: await _run(self._guard.known.tree, value) for key, value in read.items()}
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        with self._cleaned():
+            await self._tools.subscribe_resource(uri, timeout=timeout)
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        with self._cleaned():
+            await self._tools.unsubscribe_resource(uri, timeout=timeout)
+
+    def _cleaned_page(self, page: ResourcePage) -> ResourcePage:
+        return replace(page, items=[self._guard.known.tree(item) for item in page.items])
+
+    @property
+    def _tools(self) -> ResourceTools:
+        assert isinstance(self.wrapped, ResourceTools)
+        return self.wrapped
+
+
+def _masked(known: KnownSecrets, message: Message) -> Message:
+    """Return a reply or an event without values."""
+
+    def effect_of(effect: Effect) -> Effect:
+        detail = known.tree(dict(effect.detail))
+        return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
+
+    payload: object = message.payload
+    return replace(
+        message,
+        payload=known.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
+        outputs=[replace(one, filename=one.filename and known.text(one.filename)) for one in message.outputs],
+        effects=[effect_of(effect) for effect in message.effects],
+        warnings=[known.text(warning) for warning in message.warnings],
+    )
+
+
+async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
+    """Do work on a payload, in a thread if it is large."""
+    if is_larger(argument if of is None else of, _MANY):
+        return await asyncio.to_thread(work, argument)
+    return work(argument)

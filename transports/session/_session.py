@@ -1,0 +1,454 @@
+"""The session: one app that is connected, its calls, its events and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+
+from ..artifacts import ArtifactRef, ArtifactStore, Scope
+from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
+from ..binary.detect import prepare_params
+from ..errors import ABPError, CapabilityError, Disconnected, UsageError
+from ..errors._base import short_traceback
+from ..protocol._capabilities import with_suggestions
+from ..protocol.messages import new_id
+from ..routing import Result, RoutingConfig, RoutingPolicy
+from ..tasks import cancel_and_wait
+from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
+from ._connection import Connection, Handshake
+from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
+from ._resources import Resources
+from ._settings import Settings
+
+if TYPE_CHECKING:
+    from ..http import Discovery
+    from ..protocol._declarations import AppInfo, Capability
+    from ._call_evidence import EvidenceOfCalls
+    from ._events import Event
+    from ._evidence import Evidence
+
+__all__ = ["Caller", "Loading", "PageToolCalls", "Session", "begin_loading", "check_arguments"]
+
+
+def check_arguments(capability: object, params: object) -> None:
+    """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""
+    if not isinstance(capability, str):
+        kind = type(capability).__name__
+        raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
+    if params is not None and not isinstance(params, Mapping):
+        raise UsageError(
+            f"{capability}: params must be a mapping of names to values, such as {{'html': '<h1>Hi</h1>'}}, "
+            f"not {type(params).__name__}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Makes the calls of one session, of the parts of it that a call goes through."""
+
+    handshake: Handshake
+    resources: Resources
+    calls: Calls
+    events: EventDispatcher
+    results: Results
+
+    async def call(
+        self,
+        call: str,
+        capability: str,
+        params: Mapping[str, object] | None,
+        seconds: float,
+        on_progress: OnProgress | None,
+        repeats: Repeats,
+    ) -> Result:
+        """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer. Raises
+        what :meth:`Session.call <transports.session.session.Session.call>` does."""
+        started = time.perf_counter()
+        prepared, content = prepare_params(dict(params)) if params else ({}, [])
+        known, declared, warnings = self.handshake.capabilities, None, list[str]()
+        if capability in known:
+            declared = known[capability]
+            warnings = self.handshake.check_params(declared, prepared, content)
+        if capability in self.resources.names:
+            return await self.resources.call(capability, params or {}, seconds, call)
+        payload: dict[str, object] = {"capability": capability, "params": prepared}
+        try:
+            reply, data = await self.calls.request(
+                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
+            )
+        except CapabilityError as error:
+            raise with_suggestions(error, capability, self.handshake.capabilities, prepared) from None
+        report = self.events.download_progress(call, on_progress)
+        result = await self.results.from_answer(
+            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
+        )
+        has_blocks = isinstance(result.data, dict) and "content" in result.data
+        return await self.resources.read_links(result, call) if has_blocks else result
+
+
+#: Seconds for one request of HTML that is printed.
+_FETCH_TIMEOUT = 30.0
+
+
+class PageToolCalls:
+    """The page tools of one session. Each raises :class:`~transports.errors.UsageError` if the transport has no page.
+    ``timeout`` is in seconds.
+
+    HTML that is printed may reach private hosts, too, with ``allow_private``."""
+
+    def __init__(self, transport: Transport, results: Results, calls: Calls, *, allow_private: bool) -> None:
+        self._transport = transport
+        self._results = results
+        self._calls = calls
+        self._allow_private = allow_private
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
+        """Return ``html`` as a PDF, stored under ``document``."""
+        fetch = self._fetch_public if public_hosts else None
+        return await self._run(
+            "render_to_pdf", "document", lambda page: page.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
+        )
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
+        """Return a picture of a page, stored under ``image``."""
+        return await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
+
+    async def _run(self, tool: str, field: str, use: Callable[[PageTools], Awaitable[object]]) -> Result:
+        page, call, started = self._transport, new_id(), time.perf_counter()
+        if not isinstance(page, PageTools):
+            raise UsageError(f"{tool} needs an app in a page; this one is reached by {page.name}")
+
+        async def work() -> Result:
+            return await self._results.from_data({field: await use(page)}, tool, started, call)
+
+        return await self._calls.with_events(call, tool, work())
+
+    async def _fetch_public(self, url: str, accept: str, max_bytes: int) -> WebResource:
+        from ..http import fetch_public  # late: few sessions need it
+
+        return await fetch_public(
+            url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=self._allow_private
+        )
+
+
+#: Seconds that a transport has to begin to open before the import takes the interpreter's lock.
+_LEAD = 0.03
+_MODELS, _CLIENT = "transports.protocol.payloads", "transports.http.redirects"
+_CHECKS = ("jsonschema_rs", "pathvalidate")
+
+
+class Loading:
+    """The import of modules, in a thread; it ends with ``stack``."""
+
+    def __init__(self, names: Sequence[str], stack: AsyncExitStack) -> None:
+        self._wanted = asyncio.Event()
+        #: Done when they are imported.
+        self.task = asyncio.ensure_future(self._load([name for name in names if name not in sys.modules]))
+        stack.push_async_callback(cancel_and_wait, (self.task,))
+
+    async def wait(self) -> None:
+        """Wait until the modules are imported."""
+        self._wanted.set()
+        await self.task
+
+    async def _load(self, names: list[str]) -> None:
+        if names:
+            with suppress(TimeoutError):  # a transport that starts processes does so first: imports hold it up
+                await asyncio.wait_for(self._wanted.wait(), _LEAD)
+            await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
+
+
+def begin_loading(
+    discover: Callable[[], Awaitable[Discovery]] | None, stack: AsyncExitStack
+) -> tuple[Loading, asyncio.Future[Discovery] | None]:
+    """Begin to import the modules; return that, and the task that calls ``discover`` after it, if it is given.
+
+    Both are cancelled with ``stack``."""
+    loading = Loading((_MODELS, *_CHECKS) if discover is None else (_MODELS, _CLIENT, *_CHECKS), stack)
+    if discover is None:
+        return loading, None
+    discovery = asyncio.ensure_future(_discover(loading.task, discover))
+    stack.push_async_callback(cancel_and_wait, (discovery,))
+    return loading, discovery
+
+
+async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
+    await asyncio.wait((loading,))
+    return await discover()
+
+
+class Session:
+    """An app that is connected, made by :func:`~transports.connect`.
+
+    ``async with connect(…) as app`` opens and closes it; ``app = await connect(…)`` opens it, for :meth:`aclose` in the
+    same task. It opens once, and then has :attr:`info`, :attr:`capabilities`, :attr:`warnings` and :attr:`session_id`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        store: ArtifactStore,
+        settings: Settings,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
+        on_elicitation: OnElicitation | None = None,
+        requested_capabilities: Sequence[str] = (),
+        routing: RoutingPolicy | RoutingConfig | None = None,
+        discover: Callable[[], Awaitable[Discovery]] | None = None,
+        close_store: bool = False,
+        evidence: Evidence | None = None,
+        clean: Callable[[ABPError], object] | None = None,
+    ) -> None:
+        #: The transport that the session uses.
+        self.transport = transport
+        # The limits of a session, and its end, concern what is in its scope: it needs one of its own.
+        needs_scope = store.retention and not store.scope.session
+        #: The store that results go to.
+        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
+        self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
+        self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
+        self._discover = discover
+        self._close_store = close_store
+        self._state: Literal["new", "open", "closed"] = "new"
+        self._stack = contextlib.AsyncExitStack()
+        self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
+        #: The resources of an MCP server; other apps have none.
+        self.resources = Resources(
+            transport, self.store, self._results.from_data, self._results.policy.resources, self._timeout_or_default
+        )
+        self._handshake = Handshake(
+            transport, requested_capabilities, self.resources.with_generated, list_timeout=self._connect_timeout
+        )
+        self._connection = Connection(
+            self._handshake,
+            timeout=self._connect_timeout,
+            resubscribe=self.resources.resubscribe,
+            emit=lambda event: self._events.emit(event),
+        )
+        self._events = EventDispatcher(
+            transport,
+            on_progress=on_progress,
+            on_notification=on_notification,
+            on_elicitation=on_elicitation,
+            connection=self._connection,
+            notified=self.resources.on_notification,
+        )
+        self._results.on_event = self._events.emit_threadsafe
+        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params, clean)
+        self._clean = clean
+        private = settings.allow_private_addresses
+        self._page_tools = PageToolCalls(transport, self._results, self._calls, allow_private=private)
+        self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
+        self._evidence: EvidenceOfCalls | None = None
+        if evidence is not None and evidence.kinds():
+            from ._call_evidence import EvidenceOfCalls  # late: few sessions keep any
+
+            self._evidence = EvidenceOfCalls(evidence, transport, self._results, self._events.streams)
+
+    @property
+    def info(self) -> AppInfo:
+        """The app's id, name, version and description, as ``initialize`` answered them."""
+        return self._handshake.info
+
+    @property
+    def session_id(self) -> str:
+        """The app's own name for this session."""
+        return self._handshake.session_id
+
+    @property
+    def capabilities(self) -> Mapping[str, Capability]:
+        """The app's capabilities by name, as of now: the mapping is replaced when the app says that they changed."""
+        return self._handshake.capabilities
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the app's manifest, or why there is none; empty without discovery."""
+        return self._handshake.warnings
+
+    def __repr__(self) -> str:
+        app = f" with {self.info.name[:80]!r}" if self._state == "open" else ""
+        return f"<{self._state} Session{app} over {self.transport.name}>"
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    @short_traceback
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise UsageError("a session is opened once; make another with connect()")
+        self._state = "closed"
+        deadline = time.monotonic() + self._connect_timeout
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push(self._clean_error)
+            if self._close_store:
+                stack.push_async_callback(self.store.aclose)
+            loading, discovery = begin_loading(self._discover, stack)
+            await stack.enter_async_context(self.transport)
+            await loading.wait()
+            await stack.enter_async_context(self._events)
+            await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
+            self.resources.policy = self._results.policy_for(self.info.id).resources
+            if discovery is not None:
+                await self._handshake.apply_manifest(discovery)
+            self._connection.ready.set()
+            await stack.enter_async_context(self._evidence or contextlib.nullcontext())
+            stack.push_async_callback(self.store.end_session)
+            stack.push_async_callback(self._calls.shutdown)
+            stack.push_async_callback(self._calls.aclose)
+            self._stack = stack.pop_all()
+        self._state = "open"
+        return self
+
+    def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
+        """Hide in an error of opening what its reader must not see."""
+        if self._clean is not None and isinstance(error, ABPError):
+            self._clean(error)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @short_traceback
+    async def aclose(self) -> None:
+        """Send ``shutdown`` to the app and close the transport. Calls under way fail with
+        :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
+        self._state = "closed"
+        await self._stack.aclose()
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    @short_traceback
+    def call(
+        self,
+        capability: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        idempotent: bool = False,
+        once: bool = False,
+        call_id: str | None = None,
+    ) -> Awaitable[Result]:
+        """Call a capability and store what it answers.
+
+        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may stand
+        anywhere in them. ``timeout`` in seconds is for the app's answer, by default the session's, else
+        ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
+
+        A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
+        ``timeout``, after the time the app asks for. One that may have run (the connection broke, any other
+        ``retryable`` error) is sent again only if it is ``idempotent``; with ``once`` none is. Where the transport
+        reconnects by itself, a call waits for that. Each repetition is a :class:`~transports.Retrying` event.
+
+        Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
+        A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
+        the answer, ``progress`` and ``total`` are bytes.
+
+        ``call_id`` names the call in events and in what it stores; it must be unique, and is random otherwise.
+
+        Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
+        :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
+        :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
+        stored all the same), and other :class:`~transports.errors.ABPError`::
+
+            print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
+        """
+        self._require_open()
+        check_arguments(capability, params)
+        call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
+        again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
+        work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
+        if self._evidence is not None:
+            work = self._evidence.around(call, capability, params, work)
+        return self._calls.with_events(call, capability, work, on_progress)
+
+    @short_traceback
+    async def start(
+        self,
+        capability: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        idempotent: bool = False,
+        once: bool = False,
+        call_id: str | None = None,
+    ) -> CallHandle:
+        """Begin a call with the arguments of :meth:`call`, and return at once.
+
+        The handle tells the state of the call, waits for its result and cancels it; errors of the call are raised by
+        its ``result()``. The call ends with the session. Raises :class:`~transports.errors.Disconnected` and
+        :class:`~transports.errors.UsageError` if the session is not open::
+
+            handle = await app.start("export.pdf", {"html": "<h1>Hi</h1>"})
+            print(await handle.status(), (await handle.result()).artifact().path)
+        """
+        self._require_open()
+        call = call_id or new_id()
+        work = self.call(
+            capability, params, timeout=timeout, on_progress=on_progress, idempotent=idempotent, once=once, call_id=call
+        )
+        return CallHandle(call, capability, work, self._events.asks)
+
+    @short_traceback
+    async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact of this session, a reference or an id, from any store to ``path``.
+
+        Returns the absolute path. It works after the session is closed, too. Missing folders are made, an existing file
+        is replaced, and the content is verified while it is copied; see :meth:`.ArtifactStore.export` for the errors.
+        """
+        return await self.store.export(artifact, path)
+
+    @short_traceback
+    async def render_to_pdf(
+        self, /, html: str, *, public_hosts: bool = False, timeout: float | None = None, **options: Unpack[PdfOptions]
+    ) -> Result:
+        """Print ``html`` with the app's browser and store the PDF as the artifact ``document``.
+
+        The HTML has no network. With ``public_hosts``, what it refers to is fetched from hosts with public addresses,
+        without cookies (``ABP_ALLOW_PRIVATE_ADDRESSES`` holds here too). ``options`` are those of Playwright's
+        ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions <transports.base.PdfOptions>`).
+        ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
+        :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
+        :class:`~transports.errors.CallTimeout`.
+        """
+        self._require_open()
+        seconds = self._timeout_or_default(timeout)
+        return await self._page_tools.render_to_pdf(html, options, timeout=seconds, public_hosts=public_hosts)
+
+    @short_traceback
+    async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
+        """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``; ``timeout`` in seconds.
+        Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
+        ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
+        self._require_open()
+        return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
+
+    def _timeout_or_default(self, timeout: float | None) -> float:
+        return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
+
+    def _require_open(self) -> None:
+        if self._state == "closed":
+            raise Disconnected("the session is closed; connect again", details={"sent": False})
+        if self._state == "new":
+            raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
+
+    def events(self) -> AbstractAsyncContextManager[AsyncIterator[Event], None]:
+        """A stream of what happens, as ``async with app.events() as events: async for event in events``.
+
+        It holds what happens from the beginning of the block: calls and their progress, notifications, questions
+        (answered by the handler, not here), repetitions, changes of the connection and of the capabilities. It ends
+        when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
+        """
+        return self._events.streams.stream()

@@ -1,0 +1,323 @@
+"""Settings from the environment; the first group has the names of the public bridge, so the kit can replace it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..artifacts import Retention
+from ..errors import UsageError
+from ..files import read_regular
+from ..protocol._plain_text import folder_of
+from ..protocol._times import MAX_TIMEOUT, is_timeout
+from ..routing import RoutingConfig
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = [
+    "BRIDGE_RETENTION",
+    "TABLES",
+    "ConfigFile",
+    "Settings",
+    "is_trusted",
+    "read_config",
+    "retention_settings",
+    "routing_of",
+    "settings_error",
+    "trust",
+    "trust_found_file",
+]
+
+_PREFIX = "ABP_"
+#: The words for yes and no, in any case of letters.
+_FLAGS = {**dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)} | {
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False)
+}
+
+
+def _flag(text: str) -> bool:
+    try:
+        return _FLAGS[text.lower()]
+    except KeyError:
+        raise ValueError(f"{text!r} is not a valid boolean; give true or false") from None
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not is_timeout(number / 1000):
+        shown, most = repr(text[:40]), MAX_TIMEOUT * 1000
+        raise ValueError(f"{shown} is not a valid number of milliseconds above 0, at most {most:,}")
+    return number
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
+        return number
+
+    return whole
+
+
+def _known_level(text: str) -> str:
+    level, known = text.strip().upper(), logging.getLevelNamesMapping()
+    if level not in known:
+        raise ValueError(f"{text!r} is not a log level; use one of {', '.join(known)}")
+    return level
+
+
+def _durability(text: str) -> str:
+    if text not in ("process", "disk"):
+        raise ValueError(f"{text!r} is neither process nor disk")
+    return text
+
+
+#: How the text of each variable is read.
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "output_dir": folder_of,
+    "headless": _flag,
+    "browser_timeout": _milliseconds,
+    "call_timeout": _milliseconds,
+    "download_timeout": _milliseconds,
+    "log_level": _known_level,
+    "max_message_bytes": _at_least(1),
+    "max_artifact_bytes": _at_least(1),
+    "max_session_bytes": _at_least(1),
+    "min_free_disk": _at_least(0),
+    "allow_private_addresses": _flag,
+    "store": str,
+    "durability": _durability,
+    "audit_log": Path,
+    "search_index": _flag,
+    "config": Path,
+    "trace_params": _flag,
+    "trace_downloads": _flag,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python.
+
+    Sizes are bytes. A variable that is empty counts as not set; the case of its name does not count. No model of
+    pydantic's, which would cost every program a third of the time for importing :func:`~transports.connect`.
+    """
+
+    output_dir: Path | None = None
+    headless: bool = True
+    browser_timeout: float = 30_000
+    call_timeout: float = 60_000
+    download_timeout: float = 300_000
+    log_level: str = "WARNING"
+
+    max_message_bytes: int = 100_000_000
+    max_artifact_bytes: int = 1 << 30
+    max_session_bytes: int | None = None
+    min_free_disk: int = 16 << 20
+    allow_private_addresses: bool = False
+    store: str | None = None
+    durability: Literal["process", "disk"] = "process"
+    audit_log: Path | None = None
+    search_index: bool = False
+    config: Path | None = None
+    trace_params: bool = False
+    trace_downloads: bool = False
+
+    @classmethod
+    def load(cls) -> Settings:
+        """Read the environment. Raises :class:`~transports.errors.UsageError` that names the wrong variable."""
+        given = {name.upper(): text for name, text in os.environ.items() if text and name[:4].upper() == _PREFIX}
+        read: dict[str, Any] = {}
+        for name, reader in _READERS.items():
+            if (text := given.get(variable := _PREFIX + name.upper())) is not None:
+                try:
+                    read[name] = reader(text)
+                except ValueError as error:
+                    raise UsageError(f"{variable}: {error}") from None
+        return cls(**read)
+
+
+def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
+    """Return the error for settings that a model refused. ``setting`` gives what the user knows a field by: the name of
+    a variable, or a file and a key. It is not called for a rule that concerns several fields."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
+    return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
+
+
+def is_trusted(file: Path, content: bytes) -> bool:
+    """Return whether the user trusts a file with this content."""
+    try:
+        return _record(file, content).is_file()
+    except OSError:
+        return False
+
+
+def trust(file: Path, content: bytes) -> None:
+    """Trust a file with this content from now on. Raises :class:`~transports.errors.UsageError` if that cannot be
+    kept."""
+    record = _record(file, content)
+    try:
+        record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record.write_text(f"{file.resolve()}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--trust: {record} cannot be written: {error.strerror}; use --config FILE instead") from error
+
+
+def _record(file: Path, content: bytes) -> Path:
+    import platformdirs  # late: only a file that was found needs it
+
+    name = hashlib.sha256(bytes(file.resolve()) + b"\0" + content).hexdigest()
+    return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted", name)
+
+
+logger = logging.getLogger("transports")
+
+#: The file in the working folder that is read if no other is named.
+_FILE = "abp.toml"
+#: Bytes of a file, which many commands read.
+_MAX_BYTES = 1 << 20
+#: The tables that a file may have.
+TABLES = ("apps", "mcp", "retention", "routing", "secrets")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file of settings; without ``path``, none.
+
+    A ``trusted`` one was named by the user, or was found and has the content that the user trusts. Any other file may
+    be part of a folder from somebody else, so its settings may only narrow what is allowed without it.
+    """
+
+    path: Path | None = None
+    trusted: bool = False
+    tables: Mapping[str, dict[str, object]] | None = None
+    #: What the file holds.
+    content: bytes = field(default=b"", repr=False)
+
+    def table(self, name: str) -> dict[str, object]:
+        """Return a copy of one table; empty if the file has none of that name."""
+        return dict((self.tables or {}).get(name, {}))
+
+    def warn_ignored(self, keys: Collection[str]) -> None:
+        """Log that these keys are ignored, and how they are allowed."""
+        if keys:
+            logger.warning(
+                "%s: ignored %s: this file was only found and may be somebody else's; if you trust it, say "
+                "`abp mcp --trust` in its folder, or name it with --config %s",
+                self.path,
+                ", ".join(sorted(keys)),
+                self.path,
+            )
+
+
+def read_config(named: Path | None = None) -> ConfigFile:
+    """Read the file ``named``, else that of ``ABP_CONFIG``, else ``abp.toml`` in the working folder if there is one.
+
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, an unknown table, or a key outside
+    the tables.
+    """
+    named = named or Settings.load().config
+    file = named or Path(_FILE)
+    if named is None and not file.is_file():
+        return ConfigFile()
+    import tomllib  # late: most programs have no such file
+
+    try:
+        content = read_regular(file, _MAX_BYTES)
+        document = tomllib.loads(content.decode())
+    except (OSError, ValueError, RecursionError) as error:  # the last for arrays that are nested hundreds of times
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{file} cannot be read: {reason}") from error
+    for key, table in document.items():
+        if key not in TABLES:
+            known = ", ".join(f"[{name}]" for name in TABLES)
+            raise UsageError(f"{file}: {key}: unknown; settings stand in the tables {known}")
+        if not isinstance(table, dict):
+            raise UsageError(f"{file}: {key}: must be a table, [{key}]")
+    return ConfigFile(file, named is not None or is_trusted(file, content), document, content)
+
+
+def trust_found_file() -> ConfigFile:
+    """Trust the ``abp.toml`` of the working folder with the content that it has now, and return it.
+
+    Raises :class:`~transports.errors.UsageError` if there is none, and as :func:`read_config`."""
+    if not Path(_FILE).is_file():
+        raise UsageError(f"--trust: there is no {_FILE} in this folder")
+    file = read_config(Path(_FILE))
+    trust(Path(_FILE), file.content)
+    return file
+
+
+def routing_of(file: ConfigFile) -> RoutingConfig:
+    """Return what the table ``[routing]`` of a file says. Raises :class:`~transports.errors.UsageError`."""
+    return RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
+
+
+#: What holds for the bridge's own store if nothing is set (docs/requirements.md R2-7.1a): an hour for what the bridge
+#: stored itself. The folder is the default of `abp call` too, and its files stay.
+BRIDGE_RETENTION = Retention.only(ttl_seconds=3600, keep_unscoped=True)
+
+_RETENTION_PREFIX = "ABP_RETENTION_"
+_TABLE = "retention"
+_SWITCH = "enabled"
+
+
+def retention_settings(
+    *,
+    options: Mapping[str, object] | None = None,
+    file: ConfigFile | None = None,
+    default: Retention | None = None,
+) -> Retention | None:
+    """Return the retention that is set, ``None`` for one that keeps everything, or ``default`` if nothing is set.
+
+    ``options`` go before ``ABP_RETENTION_*`` variables, and these before the table ``[retention]`` of ``file``. Only
+    what is set is a limit. Raises :class:`~transports.errors.UsageError`, which names the option, the variable or the
+    key at fault. The table of a file that is not trusted is ignored: it would have artifacts removed.
+    """
+    options, file = options or {}, file or ConfigFile()
+    table = file.table(_TABLE)
+    if not file.trusted:
+        file.warn_ignored([f"{_TABLE}.{key}" for key in table])
+        table = {}
+    if (
+        not options
+        and not table
+        and not any(text and name.upper().startswith(_RETENTION_PREFIX) for name, text in os.environ.items())
+    ):
+        return default
+    from pydantic import ValidationError  # late: most programs set nothing
+
+    from ._retention_fields import RetentionFields
+
+    from_file = {key: value for key, value in table.items() if not os.environ.get(_RETENTION_PREFIX + key.upper())}
+    sources = {key: f"--retention {key}" for key in options}
+    sources = {key: f"{file.path}: {_TABLE}.{key}" for key in from_file} | sources
+    for key in sources.keys() - RetentionFields.model_fields.keys():
+        close = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
+        raise UsageError(f"{sources[key]}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    try:
+        chosen = RetentionFields(**{**from_file, **options})  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise settings_error(error, lambda key: sources.get(key, _RETENTION_PREFIX + key.upper())) from error
+    given = {key: getattr(chosen, key) for key in chosen.model_fields_set - {_SWITCH}}
+    if chosen.enabled is False:
+        return None
+    if chosen.enabled is None and not given:
+        return default
+    return Retention(**given) if chosen.enabled else Retention.only(**given)

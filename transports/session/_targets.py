@@ -1,0 +1,213 @@
+"""Targets: which transport reaches which address, and with which options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, unquote, urlsplit
+
+from ..base import Transport
+from ..browser.process._extension import extension_folder
+from ..errors import UsageError
+from ..plugins import blame_plugin, installed_plugins, load_plugin
+from ..protocol._plain_text import is_page, redact_url
+from ._calls import timeout_seconds
+from ._settings import Settings
+
+if TYPE_CHECKING:
+    from ..browser._top_page import PageProtocol
+    from ..http import Discovery
+
+__all__ = ["GROUP", "discovery_for", "make_transport", "reject_options", "takes_browser", "transport_for"]
+
+#: The entry-point group of transports.
+GROUP = "abp.transports"
+
+
+def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
+    """Return the transport that the plug-in ``name`` makes for ``target``; ``None`` if there is no such plug-in.
+
+    ``timeout`` in seconds is for connecting. Raises :class:`~transports.errors.UsageError` for a plug-in that does not
+    work, and for a name that several distributions use for different objects.
+    """
+    plugin = load_plugin(GROUP, name, "transport")
+    if plugin is None:
+        return None
+    with blame_plugin(plugin.label):
+        made = cast(Callable[..., object], plugin.value)(target, timeout=timeout)
+    if not isinstance(made, Transport):
+        raise UsageError(
+            f"{plugin.label} made a {type(made).__name__}, which is no transports.Transport; please report it"
+        )
+    return made
+
+
+_PAGE = ("playwright", "webmcp", "postmessage")
+#: The transports of each scheme; the first is the one of ``auto``.
+_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
+_REPLAY = "replay:"
+#: An address whose scheme was left out: a host with a port, or this machine.
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
+#: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
+_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
+
+
+def transport_for(
+    target: str,
+    name: str,
+    *,
+    settings: Settings,
+    timeout: float | None,
+    headless: bool | None,
+    sampling: bool,
+    browser_options: Mapping[str, Any],
+    request_options: Mapping[str, Any],
+) -> Transport:
+    """Return the transport called ``name`` (or the best one, for ``auto``) for ``target``.
+
+    ``browser_options`` are for pages, ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` says that
+    somebody answers the questions of an MCP server. Raises :class:`~transports.errors.UsageError` for a target that
+    nothing reaches, a name that does not fit it, and an option that the transport does not take.
+    """
+    seconds = timeout_seconds(timeout, settings.browser_timeout)
+    if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
+        reject_options(browser_options, "an MCP server, which needs no browser")
+        return _mcp_transport(target, seconds, settings, sampling=sampling, **request_options)
+    if (plugged := _plugin_transport(target, name, seconds)) is not None:
+        reject_options({**browser_options, **request_options}, "the transport of another distribution")
+        return plugged
+    names = _transport_names(target)
+    if name not in ("auto", *names):
+        raise UsageError(_unfit_transport(target, name, names))
+    chosen = names[0] if name == "auto" else name
+    if chosen == "replay":
+        from ..adapters.recording._recorder import replay_transport
+
+        reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
+        return replay_transport(target[len(_REPLAY) :])
+    if chosen == "websocket":
+        from ..adapters.websocket import WebSocketTransport
+
+        reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
+        reject_options(_only(request_options, "auth"), "a WebSocket; give headers=")
+        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+    if browser_options.keys() & {"cdp_url", "browser_server"}:
+        browser_options = {**browser_options, **_only(request_options, "headers")}
+        request_options = _only(request_options, "auth")
+    reject_options(request_options, "a page; sign in with storage_state= or profile=")
+    headless = settings.headless if headless is None else headless
+    if chosen == "postmessage":
+        from ..adapters.postmessage import PostMessageTransport
+
+        reject_options(
+            _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
+        )
+        return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+    if chosen == "webmcp":
+        from ..adapters.webmcp import WebMcpTransport
+
+        return WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
+    from ..adapters.playwright import PlaywrightTransport
+
+    protocol: PageProtocol = "auto" if name == "auto" else "abp"
+    return PlaywrightTransport(target, headless=headless, timeout=seconds, protocol=protocol, **browser_options)
+
+
+def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Return how to find the manifest of ``target``: only a page has one (docs/protocol.md 7.1), or its recording."""
+    if target.lower().startswith(_REPLAY):
+        from ..adapters.recording._replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
+    if not is_page(target):
+        return None
+    return partial(_discover, target, settings)
+
+
+async def _discover(target: str, settings: Settings) -> Discovery:
+    from ..http import discover  # late: a session loads it while its transport opens
+
+    return await discover(target, allow_private=settings.allow_private_addresses)
+
+
+def takes_browser(target: str, transport: str = "auto") -> bool:
+    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page, and
+    ``transport`` one of this kit. For an app with a name, :func:`.named_apps.shares_browser` tells."""
+    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE and transport in ("auto", *_PAGE)
+
+
+def reject_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` that names the ``options``, if there are any."""
+    if options:
+        raise UsageError(f"{', '.join(f'{option}=' for option in options)} cannot go with {reason}")
+
+
+def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
+    try:
+        from ..adapters.mcp import MCPTransport
+    except ImportError as error:
+        raise UsageError(
+            f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+        ) from error
+    return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
+
+
+def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
+    """Return the transport of another distribution, if neither the name nor else the scheme is one of this kit."""
+    scheme = target.partition("://")[0].lower() if "://" in target else ""
+    own_names = {"auto", *(name for names in _TRANSPORTS.values() for name in names)}
+    wanted = name if name not in own_names else scheme if name == "auto" and scheme not in _TRANSPORTS else ""
+    return make_transport(wanted, target, timeout=seconds) if wanted else None
+
+
+def _transport_names(target: str) -> tuple[str, ...]:
+    """Return the names of the transports that reach ``target``; the first is the one of ``auto``."""
+    if extension_folder(target) is not None:
+        return ("playwright",)
+    if target.lower().startswith(_REPLAY):
+        return ("replay",)
+    try:
+        parts = urlsplit(target)
+        known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # http://[, a port of 99999 and the like
+        known = False
+    if not known:
+        if meant := _meant_address(target):
+            raise UsageError(f"{redact_url(target)!r} is no target; {meant}")
+        also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
+        raise UsageError(
+            f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
+            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
+            f"replay:FILE{also}"
+        )
+    return _TRANSPORTS[parts.scheme]
+
+
+def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
+    """Say why ``name`` does not fit ``target``, which the transports called ``names`` reach."""
+    kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
+    there = f"for {kind} there is {' or '.join(map(repr, names))}"
+    takes = [f"{scheme}://" for scheme, own in _TRANSPORTS.items() if name in own]
+    if takes:
+        return f"the transport {name!r} takes addresses that begin with {' or '.join(takes)}; {there}"
+    return f"no transport is called {name!r}; {there}"
+
+
+def _meant_address(target: str) -> str:
+    """Say what to give instead of a file, or of an address without its scheme; an empty text for anything else."""
+    named = target.lower().startswith("file://")
+    file = Path(unquote(target[len("file://") :]) if named else target)
+    if named or file.suffix.lower() in (".html", ".htm"):  # by its name: whether it is there is nobody's business
+        return (
+            "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
+            f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
+        )
+    return f"did you mean {redact_url(f'http://{target}')}?" if _HOST_AND_PORT.match(target) else ""

@@ -1,0 +1,416 @@
+"""``abp artifacts``: list, show, copy, open, remove and check stored artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...protocol._plain_text import plain_text
+from ._options import Json, Output, spread_groups
+from ._output import asynchronous, print_error, print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactRef, ArtifactStore, Query, Retention
+
+__all__ = ["Id", "QueryOptions", "document_of", "find", "fsck", "gc", "print_list", "reindex", "store_at"]
+
+
+def document_of(ref: ArtifactRef) -> dict[str, object]:
+    """Return an artifact as JSON values, with what is known of its origin."""
+    return {**ref.as_dict(), "source": dict(ref.source)}
+
+
+def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
+    """Print artifacts; ``none`` is the note if there are none."""
+    if as_json:
+        print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
+        return
+    id_width = max((len(ref.id) for ref in refs), default=0)
+    type_width = max((len(ref.mime_type) for ref in refs), default=0)
+    for ref in refs:
+        start = f"{ref.id:<{id_width}} {ref.size_bytes:>12,}  {ref.mime_type:<{type_width}}"
+        print_text(f"{start} {_date(ref):<16}  {ref.filename}")
+    if not refs:
+        print_note(none)
+
+
+def _date(ref: ArtifactRef) -> str:
+    """When the artifact was stored first, in local time to the minute."""
+    try:
+        return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):  # a store of a host need not say it
+        return ""
+
+
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Id of the artifact (see `abp artifacts list`), its beginning, or the name of its file."
+    ),
+]
+
+#: Ids that a message about an ambiguous name lists.
+_MAX_IDS = 5
+
+
+async def find(store: ArtifactStore, name: str) -> ArtifactRef:
+    """Return the artifact that a user means: by its id, by the beginning of one, or by a name of its file.
+
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for a name or a
+    beginning of several."""
+    from ...artifacts import is_named
+    from ...errors import ArtifactNotFound, UsageError
+
+    try:
+        return await store.stat(name)
+    except ArtifactNotFound as error:
+        refs = await store.list() if name else []
+        found = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
+        if not found:
+            message = f"there is no artifact {name!r} in {store.url}; `abp artifacts list` shows what there is"
+            raise ArtifactNotFound(message, details=error.details) from None
+    if len(found) > 1:
+        ids = ", ".join(ref.id for ref in found[:_MAX_IDS]) + (", …" if len(found) > _MAX_IDS else "")
+        raise UsageError(f"{name!r} may be any of {len(found)} artifacts: {ids}; give more of the id")
+    return found[0]
+
+
+_TIME = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """Which artifacts are wanted, all of them unless an option says otherwise."""
+
+    capability: Annotated[
+        str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")
+    ] = None
+    app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
+    mime_type: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/*.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME}."),
+    ] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
+    ] = None
+    min_bytes: Annotated[
+        int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only those of N bytes or more.")
+    ] = None
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only those of N bytes or less.")
+    ] = None
+
+    def query(self, limit: int | None) -> Query:
+        """Return the query that the options mean. Raises :class:`~transports.errors.UsageError`."""
+        from ...artifacts import Query
+
+        given = asdict(self)
+        given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
+        return Query(**given, limit=limit)
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    from ...errors import UsageError
+    from ...protocol._times import parse_duration
+
+    if text is None:
+        return None
+    if text[-1:] in tuple("smhd") and (seconds := parse_duration(text)) is not None:
+        return datetime.now(UTC) - timedelta(seconds=seconds)
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone()  # without a zone it is local time
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{option} takes {_TIME}; this is {text!r}") from None
+
+
+def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
+    """Return the store at ``url``, by default that of the settings, as is the retention."""
+    from ...session._connect import open_configured_store
+    from ...session._settings import Settings, retention_settings
+
+    return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
+
+
+@asynchronous
+async def gc(
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Remove what nobody can reach.
+
+    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    (after a day)."""
+    async with store_at(output, _retention_by_age(ttl)) as store:
+        removed = await store.gc(dry_run=dry_run)
+    size = sum(one.size_bytes for one in removed)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "dry_run": dry_run,
+                "removed": [one._asdict() for one in removed],
+                "size_bytes": size,
+            }
+        )
+        return 0
+    width = max((len(one.id) for one in removed), default=0)
+    for one in removed:
+        print_text(f"{one.kind:<10} {one.id:<{width}} {one.size_bytes:>12,}  {one.reason}")
+    print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+    return 0
+
+
+def _retention_by_age(ttl: float | None) -> Retention | None:
+    from ...artifacts import Retention
+
+    if ttl is None:
+        return None
+    return Retention.only(ttl_seconds=ttl)
+
+
+@asynchronous
+async def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Read every artifact and say what is damaged. Exit status 1 if anything is."""
+    async with store_at(output) as store:
+        report = await store.fsck(repair=repair)
+        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+        if not report.problems:
+            if as_json:
+                print_json({"success": True, **report.as_dict()})
+            else:
+                print_note(f"{summary}: all whole")
+            return 0
+        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
+        if as_json:
+            error = {"code": "CORRUPT", "message": message, "retryable": False}
+            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
+        else:
+            width = max((len(problem.id) for problem in report.problems), default=0)
+            for problem in report.problems:
+                print_text(f"{problem.kind:<10} {problem.id:<{width}} {problem.message}")
+        print_note(f"{message} [CORRUPT]", always=True)
+        return 1
+
+
+@asynchronous
+async def reindex(output: Output = None, as_json: Json = False) -> None:
+    """Build or correct the index of an object store."""
+    from ...artifacts import reindex as reindex_store
+
+    async with store_at(output) as store:
+        report = await reindex_store(store)
+        if as_json:
+            print_json({"success": True, **report.as_dict()})
+        else:
+            print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
+
+
+app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
+
+
+@app.command("list")
+@spread_groups
+@asynchronous
+async def list_(
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
+    ] = None,
+    *,
+    wanted: QueryOptions,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """List artifacts, oldest first.
+
+    Each with its id, bytes, type, the time when it was stored first, and its name. An object store with an index looks
+    there."""
+    from ...artifacts import find as find_page
+
+    query = wanted.query(limit)
+    async with store_at(output) as store:
+        page = await find_page(store, query)
+        such = "" if wanted == QueryOptions() else "such "
+        print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
+        if page.next:
+            print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
+
+
+@app.command("versions")
+@asynchronous
+async def versions_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="File name, such as report.pdf.")],
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """List the artifacts of one file name, the latest last."""
+    from ...artifacts import versions
+
+    async with store_at(output) as store:
+        print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
+
+
+@app.command("search")
+@asynchronous
+async def search_(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words that the text has, all of them.")],
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
+    from ...artifacts import search
+
+    async with store_at(output) as store:
+        print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
+
+
+@app.command()
+@asynchronous
+async def show(artifact_id: Id, output: Output = None, as_json: Json = False) -> None:
+    """Show what is known of one artifact."""
+    async with store_at(output) as store:
+        ref = await find(store, artifact_id)
+    if as_json:
+        print_json({"success": True, "artifact": document_of(ref)})
+    else:
+        for key, value in {**ref.as_dict(), **ref.source}.items():
+            print_text(f"{key:<20} {value}")
+
+
+@app.command()
+@asynchronous
+async def get(
+    artifact_id: Id,
+    destination: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="File or folder to write to; `-` or nothing writes to stdout."),
+    ] = None,
+    output: Output = None,
+) -> int:
+    """Copy the bytes of one artifact, checked against their hash."""
+    from ...errors import UsageError
+
+    async with store_at(output) as store:
+        ref = await find(store, artifact_id)
+        if destination is not None and str(destination) != "-":
+            path = destination / ref.filename if destination.is_dir() else destination
+            print_note(f"wrote {await _save(store, ref, path)}")
+            return 0
+        text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+        if destination is None and not text and sys.stdout.isatty():
+            raise UsageError(
+                f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+                f"abp artifacts get {artifact_id} {ref.filename}"
+            )
+        if destination is None and sys.stdout.isatty():
+            await _show(store.open(ref.id))
+            return 0
+        async for chunk in store.open(ref.id):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        return 0
+
+
+async def _show(chunks: AsyncIterator[bytes]) -> None:
+    """Print a text of an app on a terminal, which must obey nothing in it."""
+    decode = getincrementaldecoder("utf-8")("replace").decode
+    async for chunk in chunks:
+        sys.stdout.write(plain_text(decode(chunk)))
+    sys.stdout.flush()
+
+
+async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
+    """Write the file as a whole or not at all. A device or a pipe is written to, never replaced."""
+    from ...errors import StoreError
+
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            async for chunk in store.open(ref.id):
+                device.write(chunk)
+        return path
+    if not path.resolve().parent.is_dir():
+        raise StoreError(f"there is no folder {path.resolve().parent}; make it first, or name another file")
+    return await store.export(ref, path)
+
+
+@app.command("open")
+@asynchronous
+async def open_(artifact_id: Id, output: Output = None) -> None:
+    """Open an artifact, as a double click does."""
+    from ...errors import ABPError, UsageError
+
+    async with store_at(output) as store:
+        ref = await find(store, artifact_id)
+    if ref.path is None:
+        raise UsageError(
+            f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
+        )
+    if not await _launch(ref.path):
+        raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
+    print_note(f"opened {ref.path}")
+
+
+async def _launch(path: Path) -> bool:
+    """Open a file as the desktop does; return whether that went well."""
+    command = "open" if sys.platform == "darwin" else "xdg-open"
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(command, str(path), stdin=null, stdout=null, stderr=null)
+    except FileNotFoundError:
+        return False
+    return await process.wait() == 0
+
+
+@app.command()
+@asynchronous
+async def rm(
+    artifact_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
+    ],
+    output: Output = None,
+) -> int:
+    """Remove artifacts and their files."""
+    from ...errors import ArtifactNotFound
+
+    async with store_at(output) as store:
+        found: dict[str, ArtifactRef] = {}
+        missing: list[ArtifactNotFound] = []
+        for name in artifact_ids:
+            try:
+                ref = await find(store, name)
+            except ArtifactNotFound as error:
+                missing.append(error)
+            else:
+                found[ref.id] = ref
+        for one in missing:
+            print_error(one.code, f"{one.message}; nothing was removed", as_json=False)
+        if missing:
+            return 1
+        for ref in found.values():
+            await store.delete(ref.id)
+            print_note(f"removed {ref.id} ({ref.filename})")
+        return 0
+
+
+for command in (gc, fsck, reindex):
+    app.command()(command)

@@ -1,0 +1,549 @@
+"""``abp batch``: many jobs, run with limits, gone on with where they were stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+
+from ...errors import UsageError
+from ._options import (
+    AdapterFile,
+    EvidenceText,
+    Headed,
+    Headers,
+    Json,
+    Timeout,
+    Token,
+    headers_of,
+    local_folder,
+    spread_groups,
+    start_driver,
+)
+from ._output import (
+    asynchronous,
+    is_dumb_terminal,
+    is_quiet,
+    print_event,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
+)
+from ._signals import draining
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ...batch import Pool, RunOptions
+    from ...batch._consent import Consent
+    from ...batch.ledger import Counts, Settlement
+
+__all__ = [
+    "BatchProgress",
+    "WorkerOptions",
+    "app",
+    "exit_status",
+    "in_this_process",
+    "on_ray",
+    "print_report",
+    "work_off",
+]
+
+Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
+Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
+PerHost = Annotated[
+    int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
+]
+Rate = Annotated[
+    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker begins in a second.")
+]
+Retries = Annotated[
+    int,
+    typer.Option("--retries", metavar="N", min=0, help="How often a job is sent again that may be, after an error."),
+]
+Deadline = Annotated[
+    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
+]
+Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
+AllowPrograms = Annotated[
+    bool,
+    typer.Option(
+        "--allow-programs", help="Let jobs name targets that start a program, load an extension or read a file."
+    ),
+]
+FilesFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--files-from",
+        metavar="DIR",
+        parser=local_folder,
+        help="Where jobs' files are (default: with the input); they may go to any target.",
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """The limits of a worker, and how it reaches apps. With Ray they travel to other machines."""
+
+    store: Store = None
+    concurrency: Concurrency = 8
+    per_host: PerHost = None
+    rate: Rate = None
+    retries: Retries = 3
+    deadline: Deadline = None
+    browsers: Browsers = None
+    metrics: Metrics = None
+    allow_programs: AllowPrograms = False
+    files_from: FilesFrom = None
+    timeout: Timeout = None
+    headed: Headed = False
+    adapter: AdapterFile = None
+    token: Token = None
+    header: Headers = None
+    evidence: EvidenceText = ""
+
+    def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
+        """Return what jobs may do: those of a run with this ``target``, whose input is in the folder ``inputs``."""
+        from ...batch._consent import Consent
+
+        folder = self.files_from or inputs
+        return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
+
+    def run_options(self, consent: Consent) -> RunOptions:
+        """Return the limits of the worker, and what its jobs may do."""
+        from ...batch import RunOptions
+
+        return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
+
+    def for_any_process(self, files: Path) -> WorkerOptions:
+        """Return the options with absolute paths, for another folder than this one. ``files`` is the store where
+        ``--store`` names none."""
+        store = self.store if self.store and ":" in self.store else str(Path(self.store or files).absolute())
+        return replace(self, store=store, adapter=self.adapter and self.adapter.absolute())
+
+    def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
+        """Return a pool with a session for each of ``concurrency`` jobs."""
+        from ...batch import Pool
+        from ...batch.running import pool_size
+        from ...session._connect import connect
+        from ...session._evidence import keeping
+
+        headers = headers_of(self.token, self.header or ())
+        return Pool(
+            *pool_size(concurrency, browsers),
+            store=self.store,
+            headless=False if self.headed else None,
+            timeout=self.timeout,
+            connect=keeping(partial(connect, adapter=self.adapter, headers=headers), self.evidence),
+        )
+
+
+#: Seconds that the rate is measured over.
+_WINDOW = 10.0
+#: Jobs whose ends are remembered for it.
+_MOST = 5000
+#: What is shown until a job ends: the first browsers may take half a minute.
+_OPENING = "browsers and apps are starting"
+
+
+class BatchProgress:
+    """Shows how far a run is, while the context lasts. ``counts`` is where it begins."""
+
+    def __init__(self, counts: Counts, *, as_json: bool) -> None:
+        from ...batch import State
+
+        self._as_json = as_json
+        self._counts = counts
+        self._total = counts.total
+        self._ended = counts.total - counts.open
+        self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
+        self._recent: deque[float] = deque(maxlen=_MOST)
+        self._bar = None
+        if as_json:
+            print_event({"event": "begun", **counts.as_dict()})
+        if as_json or is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}", markup=False),
+            TextColumn("{task.fields[failed]}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=self._total, completed=self._ended, rate=_OPENING, failed="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def settled(self, settlement: Settlement) -> None:
+        """Show what became of a job."""
+        from ...batch import State
+
+        outcome, again = settlement.outcome, settlement.again_after
+        if self._as_json:
+            print_event(
+                {
+                    "event": "retried" if again is not None else "ended",
+                    "id": outcome.job.id,
+                    "key": settlement.key,
+                    "status": outcome.state.value,
+                    "error_code": outcome.error_code,
+                    "error": outcome.error,
+                    "duration_ms": round(outcome.milliseconds, 1),
+                    **({} if again is None else {"again_after": round(again, 3)}),
+                }
+            )
+        if again is None:
+            self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
+
+    def counted(self, counts: Counts) -> None:
+        """Show how many jobs are in which state, where nobody tells of each job."""
+        from ...batch import State
+
+        if counts != self._counts:
+            self._counts = counts
+            if self._as_json:
+                print_event({"event": "progress", **counts.as_dict()})
+            self._show(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
+
+    def _show(self, ended: int, failed: int) -> None:
+        now = time.monotonic()
+        self._recent.extend([now] * min(ended - self._ended, _MOST))
+        self._ended, self._failed = ended, failed
+        if self._bar is not None:
+            while self._recent and now - self._recent[0] > _WINDOW:
+                self._recent.popleft()
+            seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
+            rate = f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
+            self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")
+
+
+if TYPE_CHECKING:
+    from ...batch import Ledger
+    from ...batch._consent import Consent
+    from ...batch.engines import Engine
+    from ...batch.ledger import Counts
+    from ...protocol._strict_json import JSONValue
+
+    MakeEngine = Callable[[Ledger, BatchProgress], Engine]
+
+
+#: Exit status for a run of which not every job succeeded.
+_SOME_FAILED = 3
+
+
+def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
+    """Return what makes the engine that is this process."""
+    from ...batch.engines import LocalEngine
+
+    options = working.run_options(consent)
+    pool = working.pool(options.concurrency, browsers=working.browsers)
+    return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
+
+
+def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
+    """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
+    from ...batch.engines import RayEngine, require_ray
+
+    require_ray()
+    return lambda ledger, progress: RayEngine(
+        ledger,
+        place,
+        partial(working.pool, browsers=1),
+        working.run_options(consent),
+        address=address,
+        browsers=working.browsers,
+        shared=shared,
+        on_counts=progress.counted,
+    )
+
+
+async def work_off(
+    ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
+) -> tuple[int, Mapping[str, JSONValue]]:
+    """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
+    and the report of the engine on its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
+    loop = asyncio.get_running_loop()
+    progress = BatchProgress(await ledger.counts(), as_json=as_json)
+    engine = make_engine(ledger, progress)
+
+    def drain() -> None:
+        loop.call_soon_threadsafe(engine.drain)
+        loop.call_soon_threadsafe(
+            partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
+        )
+
+    with draining(drain) as signalled, progress:
+        async with _metrics_at(metrics):
+            report = await engine.run()
+        stopped = signalled()
+    browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
+    return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
+
+
+@asynccontextmanager
+async def _metrics_at(address: str | None) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    from ..shared._listening import parse_address
+    from ..shared._metrics_server import serve_metrics
+
+    async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
+        print_note(f"numbers for Prometheus: {url}", always=True)
+        yield
+
+
+def exit_status(counts: Counts) -> int:
+    """Return 0 if every job of a run succeeded, else 3."""
+    from ...batch import State
+
+    return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
+
+
+def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool) -> None:
+    """Print how a run stands and where its files are."""
+    if as_json:
+        print_event({"event": "report", "folder": str(folder), **report})
+        return
+    states, codes, hints = report["states"], report["codes"], report["hints"]
+    count = states if isinstance(states, dict) else {}
+    shown = [f"{number} {state}" for state, number in count.items() if number]
+    print_text(f"Jobs: {', '.join(shown) or 'none'}")
+    if copies := report["copies"]:
+        same = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {same}")
+    if isinstance(codes, dict) and codes:
+        print_text("Errors: " + ", ".join(f"{code} {number}" for code, number in codes.items()))
+    for hint in hints if isinstance(hints, list) else ():
+        print_text(f"Hint: {hint}")
+    print_text(f"Manifest: {folder / 'manifest.jsonl'}")
+    if count.get("failed"):
+        print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
+        print_text("To run a corrected copy of them in their place: the same command with that input and --extend")
+    if count.get("queued") or count.get("leased"):
+        print_text("To go on: the same `abp batch run` command")
+    if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
+        print_text(f"To run {again} jobs again: the same command with --retry-failed")
+    if any(number for state, number in count.items() if state != "succeeded"):
+        print_text(f"To look at them: abp serve --batch {shlex.quote(str(folder))}")
+
+
+app = typer.Typer(help="Run many jobs, and go on where they were stopped.", rich_markup_mode=None)
+
+RunPlace = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's folder, or postgresql://HOST/DATABASE?run=NAME")
+]
+Events = Annotated[bool, typer.Option("--json", help="Print one JSON document a line: each job as it ends.")]
+
+
+class EngineName(StrEnum):
+    """Who lends the workers."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+@app.command("run")
+@spread_groups
+def run_(
+    jobs: Annotated[
+        str, typer.Argument(metavar="JOBS", help="JSON Lines, .csv, .tsv or .parquet; - reads JSON Lines from stdin.")
+    ],
+    *,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="RUN", parser=local_folder, help="The run's folder; if it has one, it goes on."),
+    ],
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option("--ledger", metavar="URL", help="postgresql://HOST/DATABASE?run=NAME, for several workers."),
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="This process, or actors on Ray with a browser each.")
+    ] = EngineName.LOCAL,
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="ADDR", help="A Ray cluster (auto, ray://HOST:10001), else a local one."),
+    ] = None,
+    extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
+    working: WorkerOptions,
+    as_json: Events = False,
+) -> int:
+    """Run all jobs of an input; the same command again goes on where it stopped.
+
+    Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
+
+    def work() -> Coroutine[object, object, int]:
+        source = out / "input.jsonl" if jobs == "-" else Path(jobs)
+        if jobs == "-":
+            _read_stdin(source)
+        return begin(source)
+
+    async def begin(source: Path) -> int:
+        begins = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
+        async with AsyncExitStack() as stack:
+            if begins and engine is EngineName.LOCAL and target is not None:
+                await start_driver(target, stack)
+            return await run(source)
+
+    async def run(source: Path) -> int:
+        from ...batch import open_ledger  # late: it is imported while the driver starts
+        from ...batch.running import add_input, export_run, input_notes, require_input
+        from ...tasks import in_thread
+
+        await in_thread(require_input, source)  # before the folder is made
+        anywhere = working.for_any_process(out / "files")
+        consent = working.consent(target, Path() if jobs == "-" else source.parent)
+        if engine is EngineName.RAY:
+            shared = ledger is not None and "://" in ledger and working.store is not None
+            make_engine = on_ray(ledger or str(out.absolute()), anywhere, consent, address=ray_address, shared=shared)
+        else:
+            make_engine = in_this_process(anywhere, consent)
+        async with open_ledger(ledger or out) as opened:
+            added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
+            for said in () if added.known else await in_thread(input_notes, added, source):
+                print_note(said)
+            if retry_failed:
+                count = await opened.retry_failed()
+                print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
+            status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+            print_report(await export_run(opened, out, browsers), out, as_json=as_json)
+        return status
+
+    return run_async(work)
+
+
+def _read_stdin(path: Path) -> None:
+    from ...batch.running import spool_stream
+
+    if sys.stdin is None:
+        raise UsageError("there is no stdin; name a file of jobs")
+    if sys.stdin.isatty():
+        print_note("type one job a line as JSON, then Ctrl-D", always=True)
+    spool_stream(sys.stdin.buffer, path)
+
+
+@app.command()
+@spread_groups
+@asynchronous
+async def worker(
+    run: Annotated[
+        str, typer.Argument(metavar="URL", help="The run's ledger: postgresql://HOST/DATABASE?run=NAME, or its folder.")
+    ],
+    *,
+    working: WorkerOptions,
+    as_json: Events = False,
+) -> int:
+    """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
+    from ...batch.running import open_run
+
+    ledger = open_run(run)
+    if working.store is None and "://" in run:
+        raise UsageError("name the run's store with --store URL, the same for all workers")
+    make_engine = in_this_process(working.for_any_process(Path(run) / "files"), working.consent())
+    async with ledger as opened:
+        status, _ = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+    return status
+
+
+@app.command()
+@asynchronous
+async def status(run: RunPlace, as_json: Json = False) -> None:
+    """Show how many jobs of a run are in which state."""
+    from ...batch.running import open_run
+
+    async with open_run(run, read_only=True) as ledger:
+        counts = await ledger.counts()
+    if as_json:
+        print_json({"success": True, **counts.as_dict()})
+    else:
+        for name, count in counts.as_dict().items():
+            print_text(f"{name:<9}  {count}")
+
+
+@app.command()
+@asynchronous
+async def cancel(run: RunPlace, as_json: Json = False) -> None:
+    """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
+    from ...batch.running import open_run
+
+    async with open_run(run) as ledger:
+        count = await ledger.cancel()
+    if as_json:
+        print_json({"success": True, "cancelled": count})
+    else:
+        print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
+
+
+@app.command()
+@asynchronous
+async def export(
+    run: RunPlace,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", parser=local_folder, help="Folder for the manifest (default: the run's)."),
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", parser=local_folder, help="Put the files of succeeded jobs there, named by job."
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Their names: {id}, {key}, {capability}, {field}, {COLUMN}.")
+    ] = "{id}",
+    store: Store = None,
+    as_json: Events = False,
+) -> int:
+    """Write the manifest, the failed jobs and the report of a run as it stands, and its files where they are wanted.
+
+    Exit status: 0 if all succeeded, else 3."""
+    from ...artifacts import open_store
+    from ...batch.running import export_files, export_run, open_run
+
+    if "://" in run and (out is None or (files is not None and store is None)):
+        missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
+        raise UsageError(f"name {missing}")
+    folder = Path(run) if out is None else out
+    async with open_run(run, read_only=True) as ledger:
+        print_report(await export_run(ledger, folder), folder, as_json=as_json)
+        if files is not None:
+            async with open_store(store or Path(run) / "files") as opened:
+                count = await export_files(ledger, opened, files, name)
+            print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
+        return exit_status(await ledger.counts())

@@ -1,0 +1,476 @@
+"""``abp bench``: how fast an app is through the kit."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+from xml.sax.saxutils import escape
+
+import typer
+
+from ...errors import ABPError, UsageError
+from ...protocol._plain_text import plain_line
+from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
+from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
+from ._params import ParamOptions, require_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ...artifacts import ArtifactStore
+    from ...session._session import Session
+
+__all__ = [
+    "Bin",
+    "Failure",
+    "Measurement",
+    "bins_of",
+    "format_ms",
+    "histogram_lines",
+    "histogram_picture",
+    "percentile",
+]
+
+
+@spread_groups
+def bench(
+    target: Target,
+    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
+    *,
+    params: ParamOptions,
+    calls: Annotated[
+        int, typer.Option("--calls", metavar="N", min=1, max=1_000_000, help="Calls that are measured.")
+    ] = 20,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Calls under way at once.")
+    ] = 1,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Also draw the histogram into a picture.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    options: ConnectionOptions,
+    as_json: Json = False,
+) -> int:
+    """Measure one capability: latencies, throughput, errors. Exit status 1 if any call failed.
+
+    The capability is called for real, once more than --calls says to warm up. What it answers is removed.
+    """
+
+    connection = options.connection()
+
+    def work() -> Coroutine[object, object, int]:
+        require_folder(plot)
+        if plot is not None and plot.suffix.lower() != ".svg":
+            raise UsageError(f"--plot {plot}: the picture is SVG; name a file that ends in .svg")
+        return measure(params.read())
+
+    async def measure(values: dict[str, object]) -> int:
+
+        measured = Measurement(capability, calls, concurrency)
+        try:
+            with ProgressBar(capability) as bar:
+                async with _store(store) as kept, connection.open(target, store=kept, pause=bar.pause) as app:
+
+                    def show(count: int) -> None:
+                        bar.set_label(f"{capability} {count}/{calls}")
+
+                    await measured.run(app, values, timeout=timeout, on_call=show)
+        except asyncio.CancelledError:
+            if measured.calls:
+                _report(measured, plot, as_json=as_json)
+            raise
+        _report(measured, plot, as_json=as_json)
+        return 1 if measured.failed else 0
+
+    return run_async(work)
+
+
+@asynccontextmanager
+async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
+    """Open the store for the results, by default in a folder that is removed. They are in a scope of their own, so that
+    removing one removes nothing of anybody else's."""
+    from ...artifacts import Scope
+    from ...session._connect import open_configured_store
+    from ...session._settings import Settings
+
+    with nullcontext(url) if url else TemporaryDirectory(prefix="abp-bench-") as place:
+        async with open_configured_store(Settings.load(), place, retention=None) as store:
+            yield store.scoped(Scope(session=f"bench-{uuid.uuid4().hex}"))
+
+
+def _report(measured: Measurement, plot: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(measured.as_dict())
+    else:
+        _print(measured)
+    if plot is not None:
+        _draw(measured, plot)
+    if missing := measured.planned - measured.calls:
+        why = "the session has ended" if measured.session_ended else "interrupted"
+        print_note(f"{why}; {missing} of {measured.planned} calls were not made", always=True)
+    if measured.failed:
+        print_note(f"{measured.failed} of {measured.calls} calls failed", always=True)
+
+
+def _heading(measured: Measurement) -> str:
+    return f"{measured.capability} over {measured.transport}"
+
+
+def _figures(measured: Measurement) -> dict[str, str]:
+    """The figures beside the latencies."""
+    from ...routing._layers import human_size
+
+    rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())
+    return {
+        "calls": f"{measured.calls:,}",
+        "failed": f"{measured.failed:,}",
+        "at once": f"{measured.concurrency:,}",
+        "calls/s": f"{measured.per_second(len(measured.latencies)):,.1f}",
+        "content/s": human_size(round(measured.per_second(measured.size))),
+        "rungs": rungs or "none",
+    }
+
+
+def _print(measured: Measurement) -> None:
+    """Print the figures as a table, then errors, then the histogram."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    latencies = {f"{name} ms": format_ms(value) for name, value in measured.latency_ms().items()}
+    shown = _figures(measured)
+    print_text(_heading(measured))
+    for row in (shown, latencies):
+        table = Table(box=None, pad_edge=False)
+        for name in row:
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_row(*map(Text, row.values()))
+        console = Console(file=StringIO(), width=200, color_system=None)
+        with console.capture() as captured:
+            console.print(table)
+        if row:
+            print_text("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    for code, failure in measured.failures.items():
+        print_text(f"{failure.count} × {code}: {failure.message}")
+    if measured.latencies:
+        blocks = _has_blocks()
+        print_text("\n".join(histogram_lines([1000 * value for value in measured.latencies], blocks=blocks)))
+
+
+def _has_blocks() -> bool:
+    """Whether stdout can show block characters."""
+    try:
+        "█▏".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _draw(measured: Measurement, plot: Path) -> None:
+
+    if not measured.latencies:
+        print_note(f"{plot} was not written: no call succeeded, so there is nothing to draw", always=True)
+        return
+    notes = " · ".join(f"{name} {value}" for name, value in _figures(measured).items())
+    marks = {name: value for name, value in measured.latency_ms().items() if name in ("median", "p95", "p99")}
+    values = [1000 * value for value in measured.latencies]
+    picture = histogram_picture(plain_line(_heading(measured)), plain_line(notes), values, marks)
+    plot.write_text(picture, encoding="utf-8", errors="replace")
+
+
+#: The percentiles of a report, by their names. The 0th is the fastest call, the 100th the slowest.
+_PERCENTILES = {"min": 0, "median": 50, "p95": 95, "p99": 99, "max": 100}
+
+
+@dataclass(slots=True)
+class Failure:
+    """Calls that failed with one code: how many, and the message of the first."""
+
+    message: str
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Measurement:
+    """The figures of a number of calls of one capability, ``concurrency`` of them under way at once.
+
+    It is filled while :meth:`run` runs, so that a run that is interrupted leaves what it measured until then. Times are
+    in seconds. What the calls store is removed at once, or the next answer with the same content would be found and not
+    stored; that time is in no figure.
+    """
+
+    capability: str
+    planned: int
+    concurrency: int
+    transport: str = ""
+    #: The latencies of the calls that succeeded, in the order in which they ended.
+    latencies: list[float] = field(default_factory=list)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    #: Bytes of the artifacts of the calls that succeeded.
+    size: int = 0
+    #: Contents that each rung of the transport moved (:attr:`transports.Transport.rungs`).
+    rungs: Mapping[str, int] = field(default_factory=dict)
+    #: Whether the session ended before all calls were made.
+    session_ended: bool = False
+    _begun: int = 0
+    _busy: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """Number of calls that failed."""
+        return sum(failure.count for failure in self.failures.values())
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that have ended."""
+        return len(self.latencies) + self.failed
+
+    @property
+    def seconds(self) -> float:
+        """How long the calls took: the time of the busiest of those who call, without what they did between calls."""
+        return max(self._busy.values(), default=0.0)
+
+    def per_second(self, amount: float) -> float:
+        """Return ``amount`` per second of the calls; 0 if there were none."""
+        return amount / self.seconds if self.seconds else 0.0
+
+    def latency_ms(self) -> dict[str, float]:
+        """Return the percentiles of the latencies in milliseconds: ``min``, ``median``, ``p95``, ``p99`` and ``max``.
+        Empty if no call succeeded."""
+        ordered = sorted(self.latencies)
+        return {name: 1000 * percentile(ordered, at) for name, at in _PERCENTILES.items()} if ordered else {}
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the figures as JSON, as docs/command-line.md describes them."""
+        return {
+            "success": not self.failed and self.calls == self.planned,
+            "capability": self.capability,
+            "transport": self.transport,
+            "planned": self.planned,
+            "calls": self.calls,
+            "failed": self.failed,
+            "concurrency": self.concurrency,
+            "seconds": round(self.seconds, 6),
+            "calls_per_second": round(self.per_second(len(self.latencies)), 3),
+            "bytes": self.size,
+            "bytes_per_second": round(self.per_second(self.size), 1),
+            "latency_ms": {name: round(value, 3) for name, value in self.latency_ms().items()} or None,
+            "rungs": dict(self.rungs),
+            "errors": [
+                {"code": code, "count": failure.count, "message": failure.message}
+                for code, failure in self.failures.items()
+            ],
+        }
+
+    async def run(
+        self,
+        app: Session,
+        params: Mapping[str, object],
+        *,
+        timeout: float | None = None,
+        on_call: Callable[[int], object] = lambda count: None,
+    ) -> None:
+        """Call once to warm up, which counts for nothing, then make the calls; ``on_call`` gets the number of those
+        that have ended.
+
+        A call that fails is counted and does not end the others, unless the session did not survive it. Raises
+        :class:`~transports.errors.UsageError` for parameters that the capability does not take, and the error of the
+        first call if it ended the session."""
+        self.transport = app.transport.name
+        try:
+            warm = await app.call(self.capability, params, timeout=timeout)
+            await _remove(app, warm)
+        except ABPError as error:
+            if isinstance(error, UsageError) or not error.session_survives:
+                raise
+            await _remove(app, error)
+        before = app.transport.rungs
+        try:
+            async with asyncio.TaskGroup() as group:
+                for caller in range(min(self.concurrency, self.planned)):
+                    group.create_task(self._call_in_turn(caller, app, params, timeout, on_call))
+        finally:
+            moved = {name: count - before.get(name, 0) for name, count in app.transport.rungs.items()}
+            self.rungs = {name: count for name, count in moved.items() if count}
+
+    async def _call_in_turn(
+        self,
+        caller: int,
+        app: Session,
+        params: Mapping[str, object],
+        timeout: float | None,
+        on_call: Callable[[int], object],
+    ) -> None:
+        while self._begun < self.planned and not self.session_ended:
+            self._begun += 1
+            stored: object = None
+            started = time.perf_counter()
+            try:
+                stored = result = await app.call(self.capability, params, timeout=timeout)
+                taken = time.perf_counter() - started
+            except ABPError as error:
+                taken = time.perf_counter() - started
+                stored = error
+                self.failures.setdefault(error.code, Failure(naming_options(error).message)).count += 1
+                self.session_ended = self.session_ended or not error.session_survives
+            else:
+                self.latencies.append(taken)
+                self.size += sum(ref.size_bytes for ref in result.artifacts.values())
+            self._busy[caller] = self._busy.get(caller, 0.0) + taken
+            on_call(self.calls)
+            await _remove(app, stored)
+
+
+async def _remove(app: Session, outcome: object) -> None:
+    """Remove what a result holds, or an error with the part of an answer that could be stored."""
+    result = getattr(outcome, "result", outcome)
+    for ref in dict(getattr(result, "artifacts", {})).values():
+        with suppress(ABPError):  # another call with the same answer has removed it
+            await app.store.delete(ref.id)
+
+
+def percentile(ordered: Sequence[float], at: float) -> float:
+    """Return the smallest of ``ordered`` values that at least ``at`` percent of them do not exceed (the nearest rank):
+    always one that was measured."""
+    return ordered[max(math.ceil(len(ordered) * at / 100) - 1, 0)]
+
+
+#: Characters of the longest bar in a terminal.
+_BAR_CHARS = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_WIDTH, _HEIGHT = 720, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 690, 130, 350
+#: Labels of the axis of times, at most.
+_LABELS = 6
+_STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #222 } .title { font-weight: bold; font-size: 15px }
+.quiet { fill: #666 } .page { fill: #fff } .bar { fill: #5a97e3 } .grid { stroke: #ddd } .axis { stroke: #666 }
+.mark { stroke: #7a3d00; stroke-width: 1.5; stroke-dasharray: 4 3 } .label { fill: #7a3d00 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { fill: #3d74bd } .grid { stroke: #3a3d44 }
+.axis { stroke: #a8a8a8 } .mark { stroke: #f5bd85 } .label { fill: #f5bd85 } }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The number of values from ``low`` to ``high``, without ``high`` except in the last bin."""
+
+    low: float
+    high: float
+    count: int
+
+
+def bins_of(values: Sequence[float], most: int) -> list[Bin]:
+    """Sort positive values into about as many bins as the root of their number, ``most`` at most. Bins grow by a
+    constant factor: a few slow calls would else leave all the others in the first. One bin for equal values."""
+    low, high = min(values), max(values)
+    number = 1 if low == high else min(most, math.ceil(math.sqrt(len(values))))
+    counts = [0] * number
+    for value in values:
+        counts[min(int(number * _place(value, low, high)), number - 1)] += 1
+    edges = [low * (high / low) ** (step / number) for step in range(number)] + [high]
+    return [Bin(edges[i], edges[i + 1], count) for i, count in enumerate(counts)]
+
+
+def _place(value: float, low: float, high: float) -> float:
+    """Where a value stands from ``low`` (0) to ``high`` (1) on a logarithmic axis; in the middle if these are one."""
+    return math.log(value / low) / math.log(high / low) if high > low else 0.5
+
+
+def format_ms(value: float) -> str:
+    """Return milliseconds with three digits that count: ``0.123``, ``1.23``, ``12.3``, ``1,234``."""
+    decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{decimals}f}"
+
+
+def histogram_lines(values: Sequence[float], *, blocks: bool = True) -> list[str]:
+    """Return a line for each bin of latencies in milliseconds: its limits, a bar, its count. Without ``blocks`` the
+    bars are in ASCII."""
+    bins = bins_of(values, 12)
+    limits = [(format_ms(one.low), format_ms(one.high)) for one in bins]
+    width = max(len(text) for pair in limits for text in pair)
+    most = max(one.count for one in bins)
+    return [
+        f"{low:>{width}} - {high:>{width}} ms  {_bar(one.count / most, blocks=blocks)} {one.count}"
+        for one, (low, high) in zip(bins, limits, strict=True)
+    ]
+
+
+def _bar(part: float, *, blocks: bool) -> str:
+    if not blocks:
+        return "#" * round(part * _BAR_CHARS)
+    whole, eighths = divmod(round(part * _BAR_CHARS * 8), 8)
+    return "█" * whole + _EIGHTHS[eighths].strip()
+
+
+def histogram_picture(title: str, notes: str, values: Sequence[float], marks: Mapping[str, float]) -> str:
+    """Return the histogram of latencies in milliseconds as an SVG file. ``notes`` stand below the ``title``; ``marks``
+    are values with a name, each written beside a line of its own."""
+    bins = bins_of(values, 30)
+    low, high = bins[0].low, bins[-1].high
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style>",
+        f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}"/>',
+        _text(20, 28, title, "title"),
+        _text(20, 50, notes, "quiet"),
+        *_bars(bins),
+        *_axis(bins),
+    ]
+    for number, (name, value) in enumerate(marks.items()):
+        x, y = _LEFT + (_RIGHT - _LEFT) * _place(value, low, high), 82 + 17 * number
+        lines.append(f'<line class="mark" x1="{x:.1f}" y1="{y - 11}" x2="{x:.1f}" y2="{_BOTTOM}"/>')
+        before = x > (_LEFT + _RIGHT) / 2
+        label = f"{name} {format_ms(value)} ms"
+        lines.append(_text(x - 6 if before else x + 6, y, label, "label", "end" if before else "start"))
+    return "\n".join([*lines, "</svg>\n"])
+
+
+def _bars(bins: Sequence[Bin]) -> Iterator[str]:
+    most, wide = max(one.count for one in bins), (_RIGHT - _LEFT) / len(bins)
+    for count in sorted({most, most // 2, 0}):
+        y = _BOTTOM - (_BOTTOM - _TOP) * count / most
+        yield f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{_RIGHT}" y2="{y:.1f}"/>'
+        yield _text(_LEFT - 8, y + 4, f"{count:,}", "quiet", "end")
+    for number, one in enumerate(bins):
+        height = (_BOTTOM - _TOP) * one.count / most
+        x, y = _LEFT + wide * number + 1, _BOTTOM - height
+        label = f"{one.count:,} from {format_ms(one.low)} to {format_ms(one.high)} ms"
+        yield (
+            f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{max(wide - 2, 1):.1f}" height="{height:.1f}">'
+            f"<title>{label}</title></rect>"
+        )
+
+
+def _axis(bins: Sequence[Bin]) -> Iterator[str]:
+    yield f'<line class="axis" x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_BOTTOM}"/>'
+    edges = [one.low for one in bins] + [bins[-1].high]
+    every = math.ceil(len(bins) / (_LABELS - 1))
+    for number in range(0, len(edges), every):
+        x = _LEFT + (_RIGHT - _LEFT) * number / len(bins)
+        yield _text(x, _BOTTOM + 20, format_ms(edges[number]), "quiet", "middle")
+    legend = "milliseconds that a call took (logarithmic); how many calls"
+    yield _text((_LEFT + _RIGHT) / 2, _BOTTOM + 40, legend, "quiet", "middle")
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

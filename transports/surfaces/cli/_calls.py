@@ -1,0 +1,406 @@
+"""``abp call`` and ``abp capabilities``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import ABPError, UsageError
+from ...protocol._plain_text import plain_json, plain_line
+from ...protocol.schema import is_file
+from ._detached import Detach, ServerUrl, start_detached
+from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
+from ._output import (
+    ProgressBar,
+    asynchronous,
+    evidence_lines,
+    naming_options,
+    print_error,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
+)
+from ._params import ParamOptions, require_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine
+
+    from ...protocol._declarations import AppInfo, Capability
+    from ...routing import Result
+    from ...session._session import Session
+
+__all__ = ["call_each", "flags_of", "print_capability", "print_result", "print_warnings", "read_each"]
+
+#: Characters of a summary, which are enough for hundreds of files.
+_MAX_SUMMARY = 100_000
+
+
+def print_result(result: Result) -> None:
+    """Print a result for people. A small answer without files is printed itself: on a terminal indented and in colour,
+    else as one line of JSON, then where it is kept. Warnings go to stderr."""
+    print_warnings(result)
+    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
+    if on_terminal:
+        _print_value(result.data)
+    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+    for line in evidence_lines(result.evidence):
+        print_text(line)
+
+
+def print_warnings(result: Result) -> None:
+    """Print the warnings of a result on stderr, a line each."""
+    for warning in result.warnings:
+        print_note(f"warning: {warning}")
+
+
+def _print_value(value: object) -> None:
+    """Print JSON in colour, if the terminal has some and ``NO_COLOR`` is not set."""
+    from rich.console import Console
+    from rich.highlighter import JSONHighlighter
+
+    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
+    encoding = sys.stdout.encoding or "utf-8"
+    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
+    Console(file=sys.stdout).print(coloured, soft_wrap=True)
+
+
+#: Hints of tools (MCP, WebMCP) and their words.
+_HINTS = {
+    "readOnlyHint": "read-only",
+    "destructiveHint": "destructive",
+    "consequentialHint": "consequential",
+    "untrustedContentHint": "untrusted content",
+}
+#: Levels of objects in objects that the table shows, and the rows that it has at most.
+_MAX_DEPTH, _MAX_ROWS = 4, 100
+#: Characters of a cell, but the last one of a row, and of a value in the example.
+_MAX_CELL, _MAX_VALUE = 40, 200
+
+
+def flags_of(capability: Capability) -> str:
+    """Return what a caller should know of a capability beside its description, each in brackets after a space."""
+    flags = "" if capability.available else " [unavailable]"
+    flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+    return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
+
+
+def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
+    """Print a capability, its parameters and an example. ``target`` are the arguments of ``abp call`` that name the
+    app; without them the example is a line of ``abp shell``."""
+    print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
+    if capability.description:
+        print_text(plain_line(capability.description))
+    rows = [tuple(map(plain_line, row)) for row in islice(_rows(capability.input_schema), _MAX_ROWS + 1)]
+    if rows:
+        if len(rows) > _MAX_ROWS:
+            rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
+        head = ("parameter", "type", "needed", "default", "description")
+        widths = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
+        print_text("")
+        for row in (head, *rows):
+            cells = (f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
+            print_text("  " + "  ".join(cells).rstrip())
+    else:
+        print_text("It declares no parameters.")
+    print_text(f"\nexample: {plain_line(_example(capability, target))}")
+
+
+def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, ...]]:
+    properties = schema.get("properties")
+    required = schema.get("required")
+    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
+        one = inner if isinstance(inner, Mapping) else {}
+        needed = "yes" if isinstance(required, list) and name in required else ""
+        default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
+        yield _cut(f"{above}{name}"), _cut(_type_of(one)), needed, default, str(one.get("description", ""))
+        if depth < _MAX_DEPTH and not is_file(one):
+            yield from _rows(one, f"{above}{name}.", depth + 1)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    """The type of a parameter, or the values that it may have."""
+    if is_file(schema):
+        return "file"
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return " | ".join(map(str, values))
+    kind = schema.get("type")
+    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+
+
+def _example(capability: Capability, target: Sequence[str]) -> str:
+    """A call with the app's own example of parameters, else with the needed ones, each the smallest that fits."""
+    from ...binary import BinaryData
+    from ...testing.conformance._inputs import CannotGenerate, generated_params
+
+    words = [*target, capability.name]
+    try:
+        params = generated_params(capability.name, capability.input_schema)[0]
+    except CannotGenerate:
+        params = {}
+    parts = [" ".join(map(shlex.quote, words))]
+    for name, value in params.items():
+        if isinstance(value, BinaryData):
+            parts.append(f"--file {name}={value.filename}" if target else f"{name}@{value.filename}")
+            continue
+        text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
+        given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
+        parts.append(f"-p {shlex.quote(given)}" if target else given)
+    return " ".join(parts)
+
+
+def _is_text(value: str) -> bool:
+    """Whether ``-p KEY=VALUE`` takes the text as it is, and not for JSON."""
+    from ._params import parse_value
+
+    return parse_value(value) == value and not value.startswith("@")
+
+
+def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
+    """Return the number and the parameters of each line of a JSON Lines file, except empty ones; a line's own replace
+    the ``common`` ones. Raises :class:`~transports.errors.UsageError` for a line that is no JSON object, before any
+    call is made."""
+    from ...protocol._strict_json import json_lines
+
+    try:
+        with file.open("rb") as lines:
+            found = json_lines(lines, f"--each {file}", "of parameters")
+            out = [(number, {**common, **params}) for number, _, params in found]
+    except OSError as error:
+        raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
+    if not out:
+        raise UsageError(f"--each {file} has no lines")
+    return out
+
+
+async def call_each(
+    app: Session,
+    capability: str,
+    lines: Sequence[tuple[int, dict[str, object]]],
+    *,
+    timeout: float | None,
+    bar: ProgressBar,
+    as_json: bool,
+) -> int:
+    """Make the calls one after the other, print what each answers, and return the exit status: 1 if any failed.
+
+    A failed call does not end the others, unless the session did not survive it. As JSON there is one document, whose
+    ``results`` are those of ``abp call --json``, each with its ``line``."""
+    results: list[dict[str, object]] = []
+    failed = 0
+    for count, (number, params) in enumerate(lines, 1):
+        bar.set_label(f"{capability} {count}/{len(lines)}")
+        try:
+            result = await app.call(capability, params, timeout=timeout, on_progress=bar.on_progress)
+        except ABPError as error:
+            failed += 1
+            naming_options(error)
+            with bar.pause():
+                print_error(error.code, f"line {number}: {error.message}", as_json=False, document=error.as_dict())
+                for line in evidence_lines(error.evidence):
+                    print_note(line)
+            cancelled = getattr(error, "cancelled", False)
+            results.append({"line": number, "success": False, "error": error.as_dict(), "cancelled": cancelled})
+            if not error.session_survives:
+                print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
+                break
+        else:
+            results.append({"line": number, **result.as_dict()})
+            with bar.pause():
+                if as_json:
+                    print_warnings(result)
+                else:
+                    print_text(f"line {number}")
+                    print_result(result)
+    if as_json:
+        print_json({"success": not failed, "results": results})
+    if failed:
+        print_note(f"{failed} of {len(lines)} calls failed", always=True)
+    return 1 if failed else 0
+
+
+@spread_groups
+def call(
+    target: Target,
+    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
+    *,
+    params: ParamOptions,
+    each: Annotated[
+        Path | None,
+        typer.Option(
+            "--each",
+            metavar="FILE.jsonl",
+            help="Call once for each line, an object of parameters, one after the other.",
+        ),
+    ] = None,
+    output: Output = None,
+    timeout: Timeout = None,
+    options: ConnectionOptions,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
+    ] = None,
+    evidence: EvidenceText = "",
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
+    ] = None,
+    detach: Detach = False,
+    server: ServerUrl = None,
+    as_json: Json = False,
+    insecure_private_addresses: Annotated[
+        bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
+    ] = False,
+) -> int:
+    """Call one capability; every result becomes a file.
+
+    With --detach a running `abp serve` makes the call (--server, --token), and `abp calls` looks at it."""
+    if detach or server:
+        refused = {
+            "--each": each,
+            "--out": output,
+            **options.of_this_command(),
+            "--record": record,
+            "--evidence": evidence,
+            "--preset": preset,
+            "--insecure-private-addresses": insecure_private_addresses,
+            "--server without --detach": not detach,
+        }
+        return start_detached(
+            target,
+            capability,
+            params=params,
+            transport=options.transport,
+            timeout=timeout,
+            server=server,
+            token=options.token,
+            as_json=as_json,
+            refused=refused,
+        )
+    connection = options.connection(evidence=evidence)
+
+    def work() -> Coroutine[object, object, int]:
+        if insecure_private_addresses:
+            os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
+        require_folder(record)
+        values = params.read()
+        return answer(values, None if each is None else read_each(each, values))
+
+    async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
+        with ProgressBar(capability) as bar:
+            async with connection.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
+                if lines is not None:
+                    return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
+                result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
+        if as_json:
+            print_warnings(result)
+            print_json(result.as_dict())
+        else:
+            print_result(result)
+        return 0
+
+    return run_async(work)
+
+
+@spread_groups
+def capabilities(
+    target: Target,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CAPABILITY]", help="Show this one: its parameters, an example.")
+    ] = None,
+    *,
+    options: ConnectionOptions,
+    as_json: Json = False,
+) -> int:
+    """List what an app can do, or show one capability."""
+    connection = options.connection()
+
+    async def work() -> int:
+        from ...protocol._capabilities import find_capability
+        from ...protocol._plain_text import redact_url
+
+        async with connection.open(target, store="none:") as app:
+            known = app.capabilities
+            chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
+            if as_json:
+                listed = [capability.model_dump(by_alias=True) for capability in chosen]
+                print_json(
+                    {
+                        "success": True,
+                        "app": app.info.model_dump(),
+                        "transport": app.transport.name,
+                        "capabilities": listed,
+                    }
+                )
+                return 0
+            if name is None:
+                print_capabilities(app.info, known.values())
+            else:
+                way = [] if options.transport == "auto" else ["--transport", options.transport]
+                print_capability(known[name], ["abp", "call", *way, redact_url(target) or target])
+        return 0
+
+    return run_async(work)
+
+
+def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
+    """Print one line for the app and one for each capability."""
+    print_text(plain_line(f"{app.name} {app.version} ({app.id})"))
+    names = [plain_line(capability.name) for capability in capabilities]
+    width = max(map(len, names), default=0)
+    for name, capability in zip(names, capabilities, strict=True):
+        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}")
+
+
+_PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
+
+
+@asynchronous
+async def discover(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the app's page, such as http://127.0.0.1:8000/")
+    ],
+    as_json: Json = False,
+) -> int:
+    """Read an app's manifest: what it says it can do, without a browser."""
+    from ...http import discover
+    from ...protocol._plain_text import redact_url
+    from ...session._settings import Settings
+
+    found = await discover(url, allow_private=Settings.load().allow_private_addresses)
+    if found.reason is not None:
+        raise found.reason
+    assert found.manifest is not None
+    for warning in found.warnings:
+        print_note(warning)
+    if as_json:
+        listed = [capability.model_dump(by_alias=True, include=_PRINTED) for capability in found.manifest.capabilities]
+        print_json(
+            {
+                "success": True,
+                "app": found.manifest.app.model_dump(),
+                "abp": found.manifest.abp,
+                "title": found.title,
+                "page_url": found.page_url,
+                "manifest_url": found.manifest_url,
+                "capabilities": listed,
+                "warnings": list(found.warnings),
+            }
+        )
+        return 0
+    print_capabilities(found.manifest.app, found.manifest.capabilities)
+    print_text(f"ABP {found.manifest.abp or 'of an unknown version'}, from {redact_url(found.manifest_url or '')}")
+    return 0

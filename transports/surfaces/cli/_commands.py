@@ -1,0 +1,186 @@
+"""The ``abp`` command as a whole: its subcommands, and its errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import _artifacts as artifacts
+from . import _batch as batch
+from . import _bench as bench
+from . import _calls as calls
+from . import _calls as discover
+from . import _conformance as conformance
+from . import _demo as demo
+from . import _demo as fixture
+from . import _detached as detached
+from . import _doctor as doctor
+from . import _init as init
+from . import _mcp as mcp
+from . import _resources as resources
+from . import _serve as serve
+from . import _shell as shell
+from ._login import login
+from ._output import add_options, print_text, report_error, start_output, version_of
+
+__all__ = ["app", "command_for", "complete", "run", "take_plain_values"]
+
+#: A shell's script sets it to ``complete_bash``, ``complete_zsh`` and so on, and describes the line in more variables.
+_VARIABLE = "_ABP_COMPLETE"
+
+
+def complete(command: Callable[[], Any]) -> int | None:
+    """Print what may stand at the cursor of the line that a shell describes in the environment, and return an exit
+    status; ``None`` if no shell asks. ``command`` makes the command line, as Typer has it."""
+    instruction = os.environ.get(_VARIABLE)
+    if not instruction:
+        return None
+    from typer.completion import shell_complete
+
+    return shell_complete(command(), {}, "abp", _VARIABLE, instruction)
+
+
+def take_plain_values(command: Any) -> None:
+    """Let the parameters of a command, and of those in it, take what is plain by themselves (commands as Typer makes
+    them). What a value is, and what a message says, stays the same."""
+    made_late = command.get_help_option
+
+    def get_help_option(ctx: object) -> Any:
+        return _with_reader(made_late(ctx))
+
+    command.get_help_option = get_help_option
+    for param in command.params:
+        _with_reader(param)
+    for one in getattr(command, "commands", {}).values():
+        take_plain_values(one)
+
+
+def _with_reader(param: Any) -> Any:
+    reading = getattr(param, "get_runtime_param", None)  # a part of Typer that may go: then it reads all values itself
+    if reading is not None and not isinstance(getattr(reading, "__self__", None), _Reader):
+        param.get_runtime_param = _Reader(reading).get
+    return param
+
+
+class _Reader:
+    """Reads the values of one parameter: what is plain itself, all else as Typer does."""
+
+    def __init__(self, typers: Callable[[], Any]) -> None:
+        self._typers = typers
+
+    def get(self) -> _Reader:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: object) -> object:
+        """Return the value of ``param`` from that of the command line, as Typer's own readers do."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        for plain in _plain(value, param.type_descriptor):
+            return plain
+        return self._typers().coerce(value, param=param, ctx=ctx)
+
+
+def _plain(value: Any, kind: Any) -> Iterator[object]:
+    """Yield what a value stands for, if that needs no look at it: texts, counts, paths that nothing is asked of."""
+    given, wanted, info = type(value), kind.annotation, kind.parameter_info
+    if info.parser is not None or info.path_type is not None:
+        return
+    if given is wanted and (wanted is str or (wanted is int and info.min is None and info.max is None)):
+        yield value
+    elif wanted == list[str] and given in (list, tuple) and all(type(one) is str for one in value):
+        yield [*value]
+    elif wanted is Path and given is str and not (info.exists or info.resolve_path or info.writable or info.allow_dash):
+        path = Path(value)
+        if "\0" in value or not (info.file_okay and info.dir_okay):
+            return
+        if os.access(path, os.R_OK) or not os.path.exists(value):  # noqa: PTH110 - unlike that of Path it never raises
+            yield path
+
+
+app = typer.Typer(
+    name="abp",
+    help="Drive browser apps that speak ABP, and keep every binary result as a verified file.",
+    epilog="Files go to ABP_OUTPUT_DIR (default: abp-mcp-bridge in the temp folder). Exit status: 0 success, "
+    "1 the work failed, 2 bad usage, 130 interrupted. To try it: abp demo",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command()(calls.call)
+app.command()(calls.capabilities)
+app.command()(login)
+app.command()(shell.shell)
+app.command()(resources.resources)
+app.command()(discover.discover)
+app.command()(conformance.conformance)
+app.command()(bench.bench)
+app.command()(doctor.doctor)
+app.command()(fixture.fixture)
+app.command()(demo.demo)
+app.command()(mcp.mcp)
+app.command()(serve.serve)
+artifacts.app.command("link")(serve.link)
+app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(batch.app, name="batch")
+app.add_typer(detached.app, name="calls")
+app.add_typer(init.app, name="init")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"abp {version_of('abp-transports')}")
+        print_text(doctor.browser_version())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Show the version, and the browser's, and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def command_for(args: Sequence[str]) -> Any:
+    """Return the command line as Typer makes it: with the one command that is called, or with all if that is unclear,
+    which takes 20 ms longer."""
+    return _command(args[0] if args else "")
+
+
+@cache
+def _command(name: str) -> Any:  # a class of the click that Typer brings along
+    wanted = copy(app)
+    wanted.registered_commands = [
+        info for info in app.registered_commands if info.callback and name == (info.name or info.callback.__name__)
+    ]
+    wanted.registered_groups = []
+    made: Any = typer.main.get_command(wanted if wanted.registered_commands else app)
+    add_options(made)
+    take_plain_values(made)
+    return made
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
+    start_output()
+    try:
+        if (completed := complete(partial(_command, ""))) is not None:
+            return completed
+        command = command_for(args)
+        with command.make_context("abp", list(args) or ["--help"]) as context:
+            status = command.invoke(context)
+        return status if isinstance(status, int) else 0
+    except typer.Exit as end:
+        return end.exit_code if args else 2
+    except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a message
+        return report_error(error, as_json="--json" in args)

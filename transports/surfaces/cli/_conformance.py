@@ -1,0 +1,131 @@
+"""``abp conformance``: check an app against the protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...protocol._plain_text import plain_line, plain_text
+from ._options import (
+    AdapterFile,
+    BrowserName,
+    Headed,
+    Headers,
+    Json,
+    StorageState,
+    Target,
+    Token,
+    TransportName,
+    headers_of,
+)
+from ._output import asynchronous, is_quiet, print_json, print_text
+from ._params import require_folder
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ...testing.conformance import Report
+
+_Patterns = list[str] | None
+_STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
+
+
+@asynchronous
+async def conformance(
+    target: Target,
+    transport: TransportName = "auto",
+    only: Annotated[
+        _Patterns, typer.Option("--only", metavar="PATTERN", help="Call these capabilities only, such as 'export.*'.")
+    ] = None,
+    skip: Annotated[
+        _Patterns, typer.Option("--skip", metavar="PATTERN", help="Do not call these capabilities.")
+    ] = None,
+    no_calls: Annotated[bool, typer.Option("--no-calls", help="Call no capability at all.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="Seconds that each call is given.")
+    ] = 5.0,
+    browser: BrowserName = None,
+    headed: Headed = False,
+    storage_state: StorageState = None,
+    adapter: AdapterFile = None,
+    token: Token = None,
+    header: Headers = None,
+    as_json: Json = False,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    badge: Annotated[
+        Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")
+    ] = None,
+) -> int:
+    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not, or if nothing
+    answers there.
+
+    Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
+    with --skip what must not run.
+    """
+    from ...protocol._strict_json import encode_json
+    from ...testing.conformance import Plan, check_app
+
+    for file in (junit, badge):
+        require_folder(file)
+    with _StatusLine() as status:
+        plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
+        report = await check_app(
+            target,
+            plan,
+            transport=transport,
+            browser=browser,
+            storage_state=storage_state,
+            adapter=adapter,
+            headless=False if headed else None,
+            headers=headers_of(token, header or ()),
+        )
+    if junit is not None:
+        junit.write_bytes(report.junit())
+    if badge is not None:
+        badge.write_bytes(encode_json(report.badge()) + b"\n")
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print(report)
+    return 0 if report.conformant else 1
+
+
+def _print(report: Report) -> None:
+    if not sys.stdout.isatty():
+        print_text("\n".join(text for text, _ in report.lines()))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    for text, status in report.lines():
+        console.print(Text(plain_text(text), style=_STYLES[status] if status else ""))
+
+
+class _StatusLine:
+    """The check that runs now, on the last line of a terminal."""
+
+    def __enter__(self) -> _StatusLine:
+        from rich.console import Console
+
+        self._status = (
+            Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() and not is_quiet() else None
+        )
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def update(self, check: str) -> None:
+        if self._status is not None:
+            from rich.markup import escape
+
+            self._status.update(f"looking at {escape(plain_line(check))} …")

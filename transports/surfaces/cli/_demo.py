@@ -1,0 +1,190 @@
+"""``abp demo``: drive the reference app with real input, and check every file that comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..shared._listening import cannot_listen
+from ._options import local_folder
+from ._output import asynchronous, print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ...artifacts import ArtifactRef
+    from ...routing import Result
+    from ...session._session import Session
+
+
+@asynchronous
+async def demo(
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", parser=local_folder, help="Folder for the files.")
+    ] = None,
+    megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
+) -> int:
+    """Drive the reference app over all three transports and show the files that come out.
+
+    Sixteen calls with real input; every file is read again and checked.
+    """
+    from webapp_fixture import serve
+
+    from ...session._connect import connect
+
+    with as_file(files("webapp_fixture") / "samples") as samples:
+        print_note("starting Workbench and a browser …")
+        async with serve() as served:
+            results: list[Result] = []
+            async with connect(served.url, store=output) as app:
+                await _tour(app, samples, megabytes, results)
+            for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
+                async with connect(target, transport=transport, store=output) as app:
+                    await _repeat(app, megabytes, results)
+    _show(results)
+    refs = [ref for result in results for ref in result.artifacts.values()]
+    wrong = [ref for ref in refs if not _intact(ref)]
+    folder = (refs[0].path or Path()).parent
+    same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
+    print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
+    kept = {ref.path: ref for ref in refs}.values()  # the same content under one name is one file
+    size = sum(ref.size_bytes for ref in kept)
+    print_text(f"{len(refs)} results of {len(results)} calls, in {len(kept)} files, {size:,} bytes, in {folder}")
+    for ref in wrong:
+        print_text(f"NOT AS STORED: {ref.path}")
+    print_text(
+        "each was read again: its size and SHA-256 are those of its reference" if not wrong else "some files differ"
+    )
+    return 1 if wrong else 0
+
+
+#: Parameters that every transport sends, so that the same file must come out.
+_TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
+#: Calls in all, for the messages.
+_CALLS = 16
+
+
+async def _step(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
+    print_note(f"[{len(results) + 1}/{_CALLS}] {capability} …")
+    results.append(await app.call(capability, params))
+    return results[-1].data
+
+
+async def _large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
+    from ...errors import BinaryError
+
+    data = await _step(app, results, "file.generate", {"digest": True, **params})
+    if data["sha256"] != results[-1].artifacts["file"].sha256:
+        raise BinaryError("the large file differs from what the app made; please report it")
+
+
+async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
+    """Over another transport: the same table, which must give the same file, and a large file."""
+    from ...errors import BinaryError
+
+    first = next(result for result in results if result.capability == "data.csv")
+    await _step(app, results, "data.csv", _TABLE)
+    if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:
+        raise BinaryError(f"{app.transport.name} and {first.transport} gave different files; please report it")
+    await _large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
+
+
+async def _tour(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
+    from importlib.metadata import metadata  # late: it takes 20 ms to load
+
+    readme = str(metadata("abp-transports").json.get("description", "")) or (samples / "notes.md").read_text(
+        encoding="utf-8"
+    )
+    sales = (samples / "sales.csv").read_text(encoding="utf-8")
+
+    async def step(capability: str, params: Mapping[str, object]) -> Any:
+        return await _step(app, results, capability, params)
+
+    await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
+    html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
+    await step("export.pdf", {"html": html, "title": "README"})
+    await step("chart.render", {"csv": sales, "type": "bar", "format": "png", "title": "Sales"})
+    await step("chart.render", {"csv": sales, "type": "line", "format": "webp", "as": "base64"})
+    await step("image.resize", {"image": samples / "picture.png", "width": 320, "format": "jpeg"})
+    await step("audio.tone", {"frequency": 440, "seconds": 1})
+    await step("archive.gzip", {"text": readme})
+    await step("data.json", {"csv": sales})
+    await step("data.csv", _TABLE)
+    await step("export.pages", {"count": 3})
+    await _large(app, results, {"megabytes": megabytes, "as": "buffer", "seed": 1, "filename": "large-inline.bin"})
+    url = {"as": "url", "auth": "bearer", "seed": 2, "filename": "large-download.bin"}
+    await _large(app, results, {"megabytes": megabytes, **url})
+
+
+def _show(results: list[Result]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Results", box=None, pad_edge=False, header_style="bold")
+    for name in ("capability", "transport", "type"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("ms", justify="right", no_wrap=True)
+    table.add_column("file", overflow="fold")
+    for result in results:
+        for ref in result.artifacts.values():
+            _row(table, result, ref)
+    console = Console()
+    # a file has no width, and a path is easier to use in one piece
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _row(table: Table, result: Result, ref: ArtifactRef) -> None:
+    kind = ref.mime_type.removeprefix("application/")
+    near = os.path.relpath(ref.path) if ref.path else ref.uri
+    where = str(ref.path) if near.startswith("..") else near
+    table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", where)
+
+
+def _intact(ref: ArtifactRef) -> bool:
+    if ref.path is None:
+        return False
+    with ref.path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == ref.sha256
+
+
+#: The addresses of the reference app, by their names in the JSON document.
+_ADDRESSES = {
+    "url": "Workbench",
+    "strict_url": "with a strict content policy",
+    "embed_url": "for an iframe",
+    "ws_url": "over a WebSocket",
+    "other_origin": "on a second origin",
+}
+
+
+@asynchronous
+async def fixture(
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+) -> None:
+    """Serve the reference app, Workbench, until Ctrl-C."""
+    from webapp_fixture import serve
+
+    try:
+        async with serve(port=port) as served:
+            if as_json:
+                print_json({name: getattr(served, name) for name in _ADDRESSES})
+            else:
+                for name, label in _ADDRESSES.items():
+                    print_text(f"{label + ':':<30} {getattr(served, name)}")
+                print_text(f"{'with faults, for tests:':<30} {served.url}?faults")
+                print_text("Ctrl-C ends it.")
+            await asyncio.Event().wait()
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise cannot_listen("127.0.0.1", port, error, "--port") from error

@@ -1,0 +1,163 @@
+"""``abp calls``, and ``abp call --detach``: calls of a running `abp serve` that go on without this command."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
+from ...protocol._plain_text import plain_json, plain_line
+from ._options import Json
+from ._output import asynchronous, print_json, print_note, print_text, run_async
+from ._params import ParamOptions
+
+__all__ = ["Detach", "ServerUrl", "app", "start_detached"]
+
+app = typer.Typer(
+    name="calls",
+    help="Look at calls of a running `abp serve` that were made with `abp call --detach`, wait for them, cancel them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Have a running server make the call, and print its id at once.")
+]
+ServerUrl = Annotated[
+    str | None, typer.Option("--server", metavar="URL", help="Address of the server, as `abp serve` prints it.")
+]
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="T",
+        envvar="ABP_SERVE_TOKEN",
+        help="The server's, @FILE reads it (default ABP_SERVE_TOKEN).",
+    ),
+]
+_Call = Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `abp call --detach` printed it.")]
+
+
+def start_detached(
+    target: str,
+    capability: str,
+    *,
+    params: ParamOptions,
+    transport: str,
+    timeout: float | None,
+    server: str | None,
+    token: str | None,
+    as_json: bool,
+    refused: Mapping[str, object],
+) -> int:
+    """Run ``abp call --detach``. ``refused`` are options by name that say how this command would reach the app: the
+    server does that, so that giving one is a :class:`~transports.errors.UsageError`."""
+    for name, value in refused.items():
+        if value:
+            raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
+    values, given = replace(params, files=None).read(), _flat(ParamOptions(files=params.files).read())
+
+    async def work() -> int:
+        from ._server import open_server
+
+        async with open_server(server, token or os.environ.get("ABP_SERVE_TOKEN")) as opened:
+            call = await opened.start(target, capability, values, given, transport=transport, timeout=timeout)
+        if as_json:
+            print_json({"success": True, "call": call})
+        else:
+            print_text(str(call["id"]))
+            print_note(f"abp calls wait {call['id']} --server {server} prints its result")
+        return 0
+
+    return run_async(work)
+
+
+def _flat(files: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The files of parameters by their places, with dots between the keys."""
+    out: dict[str, Any] = {}
+    for key, value in files.items():
+        out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return out
+
+
+@app.command("list")
+@asynchronous
+async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
+    """List the calls, newest first."""
+    from ._server import open_server
+
+    async with open_server(server, token) as opened:
+        calls = await opened.calls()
+    if as_json:
+        print_json({"success": True, "calls": calls})
+    for call in calls if not as_json else ():
+        began = datetime.fromisoformat(call["started"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        print_text(plain_line(f"{call['id']}  {call['status']:<14}  {began}  {call['capability']}  {call['app']}"))
+
+
+@app.command("wait")
+@asynchronous
+async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
+    """Wait for the end of a call and print its result, as `abp call` would."""
+    from ...session._calls import CallStatus
+    from ._server import open_server
+
+    asked = False
+    async with open_server(server, token) as opened:
+        while not CallStatus((ended := await opened.wait(call))["status"]).final:
+            if ended["status"] == "input_required" and not asked:
+                asked = True
+                print_note("the app asks a question; answer it in the gallery", always=True)
+    document = ended["result"]
+    if ended["status"] != "completed":
+        raise _error(ended)
+    if document is None:
+        raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
+    if as_json:
+        print_json(document)
+    else:
+        _print_document(document)
+
+
+@app.command("cancel")
+@asynchronous
+async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
+    """Cancel a call, in the app too. One that has ended stays as it is."""
+    from ._server import open_server
+
+    async with open_server(server, token) as opened:
+        record = await opened.cancel(call)
+    if as_json:
+        print_json({"success": True, "call": record})
+    else:
+        print_text(f"{record['id']}  {record['status']}")
+
+
+def _error(call: Mapping[str, Any]) -> ABPError:
+    """The error of a call that has no result."""
+    problem = (call["result"] or {}).get("error") or call["error"] or {}
+    message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
+    code = str(problem.get("code") or "OPERATION_FAILED")
+    if call["status"] == "unknown":
+        return OutcomeUnknown(message, code=code)
+    error = CapabilityError(message, code=code, retryable=problem.get("retryable") is True)
+    error.cancelled = call["status"] == "cancelled"
+    return error
+
+
+def _print_document(document: Mapping[str, Any]) -> None:
+    """Print what ``abp call`` prints of a result: the files, and the answer."""
+    for warning in document["warnings"]:
+        print_note(f"warning: {warning}")
+    print_text(plain_json(json.dumps(document["data"], ensure_ascii=False)))
+    for artifact in document["artifacts"]:
+        print_text(
+            plain_line(f"File saved: {artifact['path'] or artifact['uri']}")
+            + f"\nType: {artifact['mime_type']}\nSize: {artifact['size_bytes']} bytes"
+        )

@@ -1,0 +1,336 @@
+"""``abp doctor``: check that everything a call needs is here and works."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+
+import typer
+
+from ._options import Json
+from ._output import asynchronous, print_json, print_note, print_text, version_of
+
+if TYPE_CHECKING:
+    from ...browser.process._launch import Browser
+
+__all__ = ["CHECKS", "Fact", "Facts"]
+
+
+@asynchronous
+async def doctor(
+    install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Say what is here and whether it works: versions, plug-ins, store, ports, browser, and a self-test.
+
+    What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
+    from ...browser.process._find import find_browser
+    from ...errors import ABPError
+
+    facts: Facts = {}
+    problems: list[ABPError] = []
+    if install and find_browser() is None:
+        await _install()
+    for check in CHECKS:
+        try:
+            await check(facts)
+        except ABPError as error:
+            problems.append(error)
+        except (OSError, TimeoutError) as error:
+            problems.append(ABPError(f"the system refused: {error}"))
+    if as_json:
+        by_key = {name.replace(" ", "_").replace("-", "_"): fact.value for name, fact in facts.items()}
+        first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
+        listed = [{"code": problem.code, "message": problem.message} for problem in problems]
+        print_json({"success": not problems, **by_key, "problems": listed, **first})
+    else:
+        for name, fact in facts.items():
+            print_text(f"{name:<16} {fact.text}")
+    for problem in problems:
+        print_note(f"{problem.message} [{problem.code}]", always=True)
+    return 1 if problems else 0
+
+
+def browser_version() -> str:
+    """Return the browser that would be started and its version, as one line."""
+    from ...browser.process._find import HOW_TO_INSTALL, find_browser
+    from ...errors import ABPError
+
+    try:
+        choice = find_browser()
+    except ABPError as error:
+        return f"browser: {error.message}"
+    if choice is None:
+        return f"browser: none; {HOW_TO_INSTALL}"
+    version = ""
+    if sys.platform != "win32":  # there a browser opens a window instead of answering
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [choice.path, "--version"]
+            version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return f"browser: {version} ({choice.path})" if version else f"browser: {choice.path}"
+
+
+async def _install() -> None:
+    """Install Playwright's own browser; if that fails, the Debian package."""
+    ways = [[[sys.executable, "-m", "playwright", "install", "chromium"]]]
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        package = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+        ways.append([["apt-get", "update", "-qq"], package])
+    for commands in ways:
+        if all([await _run(command) for command in commands]):
+            return
+    print_note("no browser could be installed: what was tried is above", always=True)
+
+
+async def _run(command: list[str]) -> bool:
+    print_note(" ".join(command))
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    )
+    try:
+        return await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+class Fact(NamedTuple):
+    """One line of the report, and the same as a JSON value."""
+
+    text: str
+    value: object
+
+
+#: What was found, by name, in the order of the report.
+Facts: TypeAlias = dict[str, Fact]
+
+#: A distribution of each extra, by which it is recognised.
+_EXTRAS = {
+    "cloud": "obstore",
+    "images": "pillow",
+    "mcp": "mcp",
+    "otel": "opentelemetry-sdk",
+    "parquet": "pyarrow",
+    "pdf": "pypdfium2",
+    "postgres": "psycopg",
+    "ray": "ray",
+    "test": "pytest-playwright",
+}
+#: Variables whose values are printed; of others the names alone, as the values may be secrets.
+_PRINTED_VARIABLES = (
+    *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
+    *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
+    *("ABP_MAX_SESSION_BYTES", "ABP_MIN_FREE_DISK"),
+)
+#: What was run on each system (docs/compatibility.md).
+_SYSTEMS = {
+    "Linux": "the whole test suite was run",
+    "Darwin": "macOS: written for, not run; please report what fails",
+    "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
+}
+#: Bytes of the file of the self-test, and seconds for each check that waits.
+_SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
+
+
+async def _versions(facts: Facts) -> None:
+    for distribution in ("abp-transports", "playwright"):
+        facts[distribution] = Fact(version_of(distribution), version_of(distribution))
+    python = {"version": platform.python_version(), "platform": platform.platform()}
+    facts["python"] = Fact(" on ".join(python.values()), python)
+    installed = {name: _installed(distribution) for name, distribution in _EXTRAS.items()}
+    facts["extras"] = Fact(
+        ", ".join(
+            f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)"
+            for name, found in installed.items()
+        ),
+        {name: {"distribution": _EXTRAS[name], "version": found} for name, found in installed.items()},
+    )
+    if plugins := _plugins():
+        facts["plug-ins"] = Fact(
+            ", ".join(
+                f"{plugin['name']} ({plugin['distribution'] or 'unknown'}{' ' if plugin['version'] else ''}"
+                f"{plugin['version'] or ''})"
+                + (f" in {plugin['group']}" if plugin["group"] != "abp.transports" else "")
+                for plugin in plugins
+            ),
+            plugins,
+        )
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _plugins() -> list[dict[str, str | None]]:
+    groups = entry_points()
+    points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
+    return [
+        {
+            "group": point.group,
+            "name": point.name,
+            "distribution": point.dist.name if point.dist else None,
+            "version": point.dist.version if point.dist else None,
+        }
+        for point in sorted(points, key=lambda point: (point.group, point.name))
+    ]
+
+
+async def _system(facts: Facts) -> None:
+    from ...artifacts.local._tree import PosixFolder
+
+    name, links = platform.system(), PosixFolder.is_possible()
+    known = _SYSTEMS.get(name, "not run; please report what fails")
+    facts["system"] = Fact(f"{name}: {known}", {"name": name, "tested": name == "Linux", "hard_links": links})
+
+
+async def _settings(facts: Facts) -> None:
+    names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
+    shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
+    text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
+    facts["settings"] = Fact(text or "all as they are by default", shown)
+
+
+async def _store(facts: Facts) -> None:
+    """Write, read and delete a file, in a scope of its own that nothing else sees."""
+    from ...artifacts import Scope, open_store
+    from ...errors import StoreError
+    from ...protocol._plain_text import redact_url
+    from ...session._settings import Settings
+
+    settings = Settings.load()
+    store = open_store(settings.store or settings.output_dir)
+    url = redact_url(store.url) or "unknown"
+    facts["store"] = Fact(url, {"url": url, "works": False})
+    content = os.urandom(64 * 1024)
+    async with store, asyncio.timeout(_TIMEOUT):
+        ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
+        if store.url == "none:":
+            facts["store"] = Fact(f"{url} (keeps nothing)", {"url": url, "works": True, "keeps": False})
+            return
+        try:
+            if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
+                raise StoreError(f"{url} gave other bytes back than it was given; use another store")
+        finally:
+            await store.delete(ref.id)
+    facts["store"] = Fact(
+        f"{url} (can be written, read and deleted)", {"url": url, "works": True, "keeps": store.url != "memory:"}
+    )
+
+
+async def _folder(facts: Facts) -> None:
+    from ...artifacts import LocalStore, open_store
+    from ...session._settings import Settings
+
+    store = open_store(Settings.load().output_dir)
+    if isinstance(store, LocalStore) and (path := store.root).is_dir():
+        free, mode = shutil.disk_usage(path).free, f"{path.stat().st_mode & 0o777:04o}"
+        facts["output folder"] = Fact(
+            f"{path} (mode {mode}, {free >> 20:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free}
+        )
+
+
+async def _ports(facts: Facts) -> None:
+    from ...errors import ABPError
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    try:
+        async with asyncio.timeout(_TIMEOUT), await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            received = await reader.read()
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        raise ABPError(
+            f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
+        ) from error
+    works = received == b"hello"
+    facts["ports"] = Fact(
+        f"127.0.0.1 can be listened on (tried {port})" if works else "127.0.0.1 is intercepted",
+        {"host": "127.0.0.1", "tried": port, "works": works},
+    )
+
+
+async def _browser(facts: Facts) -> None:
+    from ...browser.evidence._recording import find_ffmpeg, no_ffmpeg
+    from ...browser.process._find import find_browser
+    from ...browser.process._launch import Browser
+
+    root = sys.platform == "linux" and os.geteuid() == 0
+    facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
+    if choice := find_browser():
+        facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
+    ffmpeg, there = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
+    async with Browser() as browser:
+        facts["browser version"] = Fact(browser.version, browser.version)
+        await _self_test(browser, facts)
+        facts["self-test"] = Fact(
+            f"ok: {_SELF_TEST_BYTES:,} bytes to a page and back, the same", {"ok": True, "bytes": _SELF_TEST_BYTES}
+        )
+
+
+async def _self_test(browser: Browser, facts: Facts) -> None:
+    """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
+    from aiohttp import web
+
+    from ...adapters.playwright import PlaywrightTransport
+    from ...errors import BinaryError
+    from ...session._connect import connect
+
+    page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        content = os.urandom(_SELF_TEST_BYTES)
+        async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
+            result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
+            ref = result.artifacts["file"]
+            page_object = session.transport.page if isinstance(session.transport, PlaywrightTransport) else None
+            has_webmcp = page_object and await page_object.evaluate("'modelContext' in document")
+            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, bool(has_webmcp))
+    finally:
+        await runner.cleanup()
+    if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
+        raise BinaryError("a file came back from the page with other bytes; please report it, with all of this")
+
+
+_WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
+_WEBMCP_OFF = (
+    "off: this browser has none; take Chromium 149 or newer. One that was started elsewhere needs "
+    "--enable-features=WebMCP. A page with a polyfill works all the same"
+)
+#: In the order in which they run.
+CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
+    _versions,
+    _system,
+    _settings,
+    _store,
+    _folder,
+    _ports,
+    _browser,
+)

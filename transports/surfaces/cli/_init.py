@@ -1,0 +1,96 @@
+"""``abp init``: begin an app, the tests of one, or a settings file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...errors import UsageError
+from ._options import Json
+from ._output import print_json, print_text
+
+__all__ = ["app"]
+
+#: A suffix of stored files whose own suffix would make them modules of this package.
+_STORED_SUFFIX = ".txt"
+#: The address in the stored files.
+_TARGET = "http://127.0.0.1:8000/"
+_AFTER_APP = """\
+Next, in {folder}:
+  python serve.py 8000                                # the app, at http://127.0.0.1:8000/
+  abp call http://127.0.0.1:8000/ notes.pdf
+  abp conformance http://127.0.0.1:8000/              # does it keep to the protocol?
+  pytest                                              # its tests: pip install 'abp-transports[test]'"""
+_AFTER_TESTS = """\
+Next, in {folder}:
+  pip install 'abp-transports[test]'
+  pytest                                              # with --abp-headed, the browser is seen"""
+
+_AFTER_CONFIG = """\
+Next, in {folder}:
+  edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json
+  abp mcp --trust                                     # say that the file is yours"""
+
+app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
+
+
+@app.command("app")
+def init_app(folder: Folder, as_json: Json = False) -> int:
+    """Write a small app that speaks ABP, with its server and its tests, into a folder."""
+    return _write("new_app", folder, _AFTER_APP, as_json=as_json)
+
+
+@app.command("tests")
+def init_tests(
+    folder: Folder,
+    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The app.")] = _TARGET,
+    as_json: Json = False,
+) -> int:
+    """Write tests of an app that there is already into a folder."""
+    return _write("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
+
+
+@app.command("config")
+def init_config(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder (default: this one).")] = Path(),
+    as_json: Json = False,
+) -> int:
+    """Write abp.toml, a settings file in which every setting is explained and none is set, and its schema."""
+    return _write("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
+
+
+def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False) -> int:
+    if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is no empty folder; name a new one, so that nothing is overwritten")
+    written, templates = [], dict(_templates(files(__package__) / kind))
+    if there := [name for name in templates if (folder / name).exists()]:
+        raise UsageError(f"{folder / there[0]} exists; move it away, so that nothing is overwritten")
+    for name, source in templates.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = source.read_bytes()
+        if target != _TARGET:
+            content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
+        path.write_bytes(content)
+        written.append(name)
+    if as_json:
+        print_json({"success": True, "folder": str(folder.absolute()), "files": written})
+    else:
+        print_text("\n".join([*(f"File saved: {folder / name}" for name in written), after.format(folder=folder)]))
+    return 0
+
+
+def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the name of each file, relative to the new folder, and the stored file itself."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _templates(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name.removesuffix(_STORED_SUFFIX), entry

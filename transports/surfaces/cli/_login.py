@@ -1,0 +1,52 @@
+"""``abp login``: sign in to an app of ``abp.toml`` once, by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._options import Json
+from ._output import asynchronous, print_json, print_note, print_text
+
+
+@asynchronous
+async def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The app: its table [apps.NAME] in abp.toml.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here).")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
+    as_json: Json = False,
+) -> None:
+    """Open an app in a visible browser, and keep what you sign in to for later calls."""
+    from ...errors import UsageError
+    from ...session._apps import find_app, sign_in
+    from ...session._settings import read_config
+
+    app = find_app(read_config(config), name, None)
+    if app is None:
+        raise UsageError(f"there is no table [apps.{name}] in abp.toml; `abp login` signs in to an app by its name")
+    kept = await sign_in(app, _enter, headless=headless)
+    if as_json:
+        print_json({"success": True, "app": app.name, "kept": str(kept)})
+    else:
+        print_text(f"Signed in to {app.name}; kept in {kept}")
+
+
+async def _enter() -> None:
+    """Ask the person to sign in, and wait for a line on stdin; for ever where stdin ends without one. The thread that
+    reads does not hold up the end of the program."""
+    print_note("sign in, then close the window or press Enter here", always=True)
+    loop, entered = asyncio.get_running_loop(), asyncio.Event()
+
+    def read() -> None:
+        if sys.stdin is not None and sys.stdin.readline():
+            loop.call_soon_threadsafe(entered.set)
+
+    threading.Thread(target=read, daemon=True, name="abp-stdin").start()
+    await entered.wait()

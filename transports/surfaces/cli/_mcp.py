@@ -1,0 +1,152 @@
+"""``abp mcp``: the bridge, over stdio or HTTP."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ._options import AdapterFile, Output, SharedBrowsers
+from ._output import print_note, print_text, run_async
+from ._retention import Limits, State, Ttl, open_limited_store
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
+    from ..shared._apps import Connect
+    from ..shared._detached import CallLedger
+    from ..web import Served
+
+__all__ = ["mcp", "trust_found_file"]
+
+
+def trust_found_file() -> int:
+    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
+    for good, it would trust whatever the file becomes."""
+    from ...privacy._redaction import Redactor
+    from ...session import _settings as config_file
+
+    file, redactor = config_file.trust_found_file(), Redactor()
+    print_text(f"Trusted as long as it stays as it is: {file.path}")
+    for table, settings in sorted((file.tables or {}).items()):
+        for key, value in settings.items():
+            # what a secret is read from is what is trusted; the value itself is elsewhere
+            shown = value if table == "secrets" else redactor.field(key, value)
+            print_text(f"  {table}.{key} = {shown!r}")
+    return 0
+
+
+def mcp(
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
+    ] = None,
+    adapter: AdapterFile = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Serve over HTTP instead; for others than this machine with a public_url.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
+        ),
+    ] = None,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
+    ] = False,
+    browsers: SharedBrowsers = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
+    ] = False,
+    output: Output = None,
+    ttl: Ttl = None,
+    limits: Limits = None,
+    state: State = None,
+) -> int:
+    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+    if trust:
+        return trust_found_file()
+
+    async def work() -> int:
+        from ...artifacts import sweeping
+        from ...errors import UsageError
+        from ...session._apps import app_entries
+        from ...session._connect import connect
+        from ...session._settings import BRIDGE_RETENTION, read_config
+        from ..shared._apps import pooled
+        from ..shared._detached import CallLedger, DetachedCalls
+        from ..shared._listening import parse_address
+
+        try:
+            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
+        except ImportError as error:
+            raise UsageError(
+                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+            ) from error
+        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
+        store = open_limited_store(output, ttl, limits, config=config, own=BRIDGE_RETENTION)
+        routed, named = partial(connect, config=config), app_entries(read_config(config))
+        users: dict[str, str] = {}
+        if http is not None:
+            host, port = parse_address(http, "--http", options.public_url)
+            tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
+            if tokens and not options.token:
+                print_note(f"clients need this token: {tokens}", always=True)
+            users = parse_tokens(tokens) if tokens else {}
+        async with store, sweeping(store), AsyncExitStack() as stack:
+            ledger = await stack.enter_async_context(CallLedger(state))
+            pool = pooled(routed, options.browsers, store, config=config, headless=options.headless)
+            reach = await stack.enter_async_context(pool)
+            shown = _gallery(store, users, reach, ledger, named) if gallery else None
+            served = await stack.enter_async_context(shown) if shown else None
+            calls = served.calls if served else DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
+            activity, link, connections = (
+                (served.activity, served.link, served.connections) if served else (None, None, None)
+            )
+            public = f"{options.public_url}/mcp" if options.public_url else None
+            bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
+            if http is None:
+                if sys.stdin is not None and sys.stdin.isatty():
+                    print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
+                await serve_stdio(bridge)
+            else:
+                await serve_http(
+                    bridge,
+                    host,
+                    port,
+                    users,
+                    lambda url: print_note(f"serving at {public or url}", always=True),
+                    connections=connections,
+                )
+        return 0
+
+    return run_async(work)
+
+
+@asynccontextmanager
+async def _gallery(
+    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
+) -> AsyncIterator[Served]:
+    """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
+    from ...artifacts import Scope
+    from ..web import Options
+    from ..web import serve as serve_web
+
+    scopes = {token: Scope(user=user) for token, user in users.items()}
+    serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)
+    async with serving as served:
+        print_note(f"gallery: {served.page}", always=True)
+        yield served

@@ -1,0 +1,342 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+
+import typer
+
+from ...errors import ConnectFailed, UsageError
+from ...protocol._plain_text import folder_of, is_page
+from ...protocol._times import MAX_TIMEOUT
+from ._output import print_note
+from ._params import refuse_file_name
+from ._questions import at_terminal
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
+    from ...session._evidence import Evidence
+    from ...session._session import Session
+
+__all__ = [
+    "AdapterFile",
+    "Attach",
+    "BrowserName",
+    "Connection",
+    "ConnectionOptions",
+    "EvidenceText",
+    "Headed",
+    "Headers",
+    "Json",
+    "Output",
+    "SharedBrowsers",
+    "StorageState",
+    "Target",
+    "Timeout",
+    "Token",
+    "TransportName",
+    "attached_to",
+    "headers_of",
+    "local_folder",
+    "read_token",
+    "spread_groups",
+    "start_driver",
+]
+
+R = TypeVar("R")
+
+
+class spread_groups(Generic[R]):
+    """A command for Typer that has the fields of a dataclass in the place of each parameter that is one. Every field
+    has a default.
+
+    Its signature is made when it is asked for: of all commands that takes a while, and one is called."""
+
+    def __init__(self, command: Callable[..., R]) -> None:
+        self._command = command
+        update_wrapper(self, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
+
+    def __call__(self, **given: Any) -> R:
+        for name, group in self._groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return self._command(**given)
+
+    @cached_property
+    def _own(self) -> inspect.Signature:
+        return inspect.signature(self._command, eval_str=True)
+
+    @cached_property
+    def _groups(self) -> dict[str, Any]:
+        return {name: one.annotation for name, one in self._own.parameters.items() if is_dataclass(one.annotation)}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        parameters: list[inspect.Parameter] = []
+        for name, one in self._own.parameters.items():
+            if (group := self._groups.get(name)) is None:
+                parameters.append(one)
+                continue
+            hints = get_type_hints(group, include_extras=True)
+            parameters += [
+                one.replace(name=field.name, default=field.default, annotation=hints[field.name])
+                for field in fields(group)
+            ]
+        return self._own.replace(parameters=parameters)
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {one.name: one.annotation for one in self.__signature__.parameters.values()}
+
+
+Attach = Annotated[
+    bool,
+    typer.Option("--attach", help="Attach to a Chromium of yours that runs with remote debugging; asks if several do."),
+]
+
+
+def attached_to(attach: bool, cdp_url: str | None) -> str | None:
+    """Return the address of the browser that ``--attach`` finds, without it ``cdp_url``.
+
+    Raises :class:`~transports.errors.UsageError` if there is none, and if there are several and nobody can be asked."""
+    if not attach:
+        return cdp_url
+    from ...browser.process._find import find_running
+    from ...errors import UsageError
+
+    if cdp_url is not None:
+        raise UsageError("--attach finds a browser and --cdp-url names one; give one of them")
+    found = asyncio.run(find_running())
+    if not found:
+        raise UsageError(
+            "--attach: no browser of yours runs with remote debugging; start one with --remote-debugging-port=9222 and "
+            "a --user-data-dir of its own, or allow it at chrome://inspect/#remote-debugging"
+        )
+    if len(found) == 1:
+        print_note(f"attaching to {found[0].where}")
+        return found[0].url
+    listed = [f"{number}  {one.where} ({one.url})" for number, one in enumerate(found, 1)]
+    if not at_terminal():
+        raise UsageError("--attach: several browsers run; name one with --cdp-url: " + "; ".join(listed))
+    for line in listed:
+        print_note(line, always=True)
+    while True:
+        answer = typer.prompt("Attach to which one", err=True)
+        if str(answer).isdigit() and 1 <= int(answer) <= len(found):
+            return found[int(answer) - 1].url
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, mcp+stdio:COMMAND, "
+        "replay:FILE",
+    ),
+]
+TransportName = Annotated[
+    str,
+    typer.Option(
+        "--transport", metavar="NAME", help="How to reach it: auto, playwright, webmcp, postmessage, websocket, mcp."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+    ),
+]
+BrowserName = Annotated[
+    str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
+]
+Headed = Annotated[bool, typer.Option("--headed", help="Show the browser's window (default: ABP_HEADLESS).")]
+Profile = Annotated[
+    Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+]
+StorageState = Annotated[
+    Path | None, typer.Option("--storage-state", metavar="FILE", help="Cookies and storage to begin with (Playwright).")
+]
+CdpUrl = Annotated[
+    str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+]
+BrowserServer = Annotated[
+    str | None,
+    typer.Option("--browser-server", metavar="URL", help="Playwright server that runs the browser: ws://HOST:3000"),
+]
+SharedBrowsers = Annotated[
+    int | None, typer.Option("--browsers", metavar="N", min=1, help="Share N browsers (default: one for each app).")
+]
+AdapterFile = Annotated[
+    Path | None,
+    typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", metavar="TOKEN", help="Bearer token for a WebSocket, an MCP server or a browser; @FILE reads it."
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="'NAME: VALUE'", help="Header for a WebSocket, an MCP server or a browser; repeatable."
+    ),
+]
+EvidenceText = Annotated[
+    str,
+    typer.Option(
+        "--evidence",
+        metavar="KINDS",
+        help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="S", min=0.001, max=MAX_TIMEOUT, help="Seconds to wait for an answer."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How a command reaches an app: the options of :func:`transports.connect` that it takes."""
+
+    transport: str = "auto"
+    browser: str | None = None
+    profile: Path | None = None
+    storage_state: Path | None = None
+    cdp_url: str | None = None
+    browser_server: str | None = None
+    adapter: Path | None = None
+    headless: bool | None = None
+    headers: dict[str, str] | None = field(default=None, repr=False)
+    evidence: Evidence | None = None
+
+    @asynccontextmanager
+    async def open(
+        self,
+        target: str,
+        *,
+        store: ArtifactStore | Path | str | None = None,
+        record: Path | None = None,
+        routing: str | None = None,
+        pause: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> AsyncIterator[Session]:
+        """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
+        :func:`transports.connect`.
+
+        Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
+        the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
+        raise."""
+        if isinstance(store, str):
+            refuse_file_name(store)
+        async with AsyncExitStack() as stack:
+            elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
+            if self.transport == "auto" and not elsewhere:
+                await start_driver(target, stack)
+            from ...session._connect import connect  # late: it is imported while the driver starts
+            from ._questions import Questions, at_terminal, noting_questions
+
+            own = {one.name: getattr(self, one.name) for one in fields(self)}
+            options: dict[str, Any] = {**own, "store": store, "record": record, "routing": routing}
+            asking = at_terminal()
+            if asking:
+                options["on_elicitation"] = Questions(pause).answer
+            app = await stack.enter_async_context(connect(target, **options))
+            if not asking:
+                await stack.enter_async_context(noting_questions(app))
+            yield app
+
+
+def local_folder(text: str) -> Path:
+    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
+    try:
+        return folder_of(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+async def start_driver(target: str, stack: AsyncExitStack) -> None:
+    """Start the driver for the browser of a page: not for another target, nor where the address is wrong or nothing
+    listens, which connecting says."""
+    if not is_page(target):
+        return
+    from ...browser._preflight import require_listener
+    from ...browser.process._ahead import driver_ahead
+
+    with suppress(ConnectFailed, ValueError):
+        await require_listener(target, ahead=True)
+        await stack.enter_async_context(driver_ahead())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """The options of a command that say how it reaches an app."""
+
+    transport: TransportName = "auto"
+    browser: BrowserName = None
+    headed: Headed = False
+    profile: Profile = None
+    storage_state: StorageState = None
+    cdp_url: CdpUrl = None
+    browser_server: BrowserServer = None
+    attach: Attach = False
+    adapter: AdapterFile = None
+    token: Token = None
+    header: Headers = None
+
+    def connection(self, *, evidence: str = "") -> Connection:
+        """Return the connection that the options describe; ``--attach`` finds its browser. Not for an event loop.
+        Raises :class:`~transports.errors.UsageError` for headers and evidence that are none."""
+        from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
+
+        return Connection(
+            transport=self.transport,
+            browser=self.browser,
+            profile=self.profile,
+            storage_state=self.storage_state,
+            cdp_url=attached_to(self.attach, self.cdp_url),
+            browser_server=self.browser_server,
+            adapter=self.adapter,
+            headless=False if self.headed else None,
+            headers=headers_of(self.token, self.header or ()),
+            evidence=read_evidence(evidence) if evidence else None,
+        )
+
+    def of_this_command(self) -> dict[str, object]:
+        """Return the options by their names, except those that a server which makes the call takes, too."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("transport", "token")}
+        return {f"--{name.replace('_', '-')}": value for name, value in own.items()}
+
+
+def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
+    """Return the headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value. Raises
+    :class:`~transports.errors.UsageError`."""
+    out: dict[str, str] = {}
+    for header in headers:
+        name, colon, value = header.partition(":")
+        if not colon or not name.strip():
+            raise UsageError("a --header is not of the form 'NAME: VALUE', such as 'X-Team: blue'")
+        out[name.strip()] = value.strip()
+    if token is None:
+        return out or None
+    if any(name.casefold() == "authorization" for name in out):
+        raise UsageError("--token and --header 'Authorization: …' are given; leave one out")
+    return {**out, "Authorization": f"Bearer {read_token(token)}"}
+
+
+def read_token(token: str) -> str:
+    """Return the token of ``--token``: ``@FILE`` stands for what is in the file. Raises
+    :class:`~transports.errors.UsageError` for a file that cannot be read."""
+    if not token.startswith("@"):
+        return token
+    try:
+        return Path(token[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token {token}: cannot be read ({error}); correct the file name after @") from error

@@ -1,0 +1,539 @@
+"""Output of a command: its result on stdout, notes and errors on stderr, an exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
+from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, TransportError, UsageError
+from ...protocol._plain_text import plain_json, plain_line, plain_text
+from ...telemetry import is_tracing, use_global_providers
+from ._signals import on_signal
+
+if TYPE_CHECKING:
+    from ...protocol._payloads import Progress
+
+__all__ = [
+    "ProgressBar",
+    "add_options",
+    "asynchronous",
+    "configure",
+    "evidence_lines",
+    "finish",
+    "is_dumb_terminal",
+    "is_quiet",
+    "log_level",
+    "naming_options",
+    "print_error",
+    "print_event",
+    "print_json",
+    "print_line",
+    "print_note",
+    "print_text",
+    "report_error",
+    "reset",
+    "run_async",
+    "start_output",
+    "version_of",
+]
+
+E = TypeVar("E", bound=ABPError)
+
+#: Arguments of the Python API in messages, and the options that they are here.
+_OPTIONS = {
+    "connect(timeout=) or ": "",
+    "give a pathlib.Path, bytes or a BinaryData": "give it with --file KEY=PATH (in the shell KEY@PATH)",
+    "raise timeout=": "raise --timeout",
+    "token= or headers=": "--token or --header",
+    "headers=": "--token and --header",
+    "storage_state=": "--storage-state",
+    "profile=": "--profile",
+    "cdp_url=": "--cdp-url",
+    "browser_server=": "--browser-server",
+    "adapter=": "--adapter",
+    "allow_programs=": "--allow-programs",
+    "files_from=": "--files-from",
+    "with target=": "with --target",
+}
+#: Not in an option, or in the query of an address.
+_ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
+
+
+#: A parameter that should be text, and was read as JSON because it can be.
+_READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
+
+
+def naming_options(error: E) -> E:
+    """Return an error, changed in place, with the names of options in the place of arguments, and how ``-p`` takes a
+    text that is JSON, too. Words of the app stay."""
+    if isinstance(error, UsageError | TransportError):
+        error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
+    elif isinstance(error, CapabilityError):  # what a session adds where nobody can be asked
+        error.message = error.message.replace("nobody answered: give on_elicitation=", "nobody answered: no terminal")
+    faults = error.details.get("faults") if isinstance(error, UsageError) else None
+    for fault in faults if isinstance(faults, list) else ():
+        if found := _READ_AS_JSON.match(str(fault)):
+            error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
+            break
+    return error
+
+
+_LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
+
+#: -1 for ``-q``, else how often ``-v`` was given.
+_verbosity = 0
+
+
+def reset() -> None:
+    """Begin a new command, to which neither option was given."""
+    global _verbosity
+    _verbosity = 0
+
+
+def is_quiet() -> bool:
+    """Whether ``-q`` was given: no progress and no notes."""
+    return _verbosity < 0
+
+
+def log_level(configured: str) -> str:
+    """Return the log level: that of the options, else the ``configured`` one."""
+    return _LEVELS.get(_verbosity, configured).upper()
+
+
+def _set_verbose(count: int) -> None:
+    global _verbosity
+    if count:
+        _verbosity = min(count, 2)
+
+
+def _set_quiet(quiet: bool) -> None:
+    global _verbosity
+    if quiet:
+        _verbosity = -1
+
+
+def _options(
+    verbose: Annotated[
+        int,
+        typer.Option(
+            *("-v", "--verbose"),
+            count=True,
+            expose_value=False,
+            callback=_set_verbose,
+            show_default=False,
+            help="Log more on stderr; -vv logs everything.",
+        ),
+    ] = 0,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            *("-q", "--quiet"), expose_value=False, callback=_set_quiet, help="Only errors on stderr: no progress."
+        ),
+    ] = False,
+) -> None:
+    """The options, as Typer makes them of a function."""
+
+
+def add_options(command: Any) -> None:
+    """Add the options to a command and, if it is a group, to every command in it (commands as Typer makes them)."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_options)
+    made: Any = typer.main.get_command(app)
+    _add(command, made.params)
+
+
+def _add(command: Any, params: list[Any]) -> None:
+    command.params += params
+    for one in getattr(command, "commands", {}).values():
+        _add(one, params)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+logger = logging.getLogger("transports.cli")
+
+#: Characters of a note on stderr.
+_MAX_NOTE = 2000
+#: Exit status that a shell shows for a program that SIGPIPE ended.
+_READER_GONE = 141
+#: Codes of apps for parameters that they do not take: bad usage, whether the app finds it or the kit.
+_BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
+
+_printed = False
+
+
+def start_output() -> None:
+    """Begin a new command, which has not printed its JSON document yet."""
+    global _printed
+    _printed = False
+    reset()
+
+
+class _PlainFormatter(logging.Formatter):
+    """Each message in one line, and a traceback below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        trace = getattr(record, "otelTraceID", "0")  # where spans are made, for messages in one
+        where = "" if trace == "0" else f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
+        return plain_line(super().formatMessage(record) + where)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text(super().format(record))
+
+
+def is_dumb_terminal() -> bool:
+    """Whether the terminal can neither move its cursor nor draw: a window of an editor, say."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def print_text(text: str) -> None:
+    """Print text on stdout, with replacements for what its encoding does not have."""
+    if sys.stdout is not None:
+        encoding = sys.stdout.encoding or "utf-8"
+        _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """Print the one JSON document that ``--json`` promises on stdout, in UTF-8; nothing in it is
+    obeyed by a terminal. A second one is dropped."""
+    from ...protocol._strict_json import encode_json
+
+    global _printed
+    if sys.stdout is None or _printed:
+        return
+    try:
+        data = _plain(encode_json(document))
+    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
+        import json
+
+        data = _plain(json.dumps(document).encode())
+    _printed = True
+    _write(sys.stdout.buffer, data + b"\n")
+
+
+def print_event(document: Mapping[str, object]) -> None:
+    """Print one of the JSON lines of a command that goes on for long."""
+    from ...protocol._strict_json import encode_json
+
+    if sys.stdout is not None:
+        _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
+
+
+def _plain(data: bytes) -> bytes:
+    return data if data.isascii() and b"\x7f" not in data else plain_json(data.decode()).encode()
+
+
+def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
+    try:
+        stream.write(data)  # type: ignore[arg-type]
+        stream.flush()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
+
+
+def print_note(text: str, *, always: bool = False) -> None:
+    """Print one line on stderr, if there is one; with ``-q`` only what is ``always`` needed."""
+    if is_quiet() and not always:
+        return
+    line = " ".join(text.split())
+    print_line("abp: " + (line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"))
+
+
+def print_line(text: str) -> None:
+    """Print text on stderr as it is, if there is one, such as the words of a question."""
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(plain_text(text) + "\n")
+            sys.stderr.flush()
+
+
+def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
+    """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_async(partial(command, *args, **kwargs))
+
+    return run
+
+
+def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
+
+    What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
+    waiting for stdin belongs there."""
+    from ...session._settings import Settings  # late: `abp --help` need not wait for these imports
+
+    level = log_level(Settings.load().log_level)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_PlainFormatter("abp: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+    configure()
+    if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    try:
+        return asyncio.run(_until_stopped(work()))
+    finally:
+        finish()
+
+
+async def _until_stopped(work: Coroutine[object, object, T]) -> T:
+    """Cancel the work for a signal, so that everything is closed on the way out."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
+        await asyncio.wait((task,))
+        stop = signalled()
+    if stop is not None and (task.cancelled() or task.exception() is not None):
+        raise stop
+    return task.result()
+
+
+def report_error(error: Exception, *, as_json: bool) -> int:
+    """Print what went wrong and what to do about it, and return the exit status: 2 for bad usage, also if it is the app
+    that refuses the parameters, 141 for a reader of stdout that is gone, else 1."""
+    if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would write again at its exit, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _READER_GONE
+    if hasattr(error, "format_message"):
+        error = UsageError(_usage(error))
+    if isinstance(error, ABPError):
+        failure = naming_options(error)
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        failure = ABPError(f"the system refused: {where}{error.strerror or error}")
+    else:
+        logger.debug("the traceback:", exc_info=error)
+        failure = ABPError(
+            f"this should not have happened ({type(error).__name__}: {error}); "
+            "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
+        )
+    print_error(
+        failure.code,
+        failure.message,
+        as_json=as_json,
+        cancelled=getattr(failure, "cancelled", False),
+        document=failure.as_dict(),
+    )
+    for line in evidence_lines(failure.evidence):
+        print_note(line)
+    refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
+    return 2 if refused or isinstance(failure, UsageError) else 1
+
+
+def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
+    """Return a line for each file that was recorded of a call; for a trace, the command that shows it."""
+    lines = []
+    for kind, file in evidence.items():
+        where = str(file.path or file.uri)
+        shown = f" (playwright show-trace {shlex.quote(where)})" if kind == "trace" and file.path else ""
+        lines.append(f"Evidence, {kind}: {where}{shown}")
+    return lines
+
+
+def _usage(error: Exception) -> str:
+    """The message of the argument parser, and where to read on."""
+    text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    text = text[:1].lower() + text[1:]
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return f"{text}; see `abp --help`"
+    hint = f"see `{context.command_path} --help`"
+    if text.startswith("missing argument"):
+        form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
+        listed = "; `abp capabilities TARGET` lists them" if "'CAPABILITY'" in text else ""
+        return f"{text}{listed}; the form is `{form}`, {hint}"
+    if found := re.search(r"unexpected extra argument.*? \((@\S+)\)$", text):
+        return f"{text}; write --params {shlex.quote(found[1])}, {hint}"
+    extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
+    if extra and any("-p" in param.opts for param in context.command.params):
+        # the words are joined by spaces: where one ends that has spaces itself, nobody knows
+        pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
+        return f"{text}; write -p {pair}, {hint}"
+    known = getattr(context.command, "list_commands", None)
+    text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
+    if known is not None and "command" in text and "did you mean" not in text:
+        return f"{text}; the commands are {', '.join(known(context))}, {hint}"
+    return f"{text}; {hint}"
+
+
+def print_error(
+    code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
+) -> None:
+    """Print an error as one line on stderr and, with ``--json``, as the document on stdout. How what was asked differs
+    from a recording, and the lines of an input that are no jobs, follow in lines of their own."""
+    below = _lines_below(code, document)
+    alternatives = document.get("alternatives") if document else None
+    if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
+        message += f"; did you mean {', '.join(map(str, alternatives))}?"
+    print_note(f"{message.removesuffix(below).rstrip()} [{code}]", always=True)
+    for line in below.splitlines():
+        print_line(f"    {line}")
+    if as_json:
+        error = document or {"code": code, "message": message, "retryable": cancelled}
+        with suppress(OSError, ABPError):  # nobody reads stdout; stderr has the error
+            print_json({"success": False, "error": error, "cancelled": cancelled})
+
+
+def _lines_below(code: str, document: Mapping[str, object] | None) -> str:
+    """The lines that a replay adds to its error, or an input with lines that are no jobs."""
+    details = document.get("details") if document else None
+    name = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(code, "")
+    return str(details.get(name, "")) if isinstance(details, Mapping) else ""
+
+
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution, or ``unknown``."""
+    from importlib.metadata import PackageNotFoundError, version  # late: it takes 20 ms to load
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:  # run from its source
+        return "unknown"
+
+
+class ProgressBar:
+    """A progress bar on stderr while the context lasts, unless ``-q`` was given or stderr is no terminal that can
+    draw one."""
+
+    def __init__(self, label: str) -> None:
+        #: The callback for progress; ``None`` without a bar.
+        self.on_progress: Callable[[Progress], None] | None = None
+        self._running = False
+        if is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[stage]}", markup=False),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task(plain_line(label), total=None, stage="")
+        self.on_progress = self._update
+
+    def __enter__(self) -> ProgressBar:
+        if self.on_progress is not None:
+            self._progress.start()
+            self._running = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.on_progress is not None:
+            self._progress.stop()
+            self._running = False
+
+    def set_label(self, label: str) -> None:
+        """Begin again, under another label."""
+        if self.on_progress is not None:
+            self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(plain_line(label), total=None, stage="")
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Hide the bar while the block lasts."""
+        running = self._running
+        self.__exit__()
+        try:
+            yield
+        finally:
+            if running:
+                self.__enter__()
+
+    def _update(self, progress: Progress) -> None:
+        stage = plain_line(progress.stage or progress.status or "")
+        if progress.fraction is None:
+            self._progress.update(self._task, stage=stage)
+        else:
+            self._progress.update(self._task, total=1.0, completed=progress.fraction, stage=stage)
+
+
+_kit_logger = logging.getLogger("transports")
+
+_configured = False
+
+#: One of these says where to, and so turns it on; the SDK reads these and the others itself.
+_DESTINATIONS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_CONFIG_FILE",
+)
+#: Seconds at the end for what is not sent yet: a collector that is gone would hold a command for half a minute.
+_FINISH_TIMEOUT = 3.0
+_DEFAULTS = {
+    "OTEL_SERVICE_NAME": "abp",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+}
+
+
+def configure() -> None:
+    """Set up OpenTelemetry if a variable names a destination, by the SDK's own auto-configuration.
+
+    Where the program was started by ``opentelemetry-instrument``, everything is set up already. Without the extra
+    ``otel`` a warning says what is missing. Raises :class:`~transports.errors.UsageError` for variables that make no
+    sense.
+    """
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
+        return
+    use_global_providers()
+    if is_tracing():
+        return
+    try:
+        from opentelemetry.sdk._configuration import _OTelSDKConfigurator
+    except ImportError:
+        _kit_logger.warning("OTEL_… asks for traces, and OpenTelemetry is missing: pip install 'abp-transports[otel]'")
+        return
+
+    for name, value in _DEFAULTS.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+    global _configured
+    try:
+        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # it is to be subclassed
+        configurator().configure()
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
+    _configured = True
+
+
+def finish() -> None:
+    """Send what is left, three seconds at most, if :func:`configure` has set anything up."""
+    if not _configured:
+        return
+    if not _kit_logger.isEnabledFor(logging.INFO):
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it has a line for each attempt
+    from opentelemetry import metrics, trace
+
+    providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
+    threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _FINISH_TIMEOUT
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    if any(thread.is_alive() for thread in threads):
+        _kit_logger.warning("not all traces and metrics reached their collector; -v says why")

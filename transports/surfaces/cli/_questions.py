@@ -1,0 +1,286 @@
+"""Questions of an app: asked at the terminal, and noted on stderr where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import mimetypes
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsageError
+from ...privacy._redaction import Redactor
+from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._plain_text import plain_text
+from ._output import print_line, print_note
+
+if TYPE_CHECKING:
+    from ...protocol._payloads import ElicitationRequest
+    from ...session._events import Event
+    from ...session._session import Session
+
+__all__ = ["Questions", "at_terminal", "noting_questions", "question_text"]
+
+#: Characters of a question in a note, and of the label of a field.
+_MAX_TEXT, _MAX_LABEL = 300, 80
+_YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
+
+
+class _Declined(Exception):
+    """Ctrl-C or Ctrl-D in an answer."""
+
+
+def at_terminal() -> bool:
+    """Whether somebody can be asked: stdin and stderr are a terminal. Stdout is for results, and may be a file."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def question_text(params: Mapping[str, object]) -> str:
+    """Return the words of a question in one line, for a note."""
+    from ...protocol._payloads import ElicitationRequest  # late, as it loads pydantic
+    from ..shared._question import question_of
+
+    question = question_of(ElicitationRequest(method="elicitation/input", params=dict(params)))
+    text = " ".join(question.message.split()) if question else ""
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
+
+
+@asynccontextmanager
+async def noting_questions(app: Session) -> AsyncIterator[None]:
+    """Note each question of the app on stderr, with what it was answered, while the context lasts. Closes the session
+    at the end, so that nothing is missed."""
+
+    from ...protocol._payloads import ElicitationRequest
+
+    async def note(events: AsyncIterator[Event]) -> None:
+        async for event in events:
+            if isinstance(event, ElicitationRequest):
+                print_note(_note(event), always=True)
+
+    async with app.events() as events:
+        noting = asyncio.ensure_future(note(events))
+        try:
+            yield
+        finally:
+            await app.aclose()
+            await noting
+
+
+def _note(request: ElicitationRequest) -> str:
+    answer = default_answer(request)
+    done = "declined" if answer == DECLINED else f"answered as it proposes itself ({dict(answer)['data']})"
+    return f"{question_text(request.params)} ({request.method}): {done}, since there is no terminal to ask at"
+
+
+class Questions:
+    """Asks a person at the terminal, one question at a time. Ctrl-C and Ctrl-D decline. ``pause`` keeps other output
+    away meanwhile."""
+
+    def __init__(self, pause: Callable[[], AbstractContextManager[None]]) -> None:
+        self._pause = pause
+        self._lock = asyncio.Lock()
+
+    async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Return the person's answer to a question, as ``{"success": …, "data": …}``. The handler of a session."""
+        from prompt_toolkit.application import in_terminal
+
+        from ._terminal import LineReader
+
+        async with self._lock, in_terminal():  # in the place of the shell's own prompt, if that is there
+            with self._pause():
+                LineReader().drop_typed()
+                try:
+                    answer = await self._ask(request)
+                except _Declined:
+                    answer = DECLINED
+                if answer == DECLINED:
+                    print_note(f"{request.method}: declined")
+                return answer
+
+    async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        from ..shared._question import question_of
+
+        params = request.params
+        if request.method == "elicitation/resource":
+            self._print("The app asks for a file", question_text(params))
+            return {"success": True, "data": await self._file()}
+        if request.method == "sampling/create":
+            self._print("The app asks for the answer of a language model; yours will do", _prompt_text(params))
+            return {"success": True, "data": {"result": await self._line("answer")}}
+        question = question_of(request)
+        if question is None:
+            print_note(f"the app asks {request.method}, which nothing here can answer")
+            return DECLINED
+        self._print("The app asks", question.message)
+        properties: Any = question.schema["properties"]
+        required: Any = question.schema["required"]
+        destructive = any(place.get("destructive") for place in (params, _mapping(params.get("schema"))))
+        content: dict[str, object] = {}
+        for name, schema in properties.items():
+            label = str(schema.get("title") or name) if question.whole else _LABELS[question.field]
+            field = _Field(label, dict(schema), needed=name in required)
+            if destructive and question.field == "confirmed":
+                field.schema["default"] = False
+            value = await self._value(field)
+            if value is not None:
+                content[name] = value
+        return question.answer(content)
+
+    def _print(self, title: str, text: str) -> None:
+        print_line(f"{title} (Ctrl-C declines):")
+        for line in text.splitlines():
+            print_line(f"  {line}")
+
+    async def _value(self, field: _Field) -> object:
+        """Ask until the answer fits; ``None`` for a field that is left out."""
+        for line in field.explanation():
+            print_line(f"  {line}")
+        while True:
+            text = await self._line(field.prompt(), secret=field.secret)
+            try:
+                return field.read(text)
+            except UsageError as error:
+                print_line(f"  {error.message}")
+
+    async def _file(self) -> Mapping[str, object]:
+        while True:
+            text = await self._line("path of the file", paths=True)
+            path = Path(text).expanduser()
+            try:
+                data = await asyncio.to_thread(path.read_bytes)
+            except OSError as error:
+                print_line(f"  {text}: {error.strerror}")
+                continue
+            return _resource(path, data)
+
+    async def _line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
+        from prompt_toolkit.completion import PathCompleter
+
+        from ._terminal import LineReader
+
+        reader = LineReader(PathCompleter(expanduser=True) if paths else None, secret=secret)
+        try:
+            return await reader.read(f"{plain_text(prompt)}: ")
+        except (reader.Interrupted, EOFError):
+            raise _Declined from None
+
+
+_LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
+
+
+class _Field:
+    """One field of a form: what is shown of it, and how an answer is read."""
+
+    def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
+        self.label = " ".join(label.split())[:_MAX_LABEL]
+        self.schema = schema
+        self.needed = needed
+        self.secret = Redactor().is_secret(label)
+        self.many = schema.get("type") == "array"
+        self._choices = _choices(schema.get("items", {}) if self.many else schema)
+
+    def explanation(self) -> list[str]:
+        """Return the lines above the prompt: the description, and the choices with their numbers."""
+        described = str(self.schema.get("description", ""))
+        lines = [described] if described else []
+        width = len(str(len(self._choices)))
+        return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
+
+    def prompt(self) -> str:
+        """Return the prompt: the label, what may be typed, and the default in brackets."""
+        default = self.schema.get("default")
+        kind = self.schema.get("type")
+        if kind == "boolean":
+            hint = {True: " [Y/n]", False: " [y/N]"}.get(default, " [y/n]") if isinstance(default, bool) else " [y/n]"
+            return self.label + hint
+        hint = f" ({kind})" if kind in ("integer", "number") else ""
+        if self._choices:
+            hint = f" 1-{len(self._choices)}" + ", several with commas" * self.many
+        if default is not None:
+            shown = ", ".join(map(str, default)) if isinstance(default, list) else str(default)
+            return f"{self.label}{hint} [{shown}]"
+        return self.label + hint + " (may be left out)" * (not self.needed)
+
+    def read(self, text: str) -> object:
+        """Return the answer that was typed; ``None`` to leave the field out. Raises
+        :class:`~transports.errors.UsageError` that says what is wrong with it."""
+        from ...protocol.schema import check_params
+
+        if not text.strip():
+            if self.schema.get("default") is not None or not self.needed:
+                return self.schema.get("default")
+            raise UsageError("an answer is needed; Ctrl-C declines")
+        value = self._parse(text)
+        schema = {"type": "object", "properties": {"it": {**self.schema}}}
+        try:
+            check_params("", schema, {"it": value})
+        except UsageError as error:
+            faults: Any = error.details["faults"]
+            raise UsageError(str(faults[0]).partition(": ")[2]) from None
+        return value
+
+    def _parse(self, text: str) -> object:
+        if self._choices:
+            if self.many:
+                return [self._choice(part.strip()) for part in text.split(",")]
+            return self._choice(text.strip())
+        kind = self.schema.get("type")
+        if kind == "boolean":
+            word = text.strip().casefold()
+            if word not in (*_YES, *_NO):
+                raise UsageError("answer y or n")
+            return word in _YES
+        if kind in ("integer", "number"):
+            try:
+                number = int(text) if kind == "integer" else float(text)
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise UsageError(f"that is no {kind}")
+            return number
+        return text
+
+    def _choice(self, text: str) -> str:
+        for value, title in self._choices:
+            if text in (value, title):
+                return value
+        if text.isascii() and text.isdigit() and 0 < int(text) <= len(self._choices):
+            return self._choices[int(text) - 1][0]
+        raise UsageError(f"answer a number from 1 to {len(self._choices)}")
+
+
+def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values of a choice and their titles."""
+    titled = schema.get("oneOf", schema.get("anyOf"))
+    if titled:
+        return [(one["const"], one["title"]) for one in titled]
+    values: Sequence[str] = schema.get("enum", ())
+    return list(zip(values, schema.get("enumNames", values), strict=True))
+
+
+def _resource(path: Path, data: bytes) -> dict[str, object]:
+    """A file as the answer to ``elicitation/resource``: text as it is, anything else as base64."""
+    mime_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    out: dict[str, object] = {"mimeType": mime_type, "filename": path.name, "size": len(data)}
+    try:
+        return {"content": data.decode(), "encoding": "utf-8", **out}
+    except UnicodeDecodeError:
+        return {"content": base64.b64encode(data).decode(), "encoding": "base64", **out}
+
+
+def _prompt_text(params: Mapping[str, object]) -> str:
+    """The text of the messages to a model."""
+    texts = [params.get(key) for key in ("systemPrompt", "prompt", "message", "text")]
+    messages = params.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = _mapping(message).get("content")
+        texts.append(_mapping(content).get("text") if isinstance(content, Mapping) else content)
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

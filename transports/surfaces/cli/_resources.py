@@ -1,0 +1,106 @@
+"""``abp resources``: list, read and watch the resources of an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...protocol._plain_text import plain_line
+from ._options import Connection, Headers, Json, Output, Timeout, Token, headers_of
+from ._output import asynchronous, print_event, print_json, print_text
+
+if TYPE_CHECKING:
+    from ...session._session import Session
+
+__all__ = ["resources"]
+
+
+@asynchronous
+async def resources(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The server: mcp+stdio:COMMAND, mcp+https://…, mcp:FILE#NAME")
+    ],
+    read: Annotated[
+        list[str] | None, typer.Option("--read", metavar="URI", help="Read this one; may be given again.")
+    ] = None,
+    watch: Annotated[
+        list[str] | None,
+        typer.Option("--watch", metavar="URI", help="Read this one now and whenever it changes, until Ctrl-C."),
+    ] = None,
+    output: Output = None,
+    timeout: Timeout = None,
+    token: Token = None,
+    header: Headers = None,
+    as_json: Json = False,
+) -> int:
+    """List the resources of an MCP server, or read some of them into files.
+
+    With --watch and --json, each reading is a line of JSON."""
+    reach = Connection(headers=headers_of(token, header or ()))
+    async with reach.open(target, store=output if read or watch else "none:") as app:
+        if read:
+            results = [await app.resources.read(uri, timeout=timeout) for uri in read]
+            if as_json:
+                print_json({"success": True, "results": [result.as_dict() for result in results]})
+            else:
+                print_text("\n".join(result.summary(max_chars=100_000) for result in results))
+        if watch:
+            await _watch(app, watch, timeout, as_json)
+        if read or watch:
+            return 0
+        await _print_list(app, timeout, as_json)
+    return 0
+
+
+async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
+    """Print what is in the resources, now, after each change, and after the connection was lost, since a change may
+    have gone unheard; until the session ends."""
+    from ...protocol._payloads import Notification
+    from ...session._events import ConnectionChanged
+
+    async def show(uri: str, *, fresh: bool) -> None:
+        result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
+        if as_json:
+            print_event({"success": True, "uri": uri, "result": result.as_dict()})
+        else:
+            print_text(f"{uri}\n{result.summary(max_chars=100_000)}")
+
+    async with app.events() as events:
+        for uri in uris:
+            await app.resources.subscribe(uri, timeout=timeout)
+            await show(uri, fresh=False)
+        async for event in events:
+            match event:
+                case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
+                    await show(uri, fresh=True)
+                case ConnectionChanged(connected=True):
+                    for uri in uris:
+                        await show(uri, fresh=True)
+
+
+async def _print_list(app: Session, timeout: float | None, as_json: bool) -> None:
+    listed = await app.resources.list(timeout=timeout)
+    templates = await app.resources.templates(timeout=timeout)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "app": app.info.model_dump(),
+                "resources": [one.model_dump(by_alias=True) for one in listed],
+                "templates": [one.model_dump(by_alias=True) for one in templates],
+            }
+        )
+        return
+    lines = [f"{plain_line(app.info.name)} has {len(listed)} resources and {len(templates)} templates of addresses"]
+    for one in listed:
+        size = None if one.size is None else f"{one.size:,} bytes"
+        lines.append(_line(one.uri, one.mime_type, size, one.title or one.name))
+    for template in templates:
+        lines.append(_line(template.uri_template, template.mime_type, template.name))
+    print_text("\n".join(lines))
+
+
+def _line(*parts: str | None) -> str:
+    return "  ".join(plain_line(part) for part in parts if part)

@@ -1,0 +1,108 @@
+"""``abp serve``: artifacts and the gallery over HTTP; and ``abp artifacts link``, an address of that server."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._artifacts import Id, find, store_at
+from ._options import AdapterFile, Json, Output, SharedBrowsers
+from ._output import asynchronous, print_json, print_text
+from ._retention import Limits, State, Ttl, open_limited_store
+
+__all__ = ["link", "serve"]
+
+
+@asynchronous
+async def serve(
+    targets: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
+    ] = None,
+    adapter: AdapterFile = None,
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
+    ] = None,
+    browsers: SharedBrowsers = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
+    ] = None,
+    output: Output = None,
+    ttl: Ttl = None,
+    limits: Limits = None,
+    state: State = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
+) -> None:
+    """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
+    from ...artifacts import sweeping
+    from ...session._apps import app_entries
+    from ...session._connect import connect
+    from ...session._settings import read_config
+    from ..shared._apps import adapter_options, pooled
+    from ..shared._detached import CallLedger
+    from ..web import Options
+    from ..web import serve as serve_web
+
+    connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
+    reaching, named = partial(connect, config=config), app_entries(read_config(config))
+    async with (
+        open_limited_store(output, ttl, limits, config=config) as store,
+        sweeping(store),
+        pooled(reaching, options.browsers, store, config=config) as reach,
+        CallLedger(state) as ledger,
+        serve_web(
+            store,
+            options,
+            host=host,
+            port=port,
+            connect=reach,
+            runs=runs or (),
+            ledger=ledger,
+            named=named,
+        ) as served,
+    ):
+        for target in targets or ():
+            await served.apps.connect(target, connecting)
+        if as_json:
+            print_json({"url": served.url, "token": served.token})
+        else:
+            print_text(f"Open {served.page}")
+            print_text("Ctrl-C ends it.")
+        await asyncio.Event().wait()
+
+
+@asynchronous
+async def link(
+    artifact_id: Id,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
+    ] = "1h",
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
+    ] = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Make an address that opens one artifact for a while."""
+    from ..web import make_link
+
+    async with store_at(output) as store:
+        made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
+    if as_json:
+        print_json({"success": True, "url": made, "expires_at": until})
+    else:
+        print_text(made)

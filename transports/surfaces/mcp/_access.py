@@ -1,0 +1,395 @@
+"""Bearer tokens over HTTP: secrets that the operator gave out, and JSON Web Tokens that an issuer signed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as HttpScope
+
+from ...artifacts import Scope
+from ...errors import UsageError
+from ...errors._base import first_line
+from ...protocol._plain_text import is_loopback, plain_line
+from ...session._app_tables import AppEntry
+from ..shared._apps import App
+from ._options import Options
+from ._tool_list import CapabilityTool, capability_tools, tool_name
+from ._users import User
+
+__all__ = [
+    "BearerVerifier",
+    "JwtVerifier",
+    "ScopeChallenge",
+    "all_scopes",
+    "app_is_in_scope",
+    "parse_tokens",
+    "require_app_scopes",
+    "require_scopes",
+    "scopes_for",
+]
+
+logger = logging.getLogger("transports")
+
+_MIN_SECRET = 16
+#: Seconds for the issuer's keys to arrive, until they are fetched anew, and between two attempts to fetch them.
+_FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
+#: Seconds by which the clocks of the issuer and of this machine may differ.
+_LEEWAY = 30.0
+#: Characters of a signed token, and of the reason in the log for which it is refused.
+_MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
+#: Bytes of an issuer's set of keys, and how many keys of it are read.
+_MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
+
+
+def parse_tokens(tokens: str) -> dict[str, str]:
+    """Return the user of each secret in ``TOKEN`` or ``USER=TOKEN``, with commas between them; a secret without a user
+    is that of ``local``.
+
+    Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters or one that is used twice."""
+    users: dict[str, str] = {}
+    for part in tokens.split(","):
+        name, equals, secret = part.strip().partition("=")
+        name, secret = (name, secret) if equals else ("local", name)
+        if len(secret) < _MIN_SECRET or not secret.isascii() or not name or secret in users:
+            raise UsageError(
+                f"a token needs {_MIN_SECRET} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
+                'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
+            )
+        users[secret] = name
+    return users
+
+
+class JwtVerifier:
+    """Verifies JSON Web Tokens (RFC 7519) of one issuer for one audience. The user is ``signed:`` and the ``sub``: an
+    issuer's names are not those that the operator gave to secrets.
+
+    The algorithms are a fixed list of those with public keys, so that a token cannot choose another (RFC 8725).
+    """
+
+    def __init__(self, options: Options, resource: str) -> None:
+        """``resource`` is the address of this bridge, for which tokens must be unless the options say another audience
+        (RFC 8707). Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
+        self._options = options
+        self._audience = options.jwt_audience or resource
+        self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
+        self._key = _public_key(options.jwt_key_file) if options.jwt_key_file else None
+
+    async def verify(self, token: str) -> AccessToken | None:
+        """Return the user of a token, or ``None`` for one that is not valid; the reason is logged."""
+        if token.count(".") != 2 or len(token) > _MAX_TOKEN:
+            return None
+        try:
+            return await self._verified(token)
+        except Exception as error:  # noqa: BLE001 - whatever libraries raise that read what anybody sends
+            logger.warning("refused a signed token: %s", plain_line(first_line(error), _MAX_REASON))
+            return None
+
+    async def _verified(self, token: str) -> AccessToken:
+        key = self._key
+        if self._key_set is not None:
+            key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
+        claims = self._claims(token, key)
+        subject = f"signed:{claims['sub']}"
+        for user in (claims["sub"], subject):
+            Scope(user=user)  # it may be too long, say, for the scope of artifacts
+        return AccessToken(
+            token=token,
+            client_id=subject,
+            scopes=_scopes(claims),
+            subject=subject,
+            expires_at=int(claims["exp"]),
+            claims=claims,
+        )
+
+    def _claims(self, token: str, key: Any) -> dict[str, Any]:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=list(self._options.jwt_algorithms),
+            audience=self._audience,
+            issuer=self._options.jwt_issuer,
+            leeway=_LEEWAY,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        return claims
+
+
+def _scopes(claims: Mapping[str, Any]) -> list[str]:
+    """Return the scopes of a token: ``scope`` (RFC 9068), else ``scp``, which some issuers write, as a text or a list
+    of texts. Raises :class:`jwt.InvalidTokenError` for any other type: nobody can say what it grants."""
+    said = claims.get("scope", claims.get("scp", ""))
+    scopes = said.split() if isinstance(said, str) else said
+    if not isinstance(scopes, list) or not all(isinstance(one, str) and one.isprintable() for one in scopes):
+        raise jwt.InvalidTokenError("its scopes are neither a text nor a list of texts")
+    return scopes
+
+
+class BearerVerifier(TokenVerifier):
+    """Verifies the secrets of ``users`` (secret to user), and signed tokens if there is a verifier for them. The
+    operator's secrets have all ``scopes``."""
+
+    def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
+        self._users = users
+        self._scopes = list(scopes)
+        self._jwt_verifier = jwt_verifier
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the user of a bearer token, or ``None``."""
+        found = None
+        for secret, user in self._users.items():  # all of them, so that the time does not tell which one is close
+            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
+                found = user
+        if found is not None:
+            return AccessToken(token=token, client_id=found, scopes=self._scopes, subject=found)
+        return await self._jwt_verifier.verify(token) if self._jwt_verifier else None
+
+
+class _KeySet:
+    """The public keys of an issuer (RFC 7517): fetched every five minutes, and when a token names an unknown one.
+
+    Anyone can send tokens, so keys are fetched one at a time and at most every five seconds, also after a
+    failure, and a known key never waits for that. :class:`jwt.PyJWKClient` has a cache and a cooldown of its own, but
+    its cooldown begins with a success, it holds a lock, and with it a thread for each token, while it fetches, and it
+    bounds neither the size of the answer nor the time that it may take in all.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Raises :class:`~transports.errors.UsageError` for a URL over which the keys could be changed on their way."""
+        parts = urlsplit(url)
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
+        if not parts.hostname or not safe:
+            raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
+        self._url = url
+        self._by_id: dict[str, jwt.PyJWK] = {}
+        self._expires_at = self._next_fetch = float("-inf")
+        self._fetch_lock = asyncio.Lock()
+
+    async def key(self, kid: object) -> jwt.PyJWK:
+        """Return the key with this id. Raises :class:`jwt.PyJWTError` if there is none, or if fetching fails."""
+        if not self._has(kid):
+            async with self._fetch_lock:
+                if not self._has(kid) and time.monotonic() >= self._next_fetch:
+                    await self._fetch()
+        if not self._has(kid):
+            raise jwt.PyJWKClientError("its key is not one of the issuer's")
+        return self._by_id[str(kid)]
+
+    def _has(self, kid: object) -> bool:
+        return kid in self._by_id and time.monotonic() < self._expires_at
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(_FETCH_TIMEOUT):
+                body = await self._read()
+            self._by_id = await asyncio.to_thread(_usable_keys, body)
+            self._expires_at = time.monotonic() + _LIFESPAN
+        finally:
+            self._next_fetch = time.monotonic() + _COOLDOWN
+
+    async def _read(self) -> bytes:
+        from aiohttp import ClientSession  # late: a bridge that takes no signed tokens need not load it
+
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        # no redirect is followed: one could lead to where the keys can be changed on their way
+        async with (
+            ClientSession(auto_decompress=False, trust_env=True) as http,
+            http.get(self._url, headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status != 200:
+                raise jwt.PyJWKClientConnectionError(f"the issuer's keys: the server answered {response.status}")
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > _MAX_KEY_SET:
+                    raise jwt.PyJWKClientError(f"the issuer's keys have more than {_MAX_KEY_SET:,} bytes")
+            return bytes(body)
+
+
+def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
+    """Return the keys for signatures of a set (RFC 7517 5), by their ids; what is no such key is left out, as it says.
+    Raises :class:`ValueError` or :class:`jwt.PyJWTError` for what is no set of keys."""
+    found = json.loads(body)
+    listed = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        raise jwt.PyJWKSetError("the issuer's keys are no set of keys")
+    usable: dict[str, jwt.PyJWK] = {}
+    for one in listed[:_MAX_KEYS]:
+        match one:
+            case {"kid": str() as kid} if kid and one.get("use") in ("sig", None):
+                with suppress(Exception):  # whatever the libraries that read it may raise: it is no key
+                    usable[kid] = jwt.PyJWK.from_dict(one)
+    return usable
+
+
+def _public_key(file: Path) -> Any:
+    try:
+        return load_pem_public_key(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"jwt_key_file: {file} is no public key in PEM: {error}") from error
+
+
+#: Bytes of a request that is read before it is passed on. A larger call is checked all the same, by the bridge, whose
+#: answer has no header that asks the client for more.
+_MAX_READ = 256 * 1024
+#: Tools that have an app do something.
+_OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
+
+
+def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
+    """Return every scope that the settings name, sorted."""
+    named = [scope for scopes in options.tool_scopes.values() for scope in scopes]
+    named += [scope for entry in apps.values() for scope in entry.scopes]
+    return sorted({*options.required_scopes, *named})
+
+
+def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the scopes that a call of a tool needs: those of the tool's name, those of the capability's where
+    ``abp_call`` calls one, and those of the app."""
+    capability, key = arguments.get("capability"), arguments.get("session")
+    names, own = {tool}, _capability_tool(user, tool)
+    if own is not None:
+        capability, key = own.capability, arguments.get(own.session)
+        names |= {*own.names}
+    elif tool == "abp_call" and isinstance(capability, str):
+        names.add(tool_name(capability))
+    needed = {
+        scope
+        for pattern, scopes in options.tool_scopes.items()
+        if any(fnmatchcase(name, pattern) for name in names)
+        for scope in scopes
+    }
+    if tool == "abp_connect":
+        entry = user.named.get(str(arguments.get("name")))
+        return needed | set(entry.scopes if entry else ())
+    if own is None and (tool not in _OF_AN_APP or "url" in arguments):
+        return needed
+    try:
+        app = user.apps.select(key, capability if isinstance(capability, str) else None)
+    except UsageError:  # the tool itself says what is wrong
+        return needed
+    return needed | _of_app(user, app)
+
+
+def app_is_in_scope(user: User, app: App) -> bool:
+    """Whether the token of this request has the scopes of an app."""
+    return not _missing(_of_app(user, app))
+
+
+def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
+    that the call needs. Without a token, over stdio, everything may be called."""
+    _require(tool, scopes_for(user, options, tool, arguments))
+
+
+def require_app_scopes(user: User, tool: str, app: App) -> None:
+    """Raise what :func:`require_scopes` raises if the token of this request lacks a scope of ``app``, which may have
+    been opened meanwhile."""
+    _require(tool, _of_app(user, app))
+
+
+def _require(tool: str, needed: set[str]) -> None:
+    if missing := _missing(needed):
+        raise UsageError(
+            f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
+            code="INSUFFICIENT_SCOPE",
+            details={"scopes": sorted(needed)},
+        )
+
+
+def _of_app(user: User, app: App) -> set[str]:
+    entry = user.named.get(app.target)
+    return set(entry.scopes) if entry else set()
+
+
+def _missing(needed: set[str]) -> list[str]:
+    token = get_access_token()
+    return [] if token is None else sorted(needed - set(token.scopes))
+
+
+def _capability_tool(user: User, tool: str) -> CapabilityTool | None:
+    return capability_tools(user.apps, files=True).get(tool)
+
+
+class ScopeChallenge:
+    """ASGI middleware that answers a call for which the token has too few scopes with 403 and a header that names
+    those it needs (RFC 6750 3.1), so that a client can ask its user for them. It stands behind authentication.
+
+    ``check`` raises :class:`~transports.errors.UsageError` for a tool and arguments that the token is not enough for;
+    its third argument is the session's id, empty without one. ``metadata_url`` is where the resource describes itself
+    (RFC 9728)."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        check: Callable[[str, Mapping[str, Any], str], None],
+        metadata_url: str,
+    ) -> None:
+        self._app = app
+        self._check = check
+        self._metadata_url = metadata_url
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        known = getattr(scope.get("user"), "is_authenticated", False)
+        if scope["type"] != "http" or scope["method"] != "POST" or not known:
+            await self._app(scope, receive, send)
+            return
+        messages: list[Message] = []
+        size, complete = 0, False
+        while not complete and size <= _MAX_READ:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            complete = message["type"] != "http.request" or not message.get("more_body", False)
+        if complete and (error := self._refusal(scope, b"".join(message.get("body", b"") for message in messages))):
+            await self._challenge(error)(scope, receive, send)
+            return
+
+        async def replay() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        await self._app(scope, replay, send)
+
+    def _refusal(self, scope: HttpScope, body: bytes) -> UsageError | None:
+        try:
+            call = json.loads(body)
+            if isinstance(call, dict) and call.get("method") == "tools/call":
+                params = call["params"]
+                arguments = params.get("arguments")
+                connection = Headers(scope=scope).get("mcp-session-id", "")
+                self._check(str(params["name"]), arguments if isinstance(arguments, dict) else {}, connection)
+        except UsageError as error:
+            return error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass  # the server says what is wrong with the request
+        return None
+
+    def _challenge(self, error: UsageError) -> JSONResponse:
+        scopes = error.details["scopes"]
+        wanted = " ".join(str(scope) for scope in scopes) if isinstance(scopes, list) else ""
+        parts = [
+            'error="insufficient_scope"',
+            f'scope="{wanted}"',
+            f'resource_metadata="{self._metadata_url}"',
+            'error_description="this call needs more scopes"',
+        ]
+        body = {"error": "insufficient_scope", "error_description": error.message}
+        return JSONResponse(body, 403, headers={"WWW-Authenticate": f"Bearer {', '.join(parts)}"})

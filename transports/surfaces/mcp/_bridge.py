@@ -1,0 +1,522 @@
+"""The bridge as an MCP server: its requests, and the user that each belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any
+
+import anyio
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SetLevelRequestParams,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    Tool,
+    UnsubscribeRequestParams,
+)
+
+from ...artifacts import ArtifactStore
+from ...errors import ABPError, UsageError
+from ...protocol._plain_text import plain_line, similar_names
+from ...protocol.messages import package_version
+from ...protocol.schema import check_params
+from ...session._app_tables import AppEntry
+from ...session._apps import is_app_name
+from ...session._connect import connect
+from ...telemetry import (
+    MCP_OPERATION_DURATION,
+    OTHER,
+    annotate,
+    continue_trace,
+    error_type,
+    fail,
+    is_tracing,
+    record,
+    use_global_providers,
+)
+from ..shared._activity import Activity
+from ..shared._apps import App, Apps, Connect
+from ..shared._detached import DetachedCalls
+from ._access import all_scopes, app_is_in_scope, require_scopes
+from ._calls import Context, ProgressReporter
+from ._detached import add_tasks
+from ._options import Options
+from ._resources import TEMPLATE, list_resources, read_app_resource, read_resource
+from ._results import ArtifactView, Link, error_result, for_version
+from ._tool_list import capability_tools, fixed_tools, tool_name
+from ._tools import Answer, Tools, app_name
+from ._users import NO_APPS, User, Users, connection_key
+
+__all__ = ["Bridge", "SdkServer", "complete", "get_prompt", "instructions", "list_prompts", "observe", "tool_page"]
+
+_INSTRUCTIONS = (
+    "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
+    "Whatever a call produces is stored, and the answer says where."
+)
+_FILE_INSTRUCTIONS = (
+    " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
+    "calls by their id, in `files`."
+)
+
+
+class SdkServer(Server[None]):
+    """A low-level server whose lists change."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
+    ) -> InitializationOptions:
+        """Declare on every transport that lists change; the SDK leaves that to each transport."""
+        changing = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
+        return super().create_initialization_options(notification_options or changing, *args, **more)
+
+
+def instructions(*, files: bool, retention: object) -> str:
+    """Return what a client tells its model of the bridge: with ``files`` how to handle them, and how long they stay."""
+    text = _INSTRUCTIONS + (_FILE_INSTRUCTIONS if files else "")
+    return f"{text} Each artifact is {retention}." if retention else text
+
+
+#: Tools in one page, and characters of a cursor.
+_PAGE, _MAX_CURSOR = 100, 9
+
+
+def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
+    """Return the page of ``tools`` that ``cursor`` names, or the first. Raises :class:`MCPError` for a cursor that is
+    none."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
+        raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
+    start = int(cursor or 0)
+    more = str(start + _PAGE) if len(tools) > start + _PAGE else None
+    return ListToolsResult(tools=list(tools[start : start + _PAGE]), next_cursor=more, ttl_ms=0)
+
+
+_TOOLS = "tools/call"
+
+
+class _Failed(dict[str, Any]):
+    """An exception on its way past the SDK's span, which would write down its message: an app may have chosen it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def observe(server: Server[None]) -> None:
+    """Observe the requests of ``server``: outside of the SDK's span what continues a trace, inside of it the rest."""
+
+    async def continued(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Before the SDK's span: what it finds in ``_meta`` goes before the headers of the request."""
+        headers = ctx.request.headers if ctx.request is not None and is_tracing() else {}
+        with continue_trace(headers):
+            result = await call_next(ctx)
+        if isinstance(result, _Failed):
+            raise result.error
+        return result
+
+    async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        network = "pipe" if ctx.request is None else "tcp"
+        labels = {"mcp.method.name": ctx.method if _is_known(server, ctx) else OTHER, "network.transport": network}
+        session = connection_key(ctx)
+        annotate({"network.transport": network, **({"mcp.session.id": session} if session else {})})
+        started = time.perf_counter()
+        result: HandlerResult = None
+        try:
+            result = await call_next(ctx)
+            match result:
+                case CallToolResult(is_error=True) | {"isError": True}:
+                    labels["error.type"] = "tool_error"
+            return result
+        except asyncio.CancelledError as error:
+            labels["error.type"] = error_type(error)
+            raise
+        except Exception as error:
+            labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
+            if not is_tracing():
+                raise
+            fail(labels["error.type"])
+            return _Failed(error)
+        finally:
+            if ctx.method == _TOOLS:
+                # The bridge refuses the name of no tool, which may be anything, with an error of the protocol.
+                name = (ctx.params or {}).get("name") if result is not None else None
+                labels["gen_ai.tool.name"] = name if isinstance(name, str) else OTHER
+            record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
+
+    use_global_providers()
+    server.middleware.insert(0, continued)
+    server.middleware.insert(2, observed)
+
+
+def _is_known(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> bool:
+    find = server.get_request_handler if ctx.request_id is not None else server.get_notification_handler
+    return ctx.method in ("initialize", "notifications/initialized") or find(ctx.method) is not None
+
+
+#: Capabilities that a prompt describes, characters of each, and values of one completion (the most that MCP allows).
+_MAX_CAPABILITIES, _MAX_LINE, _MAX_VALUES = 100, 300, 100
+#: Characters of an argument.
+_MAX_ARGUMENT = 1000
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_ARGUMENTS = [
+    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
+    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
+    PromptArgument(name="value", description="The value of that parameter."),
+    PromptArgument(name="artifact", description="Id of an artifact to hand over as a file."),
+]
+
+
+def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
+    """Return a prompt for each connected app; ``files`` says whether calls take files."""
+    arguments = _ARGUMENTS if files else _ARGUMENTS[:-1]
+    prompts = [
+        Prompt(
+            name=name,
+            title=f"Use {app_name(app)}",
+            description=f"What {app_name(app)} can do, and how to ask for it.",
+            arguments=arguments,
+        )
+        for name, app in _by_name(apps).items()
+    ]
+    return ListPromptsResult(prompts=prompts, ttl_ms=0)
+
+
+def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+    """Return the text of a prompt. Raises :class:`MCPError` for one that is not there (any more)."""
+    app = _by_name(apps).get(name)
+    if app is None:
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:100]!r} (any more); list the prompts again")
+    known = app.session.capabilities
+    listed = [
+        f"- {plain_line(one.name)}: {plain_line(one.description, _MAX_LINE)}"
+        for one in (known[key] for key in islice(known, _MAX_CAPABILITIES))
+    ]
+    if len(known) > len(listed):
+        listed.append(f"- and {len(known) - len(listed)} more, which abp_status lists")
+    lines = [
+        f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:",
+        *listed,
+        "Each capability is a tool; abp_call calls any of them, and abp_status with `capability` has its parameters. "
+        "What a call produces is kept as artifacts, and the answer says where.",
+    ]
+    if files:
+        lines.append(
+            "Hand a file over in `files` of the call: `param` says where it belongs, and `artifact` is the id of an "
+            "artifact, so that its content need not be read."
+        )
+    lines += _task({key: plain_line(text, _MAX_ARGUMENT) for key, text in arguments.items() if text})
+    message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
+    return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
+
+
+def _task(given: Mapping[str, str]) -> list[str]:
+    if "capability" not in given:
+        return []
+    task = f"Call {given['capability']} now"
+    if "parameter" in given and "value" in given:
+        task += f", with {given['parameter']} = {given['value']}"
+    if "artifact" in given:
+        task += f", and hand over the artifact {given['artifact']}"
+    return [f"{task}."]
+
+
+async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
+    """Return values for an argument of a prompt or of the template of artifacts: names of capabilities and of their
+    parameters, values that a parameter may have, sessions, ids of artifacts. An argument of anything else has none."""
+    name, typed = params.argument.name, params.argument.value.lower()
+    before = (params.context.arguments if params.context else None) or {}
+    prompt = params.ref.name if params.ref.type == "ref/prompt" else ""
+    apps = [app for key, app in _by_name(user.apps).items() if not prompt or key == prompt]
+    match name:
+        case "capability":
+            found: Iterable[str] = (plain_line(one) for app in apps for one in app.session.capabilities)
+        case "parameter":
+            found = _parameters(apps, before)
+        case "value":
+            schema = _parameters(apps, before).get(before.get("parameter", ""), {})
+            found = [str(value) for value in _values(schema)]
+        case "session":
+            found = [app.key for app in apps]
+        case "artifact" | "id":
+            found = [ref.id for ref in reversed(await user.store.list())]
+        case _:
+            found = ()
+    fitting = [value for value in dict.fromkeys(found) if value.lower().startswith(typed)]
+    values = fitting[:_MAX_VALUES]
+    return CompleteResult(completion=Completion(values=values, total=len(fitting), has_more=len(fitting) > len(values)))
+
+
+def _parameters(apps: Iterable[App], before: Mapping[str, str]) -> Mapping[str, object]:
+    """The parameters of the capability that was chosen before, with their schemas."""
+    wanted = before.get("capability", "")
+    for app in apps:
+        if (declared := app.session.capabilities.get(wanted)) is not None:
+            properties = declared.input_schema.get("properties")
+            return (
+                {plain_line(str(key)): one for key, one in properties.items()}
+                if isinstance(properties, Mapping)
+                else {}
+            )
+    return {}
+
+
+def _values(schema: object) -> list[object]:
+    """The values that a schema of one parameter allows, where it lists them."""
+    if not isinstance(schema, Mapping):
+        return []
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    choices = schema.get("enum")
+    return [one for one in choices if isinstance(one, str | int | float)] if isinstance(choices, list) else []
+
+
+def _by_name(apps: Apps) -> dict[str, App]:
+    """The connected apps by the names of their prompts, oldest first; of two with one name, the later has a number."""
+    named: dict[str, App] = {}
+    for app in apps.values():
+        base = f"use_{_UNSAFE.sub('_', app_name(app).lower()).strip('_')[:50] or 'app'}"
+        name, number = base, 2
+        while name in named:
+            name, number = f"{base}_{number}", number + 1
+        named[name] = app
+    return named
+
+
+logger = logging.getLogger("transports")
+
+#: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
+_READY_TIMEOUT = 10.0
+
+
+class Bridge:
+    """An MCP server in front of apps.
+
+    ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
+    :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
+    anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which the caller closes; without
+    them they are kept in memory. ``named`` are the apps that may be connected by their names.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        store: ArtifactStore,
+        *,
+        connect: Connect = connect,
+        activity: Activity | None = None,
+        link: Link | None = None,
+        calls: DetachedCalls | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
+    ) -> None:
+        self.options = options
+        self._named = named
+        for target in options.apps:
+            if is_app_name(target) and target not in named:
+                raise UsageError(f"--app {target}: the settings file has no table [apps.{target}]", code="NOT_FOUND")
+        self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
+        self._fixed_tools = fixed_tools(options)
+        self._calls = calls or DetachedCalls()
+        self._owns_calls = calls is None
+        self._users = Users(store, connect, options, self._calls, activity, named)
+        self.server: Server[None] = SdkServer(
+            "abp",
+            version=package_version(),
+            title="Web apps that speak ABP",
+            instructions=instructions(files=options.enable_file_tools, retention=store.retention),
+            lifespan=self._lifespan,
+            on_list_tools=self._list_tools,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+        )
+        self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
+        self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        add_tasks(self.server, self._registered, options, self._view)
+        observe(self.server)
+        self.server.middleware.append(
+            RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Server[None]) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    def begin(self) -> None:
+        """Connect the apps of the options now and not with the first request; for one user, over stdio."""
+        self._users.get("")
+
+    async def aclose(self) -> None:
+        """Close all sessions of all users. Idempotent, and not interrupted by cancellation."""
+        with anyio.CancelScope(shield=True):
+            await self._users.aclose()
+            if self._owns_calls:
+                await self._calls.aclose()
+
+    async def retire_idle(self) -> None:
+        """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
+        and their clients are told."""
+        await self._users.retire_idle()
+
+    def _user(self, ctx: Context) -> User:
+        return self._users.get(connection_key(ctx))
+
+    def scopes(self) -> list[str]:
+        """Return every scope that the options and the described apps name, sorted."""
+        return all_scopes(self.options, self._named)
+
+    def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
+        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request, in the
+        session ``connection`` of its header, has too few scopes for a call of a tool."""
+        if user := self._users.find(connection):
+            require_scopes(user, self.options, tool, arguments)
+
+    def _registered(self, ctx: Context) -> User:
+        """The user, whose client is told of changes from now on."""
+        user = self._user(ctx)
+        user.subscribers.register(ctx)
+        return user
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        user = self._registered(ctx)
+        await user.ready(_READY_TIMEOUT)
+        own = capability_tools(user.apps, files=self.options.enable_file_tools)
+        tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name)]
+        tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
+        return tool_page(tools, params.cursor if params else None)
+
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
+        reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
+        async with reporter.beating():
+            answer = await self._answer(ctx, params, reporter)
+        return for_version(answer, ctx.protocol_version) if isinstance(answer, CallToolResult) else answer
+
+    async def _answer(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
+        user = self._registered(ctx)
+        problem = await user.ready()
+        arguments: dict[str, Any] = params.arguments or {}
+        fixed = self._fixed_tools.get(params.name)
+        made = {} if fixed else capability_tools(user.apps, files=self.options.enable_file_tools)
+        own = made.get(params.name)
+        names = own.names if own else (params.name,)
+        if (fixed is None and own is None) or not self.options.shows(*names):
+            there = [name for name in self._fixed_tools if self.options.shows(name)]
+            there += [name for name, tool in made.items() if self.options.shows(*tool.names)]
+            # all names have the same beginning, which is no likeness
+            meant = similar_names(params.name.removeprefix("abp_"), [name.removeprefix("abp_") for name in there])
+            did = f"did you mean {' or '.join(f'abp_{name}' for name in meant)}? Else " if meant else ""
+            raise MCPError(
+                INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); {did}list the tools again"
+            )
+        tools = Tools(user, self.options, ctx, params, self._view, reporter)
+        try:
+            require_scopes(user, self.options, params.name, arguments)
+            if own is not None:
+                return await tools.capability(own, arguments)
+            assert fixed is not None
+            check_params(params.name, fixed.input_schema, arguments)
+            if problem and not user.apps and params.name in ("abp_call", "abp_status"):
+                raise UsageError(problem, code="NOT_INITIALIZED")
+            return await tools.fixed(params.name, arguments)
+        except ABPError as error:
+            return error_result(error, self.options.max_answer_bytes, self._view)
+        except MCPError:
+            raise
+        except Exception as error:  # as a result: the client would take it for an error of the protocol
+            logger.exception("%s failed", params.name)
+            unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
+            return error_result(unexpected, self.options.max_answer_bytes, self._view)
+        finally:
+            user.touch()
+
+    async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        user = self._registered(ctx)
+        if not self._view.as_resources:
+            return ListResourcesResult(resources=[])
+        return await list_resources(user.store, params.cursor if params else None, self._view)
+
+    async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._view.as_resources else [])
+
+    async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        user, limit = self._registered(ctx), self.options.max_resource_bytes
+        if not params.uri.startswith("artifact:"):
+            if not self.options.shows(tool_name("resources.read")):
+                raise MCPError(INVALID_PARAMS, "only artifact://ID may be read here; ask the user (hide_tools)")
+            await user.ready()
+            try:
+                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
+                return await read_app_resource(apps, params.uri, limit, self._view)
+            finally:
+                user.subscribers.resources_changed()
+        if not self._view.as_resources:
+            raise MCPError(INVALID_PARAMS, "artifacts are no resources here (enable_artifact_resources)")
+        return await read_resource(user.store, params.uri, limit, self._view)
+
+    async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
+        user = self._registered(ctx)
+        await user.ready(_READY_TIMEOUT)
+        return list_prompts(user.apps, files=self.options.enable_file_tools)
+
+    async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        user = self._registered(ctx)
+        await user.ready()
+        return get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
+
+    async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+        return await complete(self._registered(ctx), params)
+
+    async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        await self._registered(ctx).subscribers.unsubscribe(ctx, params.uri)
+        return EmptyResult()
+
+    async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        return await self._user(ctx).subscribers.listen(ctx, params)
+
+    async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
+        self._registered(ctx).subscribers.set_level(ctx, params.level)
+        return EmptyResult()

@@ -1,0 +1,383 @@
+"""A tool call under way. It may outlive the request that started it: a client of 2026-07-28 answers an app's question
+by sending its request again, and a detached call waits for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequest,
+    SamplingMessage,
+    TextContent,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
+
+from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._payloads import ElicitationRequest, Progress
+from ...protocol._plain_text import plain_line, plain_schema, plain_text
+from ...protocol.messages import new_id
+from ...routing import Result
+from ...tasks import cancel_and_wait
+from ..shared._question import Question as AppQuestion
+from ..shared._question import question_of
+
+__all__ = [
+    "QUESTION_TIMEOUT",
+    "ClientRequest",
+    "Context",
+    "Form",
+    "ProgressReporter",
+    "Prompt",
+    "Question",
+    "ToolCall",
+    "client_request_for",
+    "is_modern",
+]
+
+_SAMPLING = "sampling/create"
+#: Tokens that a model may answer with unless the app says otherwise.
+_DEFAULT_MAX_TOKENS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form for the person at the client."""
+
+    question: AppQuestion
+    result: ClassVar[type[BaseModel]] = ElicitResult
+
+    def fits(self, client: ClientCapabilities | None) -> bool:
+        """Whether the client shows forms."""
+        able = client.elicitation if client else None
+        return able is not None and not (able.form is None and able.url is not None)
+
+    def request(self) -> ElicitRequest:
+        """Return the form as MCP sends it."""
+        return ElicitRequest(
+            params=ElicitRequestFormParams(
+                message=plain_text(self.question.message),
+                requested_schema=plain_schema(self.question.schema) or self.question.schema,
+            )
+        )
+
+    def answer(self, given: object) -> Mapping[str, object]:
+        """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
+        if not isinstance(given, ElicitResult) or given.action != "accept":
+            return DECLINED
+        return self.question.answer(given.content or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt for the model of the client (sampling)."""
+
+    params: CreateMessageRequestParams
+    result: ClassVar[type[BaseModel]] = CreateMessageResult
+
+    def fits(self, client: ClientCapabilities | None) -> bool:
+        """Whether the client lets servers use its model."""
+        return client is not None and client.sampling is not None
+
+    def request(self) -> CreateMessageRequest:
+        """Return the prompt as MCP sends it."""
+        return CreateMessageRequest(params=self.params)
+
+    def answer(self, given: object) -> Mapping[str, object]:
+        """Return the model's text for the app, ``{"success": True, "data": {"result": …}}``. Anything but text
+        declines."""
+        if not isinstance(given, CreateMessageResult | CreateMessageResultWithTools):
+            return DECLINED
+        blocks = given.content if isinstance(given.content, list) else [given.content]
+        texts = [block.text for block in blocks if isinstance(block, TextContent)]
+        return {"success": True, "data": {"result": "\n".join(texts)}} if texts else DECLINED
+
+
+ClientRequest = Form | Prompt
+
+
+def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
+    """Return the request to an MCP client for an app's question; ``None`` for one that MCP does not have: a file, a
+    prompt without text."""
+    if request.method == _SAMPLING:
+        return _prompt(request.params)
+    question = question_of(request)
+    return None if question is None else Form(question)
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+def _prompt(params: Mapping[str, object]) -> Prompt | None:
+    """The messages of the app (``messages`` as in MCP, or one text: ``prompt``, ``message``, ``text``)."""
+    messages = [message for one in _list(params.get("messages")) if (message := _message(one))]
+    alone = next((text for key in ("prompt", "message", "text") if isinstance(text := params.get(key), str)), None)
+    if alone is not None and not messages:
+        messages = [SamplingMessage(role="user", content=TextContent(text=alone))]
+    if not messages:
+        return None
+    system = params.get("systemPrompt", params.get("system"))
+    max_tokens, temperature = params.get("maxTokens"), params.get("temperature")
+    return Prompt(
+        CreateMessageRequestParams(
+            messages=messages,
+            max_tokens=max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else _DEFAULT_MAX_TOKENS,
+            system_prompt=system if isinstance(system, str) else None,
+            temperature=float(temperature) if isinstance(temperature, int | float) else None,
+            stop_sequences=[stop for stop in _list(params.get("stopSequences")) if isinstance(stop, str)] or None,
+        )
+    )
+
+
+def _message(message: object) -> SamplingMessage | None:
+    if not isinstance(message, Mapping):
+        return None
+    content = message.get("content", message.get("text"))
+    text = content.get("text") if isinstance(content, Mapping) else content
+    if not isinstance(text, str):
+        return None
+    return SamplingMessage(
+        role="assistant" if message.get("role") == "assistant" else "user", content=TextContent(text=text)
+    )
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []
+
+
+#: What a heartbeat adds to the value, since MCP wants values that grow.
+_STEP = 1e-6
+
+
+class ProgressReporter:
+    """Tells the client of one request how far it is, if the request has a ``progressToken``. Many clients give up a
+    request after some seconds without progress, so there is some every ``interval`` seconds."""
+
+    def __init__(self, ctx: ServerRequestContext[object, object], interval: float) -> None:
+        self._ctx = ctx
+        self._interval = interval
+        self._value = -1.0
+        self._total: float | None = None
+        self._started = self._reported = time.monotonic()
+
+    async def report(self, progress: Progress) -> None:
+        """Pass an app's progress on. Values that do not grow are skipped."""
+        value, total = progress.steps
+        if value is not None and value > self._value:
+            await self._send(value, total, plain_line(progress.text) or None)
+
+    async def _send(self, value: float, total: float | None, text: str | None) -> None:
+        self._value, self._total, self._reported = value, total, time.monotonic()
+        await self._ctx.session.report_progress(value, total, text)
+
+    @asynccontextmanager
+    async def beating(self) -> AsyncIterator[None]:
+        """Send heartbeats while the block runs."""
+        if not self._ctx.meta or "progress_token" not in self._ctx.meta:
+            yield
+            return
+        beating = asyncio.ensure_future(self._beat())
+        try:
+            yield
+        finally:
+            await cancel_and_wait((beating,))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(max(self._reported + self._interval - time.monotonic(), 0))
+            if time.monotonic() - self._reported < self._interval:
+                continue  # the app has told something meanwhile
+            before = max(self._value, 0.0)
+            value = max(before + _STEP, math.nextafter(before, math.inf))
+            total = self._total if self._total is not None and value <= self._total else None
+            seconds = time.monotonic() - self._started
+            try:
+                await self._send(value, total, f"still working after {seconds:.0f} s")
+            except MCPError:
+                return  # the client is gone
+
+
+#: Seconds that a call waits for the answer to its question.
+QUESTION_TIMEOUT = 600.0
+
+Context = ServerRequestContext[Any, Any]
+
+
+def is_modern(ctx: Context) -> bool:
+    """Whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the client."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of the app that waits for the client; the answer is set as the result of ``answer``. ``key`` names it
+    among those of its call."""
+
+    key: str
+    client_request: ClientRequest
+    answer: asyncio.Future[object]
+
+    def request(self) -> InputRequest:
+        """Return the question as MCP sends it."""
+        return self.client_request.request()
+
+
+class ToolCall:
+    """One call; a :class:`~transports.surfaces.shared.apps.PendingCall`. ``ctx`` is the client's request that waits for
+    it now, ``None`` while there is none.
+
+    A ``detached`` call goes on without a request. Its questions wait for one, for ten minutes; ``on_question`` is told
+    of each, and with ``None`` of its end."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        *,
+        detached: bool = False,
+        on_question: Callable[[ElicitationRequest | None], None] = lambda _: None,
+    ) -> None:
+        self.ctx: Context | None = None if detached else ctx
+        #: The name of the call in events, in what it stores and, once it is detached, for its caller.
+        self.id = new_id()
+        self.detached = detached
+        self.on_question = on_question
+        self.question: Question | None = None
+        #: What the app told last of how far it is.
+        self.latest: Progress | None = None
+        self.task: asyncio.Task[Result]
+        self._client = ctx.session.client_capabilities
+        self._asked = asyncio.Event()
+        self._asking: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+        self._questions = count(1)
+        self._reporter: ProgressReporter | None = None
+
+    def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+        """Run ``work`` in a task of its own, which :meth:`aclose` cancels."""
+        self.task = asyncio.ensure_future(work)
+        return self.task
+
+    async def next(
+        self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None
+    ) -> Result | Question | None:
+        """Wait as :meth:`wait` does, and return the result of a call that has ended. Raises what the call raises."""
+        question = await self.wait(ctx, reporter, timeout)
+        return self.task.result() if self.task.done() else question
+
+    async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
+        """Wait for the end of the call, on behalf of the request ``ctx``, for ``timeout`` seconds at most, and
+        for the person who is being asked.
+
+        A client with a handshake is asked the app's questions here; for one of 2026-07-28 the question is returned. If
+        the client cancels its request, the app's call is cancelled too, unless it is detached."""
+        self.ctx, self._reporter = ctx, reporter
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not self.task.done():
+                if self.question is not None and is_modern(ctx):
+                    return self.question
+                if self.question is not None and self._asking is None:
+                    self._asking = asyncio.ensure_future(self._ask_client(ctx, self.question))
+                asked = asyncio.ensure_future(self._asked.wait())
+                event = self._asking or asked
+                left = None if deadline is None or self._asking else max(deadline - time.monotonic(), 0)
+                try:
+                    await asyncio.wait((self.task, event), return_when=asyncio.FIRST_COMPLETED, timeout=left)
+                finally:
+                    asked.cancel()
+                if not event.done() and not self.task.done():
+                    break
+            return None
+        except asyncio.CancelledError:
+            if not self.detached:
+                await self.aclose()
+            raise
+        finally:
+            if self._asking is not None:
+                self._asking.cancel()
+            if self._reporter is reporter:
+                self._reporter = None
+                self.ctx = None if self.detached else ctx
+
+    async def _ask_client(self, ctx: Context, question: Question) -> None:
+        related = ServerMessageMetadata(related_request_id=ctx.request_id)
+        try:
+            wanted = question.client_request
+            given: object = await ctx.session.send_request(wanted.request(), wanted.result, metadata=related)
+        except MCPError as error:
+            given = error
+        finally:
+            self._asking = None
+        if self.question is question:  # the app may have asked something else meanwhile
+            self.answer(given)
+
+    def answer(self, given: object) -> None:
+        """Answer :attr:`question` with what the client gave; ``None`` declines, an error stands for the default."""
+        question, self.question = self.question, None
+        self._asked.clear()
+        if question is not None and not question.answer.done():
+            question.answer.set_result(given)
+
+    def answer_with(self, responses: Mapping[str, object] | None) -> None:
+        """Answer :attr:`question` with the response that has its key; one that is answered already is left alone."""
+        given = responses or {}
+        if self.question is not None and (self.question.key in given or not self.detached):
+            self.answer(given.get(self.question.key))
+
+    async def aclose(self) -> None:
+        """Cancel the call, in the app too, and wait until it has ended. Not interrupted by cancellation."""
+        with anyio.CancelScope(shield=True):
+            await cancel_and_wait((self.task,))
+            if self.task.done() and not self.task.cancelled():
+                self.task.exception()  # mark it as retrieved: nobody waits for it any more
+
+    async def progress(self, progress: Progress) -> None:
+        """Report progress to the request that waits, if there is one."""
+        self.latest = progress
+        if self._reporter is not None:
+            await self._reporter.report(progress)
+
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Pass an app's question on to the client and return its answer. A client that cannot be asked, or not in this
+        way, gives the default answer of every session (:mod:`transports.protocol.elicitation`), and so does nobody
+        within ten minutes."""
+        client_request = client_request_for(request)
+        if client_request is None or not client_request.fits(self._client):
+            return default_answer(request)
+        async with self._turn:  # one question at a time
+            question = Question(
+                f"question-{next(self._questions)}", client_request, asyncio.get_running_loop().create_future()
+            )
+            self.question = question
+            self._asked.set()
+            self.on_question(request)
+            try:
+                async with asyncio.timeout(QUESTION_TIMEOUT):
+                    given = await question.answer
+                return default_answer(request) if isinstance(given, MCPError) else client_request.answer(given)
+            except TimeoutError:
+                return default_answer(request)
+            finally:
+                if self.question is question:
+                    self.question = None
+                    self._asked.clear()
+                self.on_question(None)

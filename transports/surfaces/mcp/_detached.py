@@ -1,0 +1,279 @@
+"""Detached calls as tools: `abp_call` with `detach`, `abp_result`, `abp_cancel`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    InputResponses,
+    RequestParams,
+)
+from pydantic import Field
+
+from ...errors import ABPError, OutcomeUnknown, UsageError
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import decode_json
+from ...protocol._times import iso_utc
+from ...routing import Result
+from ...session._calls import CallStatus
+from ...session._events import CallFinished
+from ..shared._activity import CallRecord, call_record
+from ..shared._apps import App, PendingCall
+from ..shared._detached import MAX_AGE, KeptCall, MakeContent
+from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
+from ._options import Options
+from ._results import ArtifactView, call_result, error_result, text_result
+from ._users import User
+
+__all__ = ["TASK_AFTER", "DetachedTools", "add_tasks", "kept_result", "listed_in", "new_task", "takes_tasks"]
+
+#: Seconds that `abp_result` waits unless it says otherwise, and for what became of a call that has ended to be kept.
+_WAIT, _KEEP_WAIT = 20.0, 10.0
+#: Calls in the answer of `abp_status`.
+_MAX_LISTED = 20
+
+
+class DetachedTools:
+    """The tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
+
+    def __init__(self, user: User, options: Options, view: ArtifactView) -> None:
+        self._user = user
+        self._options = options
+        self._view = view
+        self._scope = user.store.scope
+
+    async def start(
+        self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
+    ) -> CallToolResult:
+        """Begin a call and answer its id."""
+        record = call_record(app, call.id, capability, detached=True)
+
+        async def begin() -> Result:
+            return await call.start(listed_in(app.pending_calls, call, work))
+
+        call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
+        await self._user.calls.start(record, call, begin(), self._content(app))
+        await asyncio.sleep(0)  # it has begun
+        text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
+        return text_result(text, {"success": True, **_document(record)}, self._options.max_answer_bytes)
+
+    async def adopt(self, call: ToolCall, app: App, capability: str) -> CallRecord:
+        """Let a call that is under way go on without its request."""
+        record = call_record(app, call.id, capability, detached=True)
+        call.detached = True
+        call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
+        try:
+            return (await self._user.calls.start(record, call, call.task, self._content(app))).record
+        except BaseException:
+            await call.aclose()
+            raise
+
+    def _content(self, app: App) -> MakeContent:
+        async def content(event: CallFinished) -> bytes:
+            self._user.subscribers.resources_changed()
+            if event.result is not None:
+                made = await self.shown(event.result, app)
+            else:
+                error = event.error or ABPError("the call ended without a result")
+                made = error_result(error, self._options.max_answer_bytes, self._view)
+            return made.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+        return content
+
+    async def shown(self, result: Result, app: App | None) -> CallToolResult:
+        """Return the result of a call, which concerns ``app`` or none, as MCP shows it."""
+        return await call_result(
+            result,
+            session=app.key if app else None,
+            store=app.session.store if app else self._user.store,
+            max_bytes=self._options.max_answer_bytes,
+            max_image_bytes=self._options.max_image_bytes,
+            view=self._view,
+        )
+
+    async def result(
+        self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Answer `abp_result`: what became of a call, its question, or that it is under way."""
+        call, wait = str(arguments["call"]), float(arguments.get("wait", _WAIT))
+        live = self._user.calls.live(call, self._scope)
+        latest = None
+        if live is not None and isinstance(live.pending, ToolCall):
+            pending = live.pending
+            if params.request_state is not None:
+                pending.answer_with(params.input_responses)
+            question = await pending.wait(ctx, reporter, wait)
+            if isinstance(question, Question):
+                return InputRequiredResult(
+                    input_requests={question.key: question.request()}, request_state=f"call {call}"
+                )
+            wait, latest = _KEEP_WAIT if pending.task.done() else 0.0, pending.latest
+        kept = await self._user.calls.get(call, self._scope, wait=wait)
+        if latest is not None:
+            kept = replace(kept, record=replace(kept.record, progress=latest))
+        return kept_result(kept, self._options.max_answer_bytes, self._view)
+
+    async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer `abp_cancel`."""
+        kept = await self._user.calls.cancel(str(arguments["call"]), self._scope)
+        text = f"Call {kept.record.id} of {plain_line(kept.record.capability)}: {kept.record.status}"
+        return text_result(text, {"success": True, **_document(kept.record)}, self._options.max_answer_bytes)
+
+    async def documents(self) -> list[dict[str, object]]:
+        """Return the newest calls, newest first, for `abp_status`."""
+        return [_document(record) for record in reversed(await self._user.calls.calls(self._scope, _MAX_LISTED))]
+
+
+def kept_result(kept: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
+    """Return what became of a call as its result; for one that is under way, that it is. Raises
+    :class:`~transports.errors.ABPError` where there is no result: nobody knows, or it has expired."""
+    record, name = kept.record, plain_line(kept.record.capability)
+    if kept.content is not None:
+        return CallToolResult.model_validate_json(kept.content)
+    if record.status is CallStatus.UNKNOWN and kept.answer is None:
+        raise OutcomeUnknown(f"{name}: {record.error[1]}" if record.error else f"{name}: it may have run")
+    if kept.expired:
+        raise UsageError(
+            f"{name}: the call is {record.status}, and its answer was kept for a day at most and is gone",
+            code="CALL_EXPIRED",
+        )
+    document: dict[str, object] = {"success": True, **_document(record)}
+    if kept.answer is not None:  # made on the web page
+        answer: Any = decode_json(kept.answer)
+        return text_result(f"Call {record.id} of {name}: {record.status}", {**answer, **document}, max_bytes)
+    progress = f" ({record.progress.text})" if record.progress and record.progress.text else ""
+    text = f"Call {record.id} of {name} is under way: {record.status}{progress}. Ask again with abp_result."
+    return text_result(text, document, max_bytes)
+
+
+def _document(record: CallRecord) -> dict[str, object]:
+    whole = record.as_dict()
+    return {
+        "call": record.id,
+        "session": record.session,
+        "capability": plain_line(record.capability),
+        "status": record.status.value,
+        "started": iso_utc(record.started),
+        "progress": whole["progress"],
+    }
+
+
+async def listed_in(
+    pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
+) -> Result:
+    """Await ``work`` while ``call`` is listed as under way."""
+    pending.append(call)
+    try:
+        return await work(call)
+    finally:
+        pending.remove(call)
+
+
+_EXTENSION = "io.modelcontextprotocol/tasks"
+#: Seconds after which a call becomes a task.
+TASK_AFTER = 2.0
+#: Milliseconds between two questions how far a task is.
+_POLL_INTERVAL = 2000
+
+
+class TaskParams(RequestParams):
+    """Parameters of ``tasks/get`` and ``tasks/cancel``."""
+
+    task_id: str = Field(max_length=100)
+
+
+class UpdateTaskParams(TaskParams):
+    """Parameters of ``tasks/update``."""
+
+    input_responses: InputResponses
+
+
+def takes_tasks(ctx: Context) -> bool:
+    """Whether the client of a request declares the extension with it."""
+    capabilities = ctx.session.client_capabilities
+    return is_modern(ctx) and capabilities is not None and _EXTENSION in (capabilities.extensions or {})
+
+
+def new_task(record: CallRecord) -> dict[str, object]:
+    """Return the result that hands a call to its client as a task."""
+    return {"resultType": "task", **_task(record)}
+
+
+def _task(record: CallRecord) -> dict[str, object]:
+    changed = time.time() if record.duration_ms is None else record.started + record.duration_ms / 1000
+    return {
+        "taskId": record.id,
+        "status": record.status.value,
+        "createdAt": iso_utc(record.started),
+        "lastUpdatedAt": iso_utc(changed),
+        "ttlMs": int(MAX_AGE * 1000),
+        "pollIntervalMs": _POLL_INTERVAL,
+    }
+
+
+def add_tasks(server: Server[None], user_of: Callable[[Context], User], options: Options, view: ArtifactView) -> None:
+    """Have ``server`` declare the extension and answer its requests for the user of each."""
+
+    async def get(ctx: Context, params: TaskParams) -> dict[str, Any]:
+        user = _user(ctx)
+        live = user.calls.live(params.task_id, user.store.scope)
+        if live is not None and isinstance(live.pending, ToolCall) and (question := live.pending.question):
+            asked = question.request().model_dump(by_alias=True, mode="json", exclude_none=True)
+            return {**_task(live.record), "status": "input_required", "inputRequests": {question.key: asked}}
+        kept = await _known(user.calls.get(params.task_id, user.store.scope))
+        task = _task(kept.record)
+        if not kept.record.status.final:
+            return {**task, "status": "working"}
+        if kept.record.status is CallStatus.CANCELLED:
+            return task
+        try:
+            result = kept_result(kept, options.max_answer_bytes, view)
+        except ABPError as error:
+            return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
+        return {
+            **task,
+            "status": "completed",
+            "result": result.model_dump(by_alias=True, mode="json", exclude_none=True),
+        }
+
+    async def update(ctx: Context, params: UpdateTaskParams) -> dict[str, Any]:
+        user = _user(ctx)
+        await _known(user.calls.get(params.task_id, user.store.scope))
+        live = user.calls.live(params.task_id, user.store.scope)
+        if live is not None and isinstance(live.pending, ToolCall):
+            live.pending.answer_with(params.input_responses)
+        return {}
+
+    async def cancel(ctx: Context, params: TaskParams) -> dict[str, Any]:
+        user = _user(ctx)
+        await _known(user.calls.cancel(params.task_id, user.store.scope))
+        return {}
+
+    def _user(ctx: Context) -> User:
+        if not is_modern(ctx):
+            raise MCPError(METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
+        return user_of(ctx)
+
+    server.extensions[_EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, get)
+    server.add_request_handler("tasks/update", UpdateTaskParams, update)
+    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+
+
+async def _known(work: Awaitable[KeptCall]) -> KeptCall:
+    try:
+        return await work
+    except UsageError as error:
+        raise MCPError(INVALID_PARAMS, error.message) from None

@@ -1,0 +1,175 @@
+"""The bridge over streamable HTTP, for clients of a server that runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...protocol.messages import package_version
+from ...tasks import cancel_and_wait
+from ...telemetry._prometheus import CONTENT_TYPE, Exposition
+from ..shared._connections import Connections
+from ..shared._listening import cannot_listen
+from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
+from ._bridge import Bridge
+from ._options import is_address
+from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
+
+__all__ = ["http_app", "metrics_route", "serve_http"]
+
+
+def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
+    """Return the route. It needs a bearer token of the bridge with these scopes, and a ``Host`` and ``Origin`` that
+    ``security`` allows.
+
+    The values are of all users: how often, how long, how much, and the names of capabilities; nothing says whose."""
+    checks = TransportSecurityMiddleware(security)
+
+    async def show(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = await checks.validate_request(Request(scope, receive))
+        response = refused or Response(exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+        await response(scope, receive, send)
+
+    return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
+
+
+_PATH = "/mcp"
+#: Seconds for requests under way when the server ends.
+_SHUTDOWN_TIMEOUT = 1
+
+
+def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
+    """Return the ASGI application, whose address is ``url``. ``exposition`` is shown at ``/metrics``, behind the same
+    checks.
+
+    Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
+    this machine, ``host`` or the public address: a web page elsewhere must not get in (DNS rebinding). Where signed
+    tokens are taken, the bridge is an OAuth resource server: it says whose tokens, and for which scopes (RFC 9728).
+    Raises :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
+    security = TransportSecuritySettings(
+        allowed_hosts=[*(f"{name}:*" for name in names), *names],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+    options = bridge.options
+    if options.public_url is not None:
+        url = options.public_url + _PATH
+        security.allowed_hosts.append(urlsplit(url).netloc)
+        security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
+    scopes = bridge.scopes()
+    auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
+    if options.jwt_issuer and is_address(options.jwt_issuer):  # other names of an issuer describe no server of tokens
+        auth = (
+            AuthSettings.model_validate(  # of texts: an AnyHttpUrl adds a slash, and issuers are compared as they are
+                {
+                    "issuer_url": options.jwt_issuer,
+                    "resource_server_url": url,
+                    "required_scopes": [*options.required_scopes],
+                    "validate_token_resource": False,  # the verifier compares the audience
+                }
+            )
+        )
+    app = bridge.server.streamable_http_app(
+        streamable_http_path=_PATH,
+        host=host,
+        transport_security=security,
+        max_request_body_size=options.max_request_bytes,
+        token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
+        auth=auth,
+        custom_starlette_routes=[metrics_route(exposition, security, auth.required_scopes or ())],
+    )
+    if auth.resource_server_url is not None:
+        described = create_protected_resource_routes(
+            auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
+        )
+        app.router.routes[:0] = described  # before the SDK's own, which names no scopes of apps and tools
+        metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
+        # behind authentication
+        app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
+    app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
+    app.add_middleware(SlowReply)
+    return app
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # the command line handles them
+
+
+async def serve_http(
+    bridge: Bridge,
+    host: str,
+    port: int,
+    users: Mapping[str, str],
+    on_started: Callable[[str], object],
+    *,
+    connections: Connections | None = None,
+) -> None:
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL on this machine;
+    ``connections`` are those of another server of this process, which share its limits.
+
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
+    takes a free one."""
+    connections = connections or Connections()
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
+    display_host = f"[{host}]" if ":" in host else host
+    url = f"http://{display_host}:{listening.getsockname()[1]}{_PATH}"
+    exposition = Exposition(package_version())
+    try:
+        app = http_app(bridge, users, host, url, exposition)
+    except BaseException:
+        listening.close()
+        raise
+    # the last middleware, behind authentication
+    app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share))
+    app.add_middleware(ServedConnection, connections=connections)
+
+    def protocol(**options: Any) -> asyncio.Protocol:
+        return connections.protocol_factory(lambda: H11Protocol(**options))()
+
+    config = uvicorn.Config(
+        app,
+        http=cast("type[asyncio.Protocol]", protocol),  # it is only called
+        ws="none",
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nothing depends on what a proxy says in X-Forwarded-*
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+    )
+    server = _Uvicorn(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    retiring = asyncio.ensure_future(bridge.retire_idle())
+    try:
+        with exposition.recording():
+            on_started(url)
+            await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await cancel_and_wait((retiring,))
+        await bridge.aclose()  # first: calls under way would hold the server up
+        await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
+        listening.close()

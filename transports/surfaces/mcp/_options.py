@@ -1,0 +1,277 @@
+"""Settings of the bridge, which its operator makes; a model can change none of them."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from ...errors import UsageError
+from ...protocol._plain_text import is_address
+from ...routing import FileLimits
+from ...routing._guard import MAX_BYTES
+from ...session._evidence import checked_evidence
+from ...session._settings import read_config, settings_error
+from ..shared._apps import adapter_options
+from ..shared._listening import base_url
+
+__all__ = ["Options", "is_address"]
+
+#: Bytes of a request over HTTP besides the files in it.
+_REQUEST_BYTES = 1 << 20
+_TABLE = "mcp"
+_PREFIX = "ABP_MCP_"
+#: Settings that can only narrow what a bridge without them allows, if numbers are no larger than the default.
+_NARROWING = frozenset(
+    {
+        "headless",
+        "allowed_hosts",
+        "blocked_hosts",
+        "show_tools",
+        "hide_tools",
+        "max_answer_bytes",
+        "max_image_bytes",
+        "max_resource_bytes",
+        "max_sessions",
+        "max_files",
+        "max_file_bytes",
+        "allowed_types",
+        "large_file_threshold_tokens",
+        "max_auto_read_size_bytes",
+        "enable_file_tools",
+        "enable_artifact_resources",
+        "isolate_sessions",
+        "idle_minutes",
+    }
+)
+_FOLDERS = {"roots", "export_roots"}
+Texts = Annotated[tuple[str, ...], NoDecode]
+#: Characters of a scope (RFC 6749 3.3); it stands in a header between quotation marks.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
+Scopes = TypeVar("Scopes", tuple[str, ...], dict[str, tuple[str, ...]])
+Folders = Annotated[tuple[Path, ...], NoDecode]
+
+
+class Options(BaseSettings):
+    """Settings by arguments, else by ``ABP_MCP_*`` variables, else by the table ``[mcp]`` of ``abp.toml``.
+
+    A list is written with commas in a variable, except ``apps`` (one in a line) and folders (as in ``PATH``).
+    """
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
+
+    #: Targets that are connected with the first request of a user.
+    apps: Texts = ()
+    #: Script that makes an app of the one page in ``apps`` (docs/adapters.md).
+    adapter: Path | None = None
+    #: Whether browsers run without a window; if it is set, a model cannot choose.
+    headless: bool | None = None
+    #: Browsers that all sessions share, of all users, each with a context of its own; if unset, each starts its own.
+    browsers: int | None = Field(default=None, gt=0)
+    #: What is kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
+    evidence: str = ""
+    #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
+    allowed_hosts: Texts = ("*",)
+    blocked_hosts: Texts = ()
+    #: Tools that clients see and may call, and those they may not, as patterns of their names.
+    show_tools: Texts = ("*",)
+    hide_tools: Texts = ()
+    #: Largest result of a tool, in bytes of the whole message, without images.
+    max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
+    #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
+    max_image_bytes: int = Field(default=500_000, ge=0)
+    #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
+    max_resource_bytes: int = Field(default=64 << 20, gt=0)
+    #: Apps that one user may have connected at a time.
+    max_sessions: int = Field(default=8, gt=0)
+    #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
+    #: 13.2, docs/requirements.md R4-10). Over HTTP all files whose content is in a request have that size together.
+    max_files: int = Field(default=16, ge=0)
+    max_file_bytes: int = Field(default=100 << 20, ge=0)
+    allowed_types: Texts = ("*/*",)
+    #: From how many tokens on (one for every four bytes) an artifact is large for a model's context, and up to how many
+    #: bytes a client may read a text unasked.
+    large_file_threshold_tokens: int = Field(default=10_000, ge=0)
+    max_auto_read_size_bytes: int = Field(default=1 << 20, ge=0)
+    #: Whether there are tools for artifacts, and `files` of calls; and whether artifacts are resources.
+    enable_file_tools: bool = True
+    enable_artifact_resources: bool = True
+    #: Folders below which a model may name files to send.
+    roots: Folders = ()
+    #: Folders below which a model may have artifacts written.
+    export_roots: Folders = ()
+    #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
+    #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
+    isolate_sessions: bool = False
+    #: Seconds without progress after which a client that asks for progress is told that its request is still under way.
+    heartbeat_seconds: float = Field(default=5, gt=0)
+    #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
+    idle_minutes: float = Field(default=60, gt=0)
+    #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
+    token: str | None = Field(default=None, repr=False)
+    #: The address of this bridge behind a reverse proxy, such as ``https://abp.example``; ``/mcp`` is below it.
+    public_url: str | None = None
+    #: Scopes that each signed token needs, and those that calls of tools need, by patterns of the tools' names.
+    required_scopes: Texts = ()
+    tool_scopes: dict[str, tuple[str, ...]] = {}
+    #: Signed tokens (JWT): their ``iss`` and ``aud`` (by default the address of this bridge, RFC 8707), and the URL or
+    #: the PEM file of the issuer's public keys.
+    jwt_issuer: str | None = None
+    jwt_audience: str | None = None
+    jwt_jwks_url: str | None = None
+    jwt_key_file: Path | None = None
+    jwt_algorithms: Annotated[tuple[Literal["RS256", "ES256", "EdDSA"], ...], NoDecode] = ("RS256", "ES256", "EdDSA")
+
+    #: False if the allowed hosts are those of a file that may only narrow.
+    _private_hosts_allowed: bool = PrivateAttr(default=True)
+
+    @field_validator("roots", "export_roots", mode="before")
+    @classmethod
+    def _folders(cls, value: object) -> object:
+        return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+    @field_validator("roots", "export_roots")
+    @classmethod
+    def _real(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        for root in value:
+            if not root.is_dir():
+                raise ValueError(f"there is no folder {root}")
+        return tuple(root.resolve() for root in value)
+
+    @field_validator("evidence")
+    @classmethod
+    def _kinds(cls, value: str) -> str:
+        return checked_evidence(value)
+
+    @field_validator("apps", mode="before")
+    @classmethod
+    def _lines(cls, value: object) -> object:
+        return [line.strip() for line in value.splitlines() if line.strip()] if isinstance(value, str) else value
+
+    @field_validator(
+        "allowed_hosts",
+        "blocked_hosts",
+        "show_tools",
+        "hide_tools",
+        "allowed_types",
+        "jwt_algorithms",
+        "required_scopes",
+        mode="before",
+    )
+    @classmethod
+    def _parts(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _signed(self) -> Options:
+        keys = [key for key in (self.jwt_jwks_url, self.jwt_key_file) if key]
+        if (self.jwt_issuer or self.jwt_audience or keys) and not (self.jwt_issuer and len(keys) == 1):
+            raise ValueError("jwt_issuer and either jwt_jwks_url or jwt_key_file go together")
+        return self
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else base_url(value)
+
+    @field_validator("required_scopes", "tool_scopes")
+    @classmethod
+    def _scopes(cls, value: Scopes) -> Scopes:
+        for scope in value if isinstance(value, tuple) else [one for scopes in value.values() for one in scopes]:
+            if not _SCOPE.fullmatch(scope):
+                raise ValueError(f"{scope!r} is no scope (RFC 6749 3.3)")
+        return value
+
+    @model_validator(mode="after")
+    def _adapted(self) -> Options:
+        adapter_options(self.apps, self.adapter)
+        return self
+
+    def shows(self, tool: str, *numbered: str) -> bool:
+        """Whether clients see the tool of this name and may call it.
+
+        ``numbered`` are its names with a number, where another tool has its name. They depend on the order of the apps,
+        so a pattern that hides ``tool`` hides them too."""
+        visible = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
+        return visible and not any(
+            fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools
+        )
+
+    @property
+    def private_hosts(self) -> tuple[str, ...]:
+        """Patterns of hosts that may have an address which is not public, where only public ones are allowed."""
+        return self.allowed_hosts if self._private_hosts_allowed else ()
+
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest request over HTTP in bytes: it may hold ``max_file_bytes`` as base64."""
+        return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
+
+    @property
+    def files(self) -> FileLimits:
+        """The limits for files of a call, and for artifacts that are read."""
+        return FileLimits(
+            max_file_bytes=self.max_file_bytes,
+            allowed_mime_types=self.allowed_types,
+            large_file_tokens=self.large_file_threshold_tokens,
+            max_auto_read_bytes=self.max_auto_read_size_bytes,
+        )
+
+    @classmethod
+    def load(cls, *, config: Path | None = None, **given: object) -> Options:
+        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments
+        ``given`` that are not ``None`` go before both.
+
+        A file that is not trusted may only narrow what is allowed without it; the rest of it is ignored, with a
+        warning. Raises :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault.
+        """
+        read = read_config(config)
+        file = read.path
+        from_file = {} if file is None else _table(file, read.table(_TABLE), cls.model_fields)
+        chosen = {key: value for key, value in given.items() if value is not None}
+        from_file = {
+            key: value
+            for key, value in from_file.items()
+            if key not in chosen and not os.environ.get(_PREFIX + key.upper())
+        }
+        if not read.trusted:
+            ignored = [key for key, value in from_file.items() if not _narrows(key, value)]
+            read.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
+            from_file = {key: value for key, value in from_file.items() if key not in ignored}
+        try:
+            options = cls(**{**from_file, **chosen})  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise settings_error(
+                error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
+            ) from error
+        if not read.trusted and "allowed_hosts" in from_file:
+            options._private_hosts_allowed = False
+        return options
+
+
+def _narrows(key: str, value: object) -> bool:
+    """Whether a setting of a file can only narrow what is allowed. A value of a wrong type can: it becomes an error."""
+    default = Options.model_fields[key].default
+    larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
+    return key in _NARROWING and (isinstance(value, bool) or not larger)
+
+
+def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The bridge's table of a file, with relative paths from the folder of the file on."""
+    for key in table.keys() - known.keys():
+        close = difflib.get_close_matches(key, known, n=1)
+        raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    for key in table.keys() & _FOLDERS:
+        if isinstance(folders := table[key], list):
+            table[key] = [file.parent / part if isinstance(part, str) else part for part in folders]
+    for key in table.keys() & {"adapter", "jwt_key_file"}:
+        if isinstance(path := table[key], str):
+            table[key] = file.parent / path
+    return table

@@ -1,0 +1,201 @@
+"""Artifacts as MCP resources, read whole or in slices, and the resources of connected MCP servers."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    BlobResourceContents,
+    CallToolResult,
+    ListResourcesResult,
+    ReadResourceResult,
+    ResourceTemplate,
+    TextContent,
+    TextResourceContents,
+)
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
+from ...protocol._strict_json import encode_json
+from ...routing import Result, is_textual
+from ..shared._apps import App
+from ._results import ArtifactView
+
+__all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]
+
+#: A function that returns the bytes of a range: its offset and its length.
+ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
+
+_PAGE = 50
+#: Characters of a URI in an error.
+_MAX_URI = 300
+
+TEMPLATE = ResourceTemplate(
+    uri_template="artifact://{id}{?offset,length}",
+    name="artifact",
+    description="An artifact, or `length` bytes of it from `offset`.",
+)
+
+
+async def list_resources(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> ListResourcesResult:
+    """Return one page of 50 artifacts, newest first. Raises :class:`MCPError` for a cursor of no artifact in the
+    store."""
+    refs = (await store.list())[::-1]
+    start = 0
+    if cursor is not None:
+        start = 1 + next((at for at, ref in enumerate(refs) if ref.id == cursor), len(refs))
+        if start > len(refs):
+            raise MCPError(INVALID_PARAMS, "this cursor leads nowhere; list the resources from the beginning")
+    page = refs[start : start + _PAGE]
+    more = page[-1].id if len(refs) > start + _PAGE else None
+    return ListResourcesResult(resources=[view.resource(ref) for ref in page], next_cursor=more)
+
+
+async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
+    """Return the content of ``artifact://ID`` or of its range ``artifact://ID?offset=0&length=1000``, in bytes: text as
+    it is, anything else as base64.
+
+    Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
+    parts = urlsplit(uri)
+    query = dict(parse_qsl(parts.query))
+    try:
+        ref = await store.stat(parts.netloc)
+        offset, length = int(query.get("offset", 0)), int(query.get("length", ref.size_bytes))
+        size = max(0, min(length, ref.size_bytes - offset))
+        if size > max_bytes:
+            raise _over_limit(ref, max_bytes)
+        data = await store.get(ref.id) if not query else await store.get(ref.id, offset=offset, length=size)
+    except (ArtifactNotFound, Corrupt, UsageError) as error:
+        raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
+    except ValueError:
+        raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers of bytes") from None
+    meta = {**view.meta(ref), "offset": offset, "length": len(data)}
+    return ReadResourceResult(contents=[_contents(uri, ref, data, meta)])
+
+
+def _over_limit(ref: ArtifactRef, max_bytes: int) -> MCPError:
+    return MCPError(
+        INVALID_PARAMS,
+        f"the artifact has {ref.size_bytes} bytes and {max_bytes} are read at once; read ranges: "
+        f"{ref.uri}?offset=0&length={max_bytes}",
+    )
+
+
+def _contents(
+    uri: str, ref: ArtifactRef, data: bytes, meta: dict[str, Any]
+) -> TextResourceContents | BlobResourceContents:
+    text = _text(ref, data)
+    if text is not None:
+        return TextResourceContents(uri=uri, mime_type=ref.mime_type, text=text, _meta=meta)
+    return BlobResourceContents(uri=uri, mime_type=ref.mime_type, blob=base64.b64encode(data).decode(), _meta=meta)
+
+
+async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
+    """Return a resource of a connected MCP server. Of several servers those that list it are asked, or else all, in
+    turn; what is read is stored as an artifact, as by the capability ``resources.read``.
+
+    Raises :class:`MCPError` if no server has it, and above ``max_bytes``."""
+    about = {"uri": uri[:_MAX_URI]}
+    owners = [app for app in apps if app.session.resources.available]
+    if len(owners) > 1:
+        owners = [app for app in owners if await _lists(app, uri)] or owners
+    problem = "no connected server has resources; here only artifact://ID can be read"
+    for app in owners:
+        try:
+            result = await app.session.resources.read(uri)
+        except ABPError as error:
+            problem, about["code"] = error.message, error.code
+            continue
+        return ReadResourceResult(contents=await _stored_contents(app, result, max_bytes, view))
+    raise MCPError(INVALID_PARAMS, problem, about)
+
+
+async def _lists(app: App, uri: str) -> bool:
+    try:
+        return any(resource.uri == uri for resource in await app.session.resources.list())
+    except ABPError:
+        return False
+
+
+async def _stored_contents(
+    app: App, result: Result, max_bytes: int, view: ArtifactView
+) -> list[TextResourceContents | BlobResourceContents]:
+    """The contents of a resource that was read: short text from the result, all else from the store."""
+    data: Any = result.data
+    contents: list[TextResourceContents | BlobResourceContents] = []
+    for index, item in enumerate(data["contents"]):
+        if not isinstance(item, dict):
+            continue
+        uri, mime_type = str(item.get("uri", "")), item.get("mimeType")
+        places = [place for key in ("blob", "text") if (place := f"contents.{index}.{key}") in result.artifacts]
+        if not places:
+            contents.append(TextResourceContents(uri=uri, mime_type=mime_type, text=str(item.get("text", ""))))
+            continue
+        ref = result.artifacts[places[0]]
+        max_bytes -= ref.size_bytes
+        if max_bytes < 0:
+            raise _over_limit(ref, max_bytes + ref.size_bytes)
+        try:
+            content = await app.session.store.get(ref.id)
+        except ABPError as error:
+            raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
+        contents.append(_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
+    return contents
+
+
+def _text(ref: ArtifactRef, data: bytes) -> str | None:
+    if is_textual(ref.mime_type):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return None
+    return None
+
+
+async def read_slice(
+    ref: ArtifactRef, read: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
+) -> CallToolResult:
+    """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
+    content. ``read`` returns a range of what ``ref`` describes. Raises what it raises."""
+    limit = (max_bytes - 1024) * 3 // 4
+    length = limit if length is None else min(length, limit)
+    while True:
+        data = await read(offset, length)
+        text, taken = _whole_characters(ref, data, offset + len(data) >= ref.size_bytes)
+        end = offset + taken
+        header = {
+            "id": ref.id,
+            "mime_type": ref.mime_type,
+            "size_bytes": ref.size_bytes,
+            "offset": offset,
+            "length": taken,
+            "encoding": "base64" if text is None else "utf-8",
+            "next_offset": end if end < ref.size_bytes and taken else None,
+        }
+        if url := view.url(ref):
+            header["url"] = url
+        content = base64.b64encode(data).decode() if text is None else text
+        answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
+        if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
+            return answer
+        length //= 2  # a text with many characters that JSON escapes
+
+
+def _whole_characters(ref: ArtifactRef, data: bytes, last: bool) -> tuple[str | None, int]:
+    """The text in ``data`` up to its last whole character, with its length in bytes; ``None`` and all bytes if it is
+    not text."""
+    if is_textual(ref.mime_type):
+        try:
+            text = codecs.getincrementaldecoder("utf-8")().decode(data, final=last)
+        except UnicodeDecodeError:
+            return None, len(data)
+        taken = len(text.encode())
+        if taken or not data:
+            return text, taken
+    return None, len(data)

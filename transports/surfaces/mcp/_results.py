@@ -1,0 +1,453 @@
+"""Results of tools: a short text, the JSON document of ``abp call --json``, and links; never larger than the limit."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from mcp_types import Annotations, CallToolResult, ContentBlock, ImageContent, Resource, ResourceLink, TextContent
+from mcp_types.version import is_version_at_least
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...binary.detect import Place, field_of, replace
+from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
+from ...errors._base import may_have_run, repeat_advice
+from ...protocol._plain_text import plain_line, plain_text, plain_tree
+from ...protocol._strict_json import JSONValue
+from ...protocol._times import format_duration
+from ...routing import FileLimits, Result, auto_read_safe, clamp, estimated_tokens, is_textual, large_file_warning
+from ...routing._guard import MIN_BYTES, json_size
+from ...session._resources import READ_HINT
+from ..shared._reader_process import MAX_SOURCE, run_reader
+from ._tool_list import tool_name
+
+__all__ = [
+    "ArtifactView",
+    "Images",
+    "Link",
+    "call_result",
+    "document_text",
+    "error_result",
+    "for_version",
+    "read_images",
+    "read_texts",
+    "text_result",
+]
+
+#: Types that clients show, and types that are sent as PNG.
+_SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_CONVERTED = ("image/bmp", "image/tiff", "image/avif")
+#: Images in one result: docs/requirements.md R3-9b.
+_MAX_IMAGES = 4
+
+
+@dataclass(slots=True)
+class Images:
+    """The images of a result as content blocks, each after a label if there are several. ``note`` says how many of them
+    are missing and why; it is empty if all are there."""
+
+    blocks: list[TextContent | ImageContent] = field(default_factory=list)
+    note: str = ""
+
+
+async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> Images:
+    """Return the first four images among ``refs``, ``max_bytes`` at most together before base64. Those that are too
+    large or that clients do not show are made smaller or converted, if Pillow is installed."""
+    images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
+    result = Images()
+    if not images or not max_bytes:
+        return result
+    shown = 0
+    chosen = images[:_MAX_IMAGES]
+    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, max_bytes), strict=True), 1):
+        made = await _image(ref, store, share)
+        if made is None:
+            continue
+        block, how = made
+        shown += 1
+        if len(images) > 1:
+            result.blocks.append(TextContent(text=f"Image {number} of {len(images)}: {ref.filename}{how}"))
+        result.blocks.append(block)
+    if shown < len(images):
+        result.note = f"Images: {shown} of {len(images)} shown; the others are behind their links"
+        if shown < len(chosen) and importlib.util.find_spec("PIL") is None:
+            result.note += "; large ones and other formats need Pillow: pip install 'abp-transports[images]'"
+    return result
+
+
+def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
+    """The bytes that each image may have: what small ones leave is shared by the larger ones."""
+    shares = [0] * len(refs)
+    by_size = sorted(range(len(refs)), key=lambda at: (refs[at].mime_type in _CONVERTED, refs[at].size_bytes))
+    for left, at in zip(range(len(refs), 0, -1), by_size, strict=True):
+        shares[at] = max_bytes // left
+        as_it_is = refs[at].mime_type in _SHOWN
+        max_bytes -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
+    return shares
+
+
+async def _image(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> tuple[ImageContent, str] | None:
+    """An image and how it differs from the file; ``None`` if it cannot be shown."""
+    if ref.size_bytes > MAX_SOURCE:
+        return None
+    try:
+        data = await store.get(ref.id)
+    except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+        return None
+    if ref.mime_type in _SHOWN and len(data) <= max_bytes:
+        return _block(ref, data, ref.mime_type, thumbnail=False), f" ({ref.size_bytes:,} bytes)"
+    if (made := await run_reader("thumbnail", data, max_bytes)) is None:
+        return None
+    about, data = made
+    mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+    (width, height), (wide, high) = about["size"], about["source"]
+    if smaller := (width, height) != (wide, high):
+        change = f"shown as {width} × {height}"
+    else:
+        change = "with fewer colours or details" if ref.mime_type in _SHOWN else f"{ref.mime_type} as PNG"
+    frames = f", the first of {about['frames']}" if about["frames"] > 1 else ""
+    block = _block(ref, data, mime_type, thumbnail=smaller or ref.mime_type in _SHOWN)
+    return block, f" ({wide} × {high} pixels, {change}{frames})"
+
+
+def _block(ref: ArtifactRef, data: bytes, mime_type: str, *, thumbnail: bool) -> ImageContent:
+    meta = {"artifact": ref.id, "thumbnail": thumbnail}
+    return ImageContent(data=base64.b64encode(data).decode(), mime_type=mime_type, _meta=meta)
+
+
+_PDF, _SVG = "application/pdf", "image/svg+xml"
+#: Files of one result, characters of a text, and of an SVG or PDF, which a model could not look at otherwise.
+_MAX_FILES, _MAX_TEXT, _MAX_DOCUMENT = 4, 500, 4000
+#: Characters of a PDF that are read at most.
+_MAX_ALL = 10_000_000
+
+
+async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
+    """Return the beginning of the first four files that are text, SVG or PDF, each below a line that names it;
+    ``max_chars`` at most together."""
+    texts: list[str] = []
+    for ref in [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)][:_MAX_FILES]:
+        limit = min(max_chars, _MAX_DOCUMENT if ref.mime_type in (_PDF, _SVG) else _MAX_TEXT)
+        try:
+            text = await (_pdf(ref, store, limit) if ref.mime_type == _PDF else _head(ref, store, limit))
+        except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+            continue
+        if text:
+            texts.append(text)
+            max_chars -= len(text)
+        if max_chars <= 0:
+            break
+    return texts
+
+
+async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
+    """Return the text of a PDF, at most ten million characters of it.
+
+    Raises :class:`~transports.errors.UsageError` for another type, a PDF that cannot be read or has more than 64 MiB,
+    and without pypdfium2, and what the store raises."""
+    if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
+        raise UsageError(f"text: {ref.filename} is no PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
+    made = await run_reader("pdf_text", await store.get(ref.id), _MAX_ALL)
+    if made is None:
+        missing = importlib.util.find_spec("pypdfium2") is None
+        reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'" if missing else "it cannot be read"
+        raise UsageError(f"text: {ref.filename}: {reason}")
+    return made[1].decode()
+
+
+async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
+    data = await store.get(ref.id, offset=0, length=4 * limit)  # a character has at most four bytes
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == ref.size_bytes)
+    except UnicodeDecodeError:
+        return ""
+    if len(text) <= limit and len(data) == ref.size_bytes:
+        return f"{ref.filename}:\n{text}"
+    return f"{ref.filename} begins:\n{text[:limit]}\n… (truncated; {ref.size_bytes:,} bytes in all)"
+
+
+async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
+    if importlib.util.find_spec("pypdfium2") is None:
+        return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
+    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref.id), limit)) is None:
+        return ""
+    about, data = made
+    text, pages = data.decode(), about["pages"]
+    if not text.strip():
+        return f"{ref.filename} has {pages} pages and no text in the first {about['read']}"
+    whole = about["read"] == pages and len(text) < limit
+    end = "" if whole else f"\n… (truncated; {pages} pages in all)"
+    return f"Text of {ref.filename}{'' if whole else ', from its beginning'}:\n{text}{end}"
+
+
+#: A function that returns a URL from which an artifact can be fetched, such as a signed one, or ``None``.
+Link: TypeAlias = Callable[[ArtifactRef], str | None]
+
+_LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
+#: URLs of artifacts in one text.
+_MAX_URLS = 5
+#: Characters of the name of a capability.
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactView:
+    """How artifacts are described to clients.
+
+    ``limits`` say which are large and which may be read unasked. ``link`` returns a URL that opens an artifact. Without
+    ``as_resources`` results hold no links to artifacts, since clients could not read them."""
+
+    limits: FileLimits = field(default_factory=FileLimits)
+    link: Link | None = None
+    as_resources: bool = True
+
+    def meta(self, ref: ArtifactRef) -> dict[str, Any]:
+        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, an estimate of the tokens that reading all of
+        it costs, what that means, at most five warnings of the call that made it, and its ``url`` if there is one.
+
+        The hints ``readOnlyHint`` and ``idempotentHint`` say that reading changes nothing and may be repeated; MCP has
+        no annotations of that name for resources."""
+        listed = ref.source.get("warnings")
+        warnings = [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
+        meta = {
+            "size_bytes": ref.size_bytes,
+            "sha256": ref.sha256,
+            **self._reading(ref),
+            "warnings": [*warnings, *([_LARGE] if self.is_large(ref) else [])],
+            "readOnlyHint": True,
+            "idempotentHint": True,
+        }
+        url = self.url(ref)
+        return meta if url is None else {**meta, "url": url}
+
+    def entry(self, ref: ArtifactRef) -> dict[str, object]:
+        """Return an artifact as an entry of ``abp_artifacts``: its reference, and what to know before it is read."""
+        url = self.url(ref)
+        return {**ref.as_dict(), **self._reading(ref), **({"url": url} if url else {})}
+
+    def _reading(self, ref: ArtifactRef) -> dict[str, object]:
+        return {
+            "estimated_tokens": estimated_tokens(ref),
+            "large_file_warning": self.is_large(ref),
+            "auto_read_safe": auto_read_safe(ref, self.limits),
+        }
+
+    def is_large(self, ref: ArtifactRef) -> bool:
+        """Return whether reading all of an artifact would fill the context of a model."""
+        return large_file_warning(ref, self.limits)
+
+    def resource(self, ref: ArtifactRef) -> Resource:
+        """Return an artifact as an entry of a list of resources."""
+        capability, created = ref.source.get("capability"), ref.source.get("created")
+        parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
+        if self.is_large(ref):
+            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
+        return Resource(
+            uri=ref.uri,
+            name=ref.filename,
+            description=", ".join(parts),
+            mime_type=ref.mime_type,
+            size=ref.size_bytes,
+            annotations=Annotations(last_modified=created) if isinstance(created, str) else None,
+            _meta=self.meta(ref),
+        )
+
+    def links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
+        """Return artifacts as links of a result; none where clients cannot read them."""
+        return [ResourceLink(**self.resource(ref).model_dump()) for ref in refs] if self.as_resources else []
+
+    def url(self, ref: ArtifactRef) -> str | None:
+        """Return the URL that opens an artifact, if there is one."""
+        return self.link(ref) if self.link else None
+
+    def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
+        """Return a line for each of the first five artifacts that have a URL, for people and models that can open
+        it."""
+        return [f"Open: {url}" for ref in refs[:_MAX_URLS] if (url := self.url(ref))]
+
+
+#: Characters of a summary.
+_MAX_SUMMARY = 4000
+#: Keys of :meth:`~transports.Result.for_agent` that replace data that is too large.
+_AGENT_KEYS = ("data", "truncated")
+#: Attempts to make a result smaller; each halves its largest value.
+_MAX_CUTS = 40
+
+
+async def call_result(
+    result: Result,
+    *,
+    session: str | None,
+    store: ArtifactStore,
+    max_bytes: int,
+    max_image_bytes: int,
+    view: ArtifactView,
+) -> CallToolResult:
+    """Return the result of a call: a text, with the beginning of files that are text; images; links.
+
+    It has at most ``max_bytes`` as a message, apart from images, which have ``max_image_bytes`` together before base64.
+    Data that is left out is in an artifact, or the result says that it is left out. A file that was not stored has no
+    link."""
+    result = _with_tool_names(result)
+    document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
+    document["warnings"] = [plain_line(warning) for warning in result.warnings]
+    if "effects" in document:
+        document["effects"] = plain_tree(document["effects"])
+    if json_size(document["data"]) > max_bytes // 4:
+        document |= {
+            key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
+        }
+    refs = [ref for ref in result.artifacts.values() if ref.stored]
+    made = {"", *map(field_of, result.previews)} - result.inline_fields  # by the router, of data that is shown anyway
+    files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
+    images = await read_images(files, store, max_image_bytes)
+    texts = await read_texts(files, store, max_bytes // 4)
+    notes = [images.note] if images.note else []
+    if refs and store.retention and store.retention.ttl_seconds is not None:
+        notes.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
+    summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
+    text = "\n".join([summary, *view.url_lines(refs), *notes, *texts])
+    labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
+    result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
+    if result_message.structured_content != document:  # a message with many references
+        result.report_clamped(json_size(document), json_size(result_message.structured_content))
+    text_block, *links = result_message.content
+    return result_message.model_copy(update={"content": [text_block, *images.blocks, *links]})
+
+
+def _with_tool_names(result: Result) -> Result:
+    """``result``, with the tool that reads a link named beside it in the place of the capability."""
+    blocks = result.data.get("content") if isinstance(result.data, dict) else None
+    if not isinstance(blocks, list):
+        return result
+    hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
+    links = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("hint") == READ_HINT]
+    places: dict[Place, object] = {("content", at, "hint"): hint for at in links}
+    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, places)))
+
+
+def for_version(result: CallToolResult, version: str) -> CallToolResult:
+    """Return a result for a client of that protocol version: links came with 2025-06-18, and older clients refuse
+    content that they do not know."""
+    if is_version_at_least(version, "2025-06-18"):
+        return result
+    content = [
+        TextContent(text=f"{item.name}: {item.uri}") if isinstance(item, ResourceLink) else item
+        for item in result.content
+    ]
+    return result.model_copy(update={"content": content})
+
+
+def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
+    """Return a result without artifacts."""
+    return _fit(plain_text(text), dict(document), (), max_bytes, ArtifactView(), is_error=False)
+
+
+def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
+    """Return an error as a result, so that the model reads it: what went wrong, whether to repeat the call, what to do
+    next, and what was stored all the same."""
+    lines = [f"{error.message} [{error.code}]"]
+    if error.retryable:
+        after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
+        lines.append(f"Retryable: yes{after}")
+    else:
+        lines.append("Retryable: not before something has changed")
+    if error.alternatives:
+        lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
+    lines.append(f"Next: {_next(error)}")
+    refs: list[ArtifactRef] = []
+    document: dict[str, object] = {
+        "success": False,
+        "error": plain_tree(error.as_dict()),
+        "cancelled": isinstance(error, CapabilityError) and error.cancelled,
+    }
+    if isinstance(error.result, Result):  # part of the answer is in the store
+        refs = [ref for ref in error.result.artifacts.values() if ref.stored]
+        document["artifacts"] = error.result.as_dict()["artifacts"]
+        heading = "Stored all the same:" if refs else "The rest of the answer:"
+        lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs)]
+    return _fit(plain_text("\n".join(lines)), document, refs, max_bytes, view, is_error=True)
+
+
+_NEXT = {
+    "UNKNOWN_CAPABILITY": "abp_status lists what the app can do",
+    "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again; abp_status tells what is available",
+    "LIMIT_REACHED": "disconnect one with abp_disconnect",
+    "NOT_INITIALIZED": "call abp_connect with the address of the app",
+    "SESSION_INVALID": "abp_status lists the sessions",
+    "CALL_NOT_FOUND": "abp_status lists the calls that there are",
+    "CALL_EXPIRED": "abp_artifacts lists what it stored",
+    "TIMEOUT": "{again}, with a longer `timeout` or for less at once",
+    "CANCELLED": "ask the user whether to go on",
+    "INVALID_ANSWER": "call again, and answer the app's question as it asks",
+    "PERMISSION_REQUIRED": "ask the user",
+    "PERMISSION_DENIED": "ask the user",
+    "TRANSPORT_ERROR": "check the address, and whether the app runs",
+    "BROWSER_ERROR": "have the user run `abp doctor`",
+    "NOT_SUPPORTED": "check with the user that this app speaks ABP",
+}
+
+
+def _next(error: ABPError) -> str:
+    if isinstance(error, ArtifactNotFound):
+        return "abp_artifacts lists what there is"
+    again, connect = repeat_advice(error), "connect again with abp_connect"
+    if known := _NEXT.get(error.code):
+        return known.format(again=again)
+    if argument := error.details.get("argument"):
+        return f"correct the argument {argument} and call again"
+    if not error.session_survives:
+        if error.retryable:
+            return f"{again}; if that fails too, {connect}"
+        return f"{connect}; {again}" if may_have_run(error) else connect
+    if isinstance(error, UsageError):
+        return "correct the arguments; for those of a capability, abp_status with `capability` has the schema"
+    if error.retryable or may_have_run(error):
+        return again
+    return "do not repeat it unchanged; tell the user if there is no other way"
+
+
+def _fit(
+    text: str,
+    document: dict[str, object],
+    refs: Sequence[ArtifactRef],
+    max_bytes: int,
+    view: ArtifactView,
+    *,
+    is_error: bool,
+) -> CallToolResult:
+    """A result of at most ``max_bytes``: the largest values are cut, and links and text too, until it fits."""
+    reduced, links = document, list(refs)
+    for _ in range(_MAX_CUTS):
+        result = _result(text, reduced, links, view, is_error)
+        if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
+            return result
+        reduced, links = _reduce(reduced), links[: max(len(links) // 2, 1)]
+        text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
+    return _result(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), view, is_error)
+
+
+def _result(
+    text: str, document: object, refs: Sequence[ArtifactRef], view: ArtifactView, is_error: bool
+) -> CallToolResult:
+    content: list[ContentBlock] = [TextContent(text=text), *view.links(refs)]
+    return CallToolResult(content=content, structured_content=document, is_error=is_error)
+
+
+def _reduce(document: dict[str, object]) -> dict[str, object]:
+    """A smaller document of the same form: its largest value is cut in half, a list between two items."""
+    sizes = {key: json_size(value) for key, value in document.items()}
+    largest = max(sizes, key=lambda key: sizes[key])
+    value = document[largest]
+    omitted = document.get("omitted")
+    notes = dict(omitted) if isinstance(omitted, dict) else {}
+    if isinstance(value, list) and len(value) > 1:
+        half = value[: len(value) // 2]
+        notes[largest] = notes.get(largest, 0) + len(value) - len(half)
+        return {**document, largest: half, "omitted": notes}
+    return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, MIN_BYTES))}

@@ -1,0 +1,124 @@
+"""The bridge over stdin and stdout, for a client that starts it. It ends with the client, however the client ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
+
+import anyio
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError
+
+from ...adapters.mcp._wire import request_id
+from ...protocol._strict_json import MAX_REQUESTED, has_more_values
+from ._bridge import Bridge
+from ._request_limits import TOO_MANY
+
+__all__ = ["serve_stdio"]
+
+#: Seconds between two checks that the parent process lives: another process may hold the pipe open (docs/faults.md 7).
+_PARENT_CHECK = 0.5
+#: Seconds from the end of the client to that of this process, whatever hangs meanwhile.
+_GRACE = 4.0
+_CHUNK = 1 << 20
+
+
+async def serve_stdio(bridge: Bridge) -> None:
+    """Serve until stdin ends or the parent process dies, then close all sessions.
+
+    Whatever is printed meanwhile goes to stderr. If closing takes longer than four seconds, the process exits."""
+    lines = _Lines()
+    bridge.begin()
+    try:
+        async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
+            lines.refuse.set_result(writing.send)
+            await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the client is gone, which is how this ends
+    finally:
+        _exit_within(_GRACE)
+        await bridge.aclose()
+
+
+def _exit_within(seconds: float) -> None:
+    """Exit the process then: a client that has stopped reading may block a thread in its write for ever."""
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+def _parent_lives() -> Callable[[], bool]:
+    """Return a function that tells whether the parent of this process still runs."""
+    parent = os.getppid()
+    if os.name != "nt":
+        return lambda: os.getppid() == parent
+    import psutil  # there the number of the parent stays when it ends
+
+    try:
+        return psutil.Process(parent).is_running
+    except psutil.NoSuchProcess:
+        return lambda: False
+
+
+class _Lines:
+    """The lines of stdin, until it or the parent process ends.
+
+    A daemon thread reads, since only such a thread can be left behind while another process holds the pipe open. Stdin
+    itself is empty from now on, for this process and its children. A request of more than 50,000 values and names is
+    answered with an error here, and not passed on.
+    """
+
+    def __init__(self) -> None:
+        self._fd = os.dup(0)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+        self._loop = asyncio.get_running_loop()
+        #: Sends the error of a line that is not passed on, once there is a way to.
+        self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+        self._parent_lives = _parent_lives()
+        for work in (self._read, self._watch):
+            threading.Thread(target=work, daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        parts: list[bytes] = []
+        while (chunk := await self._queue.get()) is not None:
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                whole, parts = b"".join((*parts, line)), []
+                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
+                    yield whole.decode("utf-8", "replace")
+                elif (identity := request_id(whole, whole)) is not None:
+                    error = ErrorData.model_validate(TOO_MANY["error"])
+                    refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+                    await (await self.refuse)(SessionMessage(refused))
+            parts.append(rest)
+        _exit_within(_GRACE)
+
+    def _read(self) -> None:
+        try:
+            while chunk := os.read(self._fd, _CHUNK):
+                self._put(chunk)
+        except (OSError, RuntimeError):  # RuntimeError: the loop is closed
+            pass
+        self._end()
+
+    def _watch(self) -> None:
+        stop = threading.Event()
+        while self._parent_lives():
+            stop.wait(_PARENT_CHECK)
+        _exit_within(_GRACE)
+        self._end()
+
+    def _put(self, chunk: bytes | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
+
+    def _end(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._put(None)

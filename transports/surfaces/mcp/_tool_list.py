@@ -1,0 +1,393 @@
+"""The tools that every user has, as MCP lists them. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from mcp_types import Tool, ToolAnnotations
+
+from ...protocol._declarations import Capability
+from ...protocol._plain_text import plain_line, plain_schema
+from ...protocol._strict_json import encode_json
+from ..shared._apps import Apps
+from ._options import Options
+
+__all__ = ["BRIEF_FILES", "FIXED_TOOLS", "SESSION", "CapabilityTool", "capability_tools", "fixed_tools", "tool_name"]
+
+#: Schemas of the arguments `session`, and `files` of abp_call.
+SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
+_FILES = {
+    "type": "array",
+    "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object).",
+    "items": {
+        "type": "object",
+        "properties": {
+            "param": {"type": "string"},
+            "name": {"type": "string", "description": "File name that the app sees."},
+            "mime_type": {"type": "string"},
+            "content": {"type": "string", "description": "The bytes as base64."},
+            "artifact": {"type": "string", "description": "Id of an artifact, instead of content."},
+            "path": {"type": "string", "description": "A file of the machine of the bridge, where it allows that."},
+        },
+        "required": ["param"],
+        "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
+        "additionalProperties": False,
+    },
+}
+#: The same for the tool of each capability, in few words, since an agent reads one for each. What it gives is checked
+#: against :data:`_FILES`.
+BRIEF_FILES = {
+    "type": "array",
+    "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
+    "param: its place, such as a.b.",
+    "items": {
+        "type": "object",
+        "properties": {
+            key: {"type": "string"} for key in ("param", "content", "artifact", "path", "name", "mime_type")
+        },
+        "required": ["param"],
+        "additionalProperties": False,
+    },
+}
+_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
+_CALL = {"type": "string", "description": "Id of the call, as abp_call or abp_status named it."}
+_ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
+
+_LENGTH = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "description": "With a unit, such as 2cm; a number is pixels.",
+}
+
+
+def _options(**properties: object) -> dict[str, object]:
+    """An object of Playwright's options. ``path`` is never among them: it would write where a model says."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_PDF_OPTIONS = _options(
+    format={"type": "string", "description": "A4, Letter, …"},
+    landscape={"type": "boolean"},
+    scale={"type": "number"},
+    print_background={"type": "boolean"},
+    page_ranges={"type": "string"},
+    prefer_css_page_size={"type": "boolean"},
+    width=_LENGTH,
+    height=_LENGTH,
+    margin=_options(top=_LENGTH, right=_LENGTH, bottom=_LENGTH, left=_LENGTH),
+)
+_NUMBER = {"type": "number"}
+_SIDE = {"type": "integer", "minimum": 1}
+_SCREENSHOT_OPTIONS = _options(
+    full_page={"type": "boolean", "description": "All of the page, not only what is in view."},
+    clip={
+        **_options(x=_NUMBER, y=_NUMBER, width=_NUMBER, height=_NUMBER),
+        "required": ["x", "y", "width", "height"],
+        "description": "A part of the page, in CSS pixels.",
+    },
+    scale={"type": "string", "enum": ["css", "device"], "description": "Pixels of the picture for a CSS pixel."},
+    type={"type": "string", "enum": ["png", "jpeg"]},
+    quality={"type": "integer", "minimum": 0, "maximum": 100},
+    omit_background={"type": "boolean"},
+)
+
+
+def _hints(*, read_only: bool = False, idempotent: bool = False, open_world: bool = False) -> ToolAnnotations:
+    return ToolAnnotations(
+        read_only_hint=read_only,
+        destructive_hint=False,
+        idempotent_hint=idempotent,
+        open_world_hint=open_world,
+    )
+
+
+def _tool(
+    name: str,
+    description: str,
+    properties: Mapping[str, object],
+    *required: str,
+    hints: ToolAnnotations | None = None,
+) -> Tool:
+    schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    if required:
+        schema["required"] = list(required)
+    return Tool(name=name, description=description, input_schema=schema, annotations=hints)
+
+
+#: Hints of the tools that only look something up here.
+_LOOKUP = _hints(read_only=True, idempotent=True)
+_TOOLS = (
+    _tool(
+        "abp_connect",
+        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool.",
+        {
+            "url": {
+                "type": "string",
+                "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
+            },
+            "name": {
+                "type": "string",
+                "description": "Instead of url: an app that the operator has described; abp_status lists them.",
+            },
+            "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
+            "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
+            "headless": {"type": "boolean"},
+            "timeout": _SECONDS,
+        },
+        hints=_hints(open_world=True),
+    ),
+    _tool(
+        "abp_call",
+        "Call a capability of a connected app. Whatever it produces is kept as artifacts; the answer says where.",
+        {
+            "capability": {"type": "string", "description": "Its name, such as export.pdf."},
+            "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
+            "files": _FILES,
+            "session": SESSION,
+            "timeout": _SECONDS,
+            "detach": {
+                "type": "boolean",
+                "description": "For a call that takes long: answer its id at once; abp_result has what became of it.",
+            },
+        },
+        "capability",
+    ),
+    _tool(
+        "abp_result",
+        "What became of a call that was made with `detach`: its result, or that it is still under way. A call that was "
+        "under way when the bridge ended is `unknown`.",
+        {
+            "call": _CALL,
+            "wait": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 300,
+                "description": "Seconds to wait for its end (20).",
+            },
+        },
+        "call",
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_cancel",
+        "Cancel a call that was made with `detach`.",
+        {"call": _CALL},
+        "call",
+        hints=_hints(idempotent=True),
+    ),
+    _tool(
+        "abp_status",
+        "Which apps are connected and what they can do; with `capability`, the schema of its parameters.",
+        {"session": SESSION, "capability": {"type": "string"}},
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_disconnect",
+        "Disconnect an app. Its artifacts stay.",
+        {"session": SESSION},
+        hints=_hints(idempotent=True),
+    ),
+    _tool(
+        "abp_render_to_pdf",
+        "Print HTML as a PDF with the browser of a connected app. It has no network: use `data:` URLs.",
+        {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": SESSION, "timeout": _SECONDS},
+        "html",
+        hints=_hints(),
+    ),
+    _tool(
+        "abp_screenshot",
+        "A picture of what a connected app shows, or of any page on the web with `url`.",
+        {
+            "url": {"type": "string", "description": "http(s):// address of a page, in the place of an app's."},
+            "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
+            "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
+            "options": _SCREENSHOT_OPTIONS,
+            "session": SESSION,
+            "timeout": _SECONDS,
+        },
+        hints=_hints(read_only=True, open_world=True),
+    ),
+    _tool(
+        "abp_artifacts",
+        "List the artifacts that calls have produced, newest first: which are large for a context "
+        "(`large_file_warning`), and which may be read unasked (`auto_read_safe`).",
+        {
+            "session": {"type": "string", "description": "Only those of this session."},
+            "offset": {"type": "integer", "minimum": 0},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        },
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_read_artifact",
+        "Read a slice of an artifact: text as it is, anything else as base64. The first part of the answer is JSON "
+        "that says which bytes follow in the second, and the `next_offset` to go on with.",
+        {
+            "id": _ID,
+            "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
+            "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "text": {"type": "boolean", "description": "Of a PDF: its text in the place of its bytes."},
+            "path": {
+                "type": "string",
+                "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "
+                "that.",
+            },
+        },
+        "id",
+        hints=_LOOKUP,
+    ),
+)
+#: All of them by name, as they are with the default options.
+FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
+_FILE_TOOLS = ("abp_artifacts", "abp_read_artifact")
+
+
+def fixed_tools(options: Options) -> dict[str, Tool]:
+    """Return the tools by name, as the options of the bridge have them.
+
+    Without ``enable_file_tools`` there are none for artifacts, and no call takes ``files``. With ``export_roots``
+    ``abp_read_artifact`` may write a file, so it is not marked as reading only."""
+    tools = dict(FIXED_TOOLS)
+    if options.export_roots:
+        tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
+            update={"annotations": _hints(idempotent=True)}
+        )
+    if not options.enable_file_tools:
+        schema = dict(tools["abp_call"].input_schema)
+        schema["properties"] = {key: value for key, value in schema["properties"].items() if key != "files"}
+        tools["abp_call"] = tools["abp_call"].model_copy(update={"input_schema": schema})
+        for name in _FILE_TOOLS:
+            del tools[name]
+    return tools
+
+
+#: Capabilities that get a tool of their own; the others are called with ``abp_call``.
+_MAX_TOOLS = 200
+#: Characters of a tool's name, its title and its description, and bytes of its schema.
+_MAX_NAME, _MAX_TITLE, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 200, 1000, 16 * 1024
+_HEADER = "x-mcp-header"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+#: Hints of behaviour that MCP knows.
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+@dataclass(slots=True)
+class CapabilityTool:
+    """The tool of a capability, shared by the apps of ``sessions``.
+
+    ``session`` and ``files`` are the names of the bridge's own arguments: ``abp_session`` and ``abp_files`` where the
+    capability has parameters of those names; ``files`` is ``None`` where calls take none. ``hints`` are what the apps
+    say of its behaviour, as MCP has it: an app's claims, which nobody has checked."""
+
+    name: str
+    capability: str
+    session: str
+    files: str | None
+    schema: dict[str, object] = field(repr=False)
+    description: str = ""
+    hints: dict[str, bool] = field(default_factory=dict)
+    sessions: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The name without a number, by which settings know the tool, and the name that it has."""
+        return tool_name(self.capability), self.name
+
+    def definition(self) -> Tool:
+        """Return the tool as MCP lists it."""
+        return Tool(
+            name=self.name,
+            title=plain_line(self.capability, _MAX_TITLE),
+            description=self.description,
+            input_schema=self._input_schema(),
+            annotations=ToolAnnotations.model_validate(self.hints) if self.hints else None,
+        )
+
+    def _input_schema(self) -> dict[str, object]:
+        known = self.schema.get("properties")
+        properties = dict(known) if isinstance(known, Mapping) else {}
+        if self.files is not None:
+            properties[self.files] = BRIEF_FILES
+        if len(self.sessions) > 1:
+            properties[self.session] = {**SESSION, "enum": list(self.sessions)}
+        schema = {**self.schema, "type": "object", "properties": properties}
+        needed = self.schema.get("required")
+        if len(self.sessions) > 1:
+            schema["required"] = [*(needed if isinstance(needed, list) else []), self.session]
+        return schema
+
+
+def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
+    """Return one tool for each capability, by the name of the tool; ``files`` says whether calls may bring some.
+
+    Apps with the same capability share its tool, which has the hints that all of them give. At most 200 capabilities
+    have a tool."""
+    tools: dict[str, CapabilityTool] = {}
+    by_capability: dict[str, CapabilityTool] = {}
+    for key, app in apps.items():
+        for name in islice(app.session.capabilities, _MAX_TOOLS):
+            shared, capability = by_capability.get(name), app.session.capabilities[name]
+            if shared is None and len(tools) < _MAX_TOOLS:
+                shared = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
+                tools[shared.name] = by_capability[name] = shared
+            elif shared is not None:
+                if _schema(capability) != shared.schema:
+                    shared.schema = {"type": "object"}  # they differ: abp_status has each, and each call is checked
+                # A hint that is missing stands for the more dangerous value, so only what all agree on is kept.
+                shared.hints = dict(shared.hints.items() & _hints_of(capability).items())
+            if shared is not None:
+                shared.sessions.append(key)
+    return tools
+
+
+def tool_name(capability: str) -> str:
+    """Return the name of a capability's tool: ``abp_`` and the name of the capability with ``_`` for other characters
+    than letters, digits, ``_`` and ``-``. A second tool of that name gets a number."""
+    return f"abp_{_UNSAFE.sub('_', capability)}"[:_MAX_NAME]
+
+
+def _hints_of(capability: Capability) -> dict[str, bool]:
+    given = capability.annotations
+    return {name: value for name in _HINTS if isinstance(value := given.get(name), bool)}
+
+
+def _capability_tool(capability: Capability, taken: set[str], *, files: bool) -> CapabilityTool:
+    base = tool_name(capability.name)
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base[: _MAX_NAME - 5]}_{count}"
+    schema = _schema(capability)
+    known = schema.get("properties")
+    own = known if isinstance(known, Mapping) else {}
+    description = capability.description or f"The capability {capability.name}."
+    marks = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
+    marks += [] if capability.available else ["not available now"]
+    text = plain_line(description, _MAX_DESCRIPTION) + (f" ({', '.join(marks)})" if marks else "")
+    return CapabilityTool(
+        name,
+        capability.name,
+        "abp_session" if "session" in own else "session",
+        ("abp_files" if "files" in own else "files") if files else None,
+        schema,
+        text,
+        _hints_of(capability),
+    )
+
+
+def _schema(capability: Capability) -> dict[str, object]:
+    if len(encode_json(capability.input_schema)) > _MAX_SCHEMA:
+        return {"type": "object"}
+    plain = plain_schema(capability.input_schema)
+    return {"type": "object"} if plain is None else {key: _without_headers(value) for key, value in plain.items()}
+
+
+def _without_headers(schema: object) -> object:
+    """``schema`` without ``x-mcp-header``, which has clients copy parameters into headers and promises to compare them
+    (SEP-2243): an app cannot promise that for the bridge."""
+    if isinstance(schema, Mapping):
+        allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
+        return {key: _without_headers(value) for key, value in allowed.items()}
+    return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema

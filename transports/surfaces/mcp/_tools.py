@@ -1,0 +1,666 @@
+"""The tools of one request, and what each does."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import ipaddress
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack, aclosing
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
+
+from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ...artifacts._files import write_all
+from ...artifacts.local._blobs import NO_LINKS, place
+from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
+from ...base import ScreenshotOptions
+from ...binary.detect import set_path
+from ...errors import ABPError, StoreError, TooLarge, UsageError
+from ...http._addresses import is_public, own_addresses
+from ...protocol._capabilities import find_capability
+from ...protocol._plain_text import plain_line, plain_tree, redact_url
+from ...protocol.schema import check_params
+from ...routing import GivenFile, OpenFile, Result, Router, accept_files
+from ...routing._guard import json_size
+from ...session._settings import Settings
+from ...tasks import in_thread
+from ..shared._apps import App
+from ._access import require_app_scopes, require_scopes
+from ._calls import Context, ProgressReporter, Question, ToolCall
+from ._detached import TASK_AFTER, DetachedTools, listed_in, new_task, takes_tasks
+from ._options import Options, is_address
+from ._resources import read_slice
+from ._results import ArtifactView, document_text, text_result
+from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, tool_name
+from ._users import User
+
+__all__ = [
+    "Answer",
+    "ArtifactTools",
+    "PictureHosts",
+    "Tools",
+    "app_document",
+    "app_name",
+    "capability_names",
+    "check_host",
+    "export_artifact",
+    "screenshot_url",
+    "with_files",
+]
+
+#: Capabilities of one app in a structured result, and in its text.
+_MAX_LISTED, _MAX_NAMED = 300, 40
+#: Characters of the name of an app or a capability, and of a description, in these.
+_MAX_NAME, _MAX_DESCRIPTION = 200, 200
+
+
+def app_name(app: App) -> str:
+    """Return the app's name as one short line."""
+    return plain_line(app.session.info.name, _MAX_NAME)
+
+
+def capability_names(app: App) -> list[str]:
+    """Return the names of the first capabilities."""
+    return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
+
+
+def app_document(app: App) -> dict[str, object]:
+    """Return an app as JSON: its session, its name or address, what it can do."""
+    session = app.session
+    return {
+        "session": app.key,
+        "connected": True,
+        "name" if app.is_named else "url": app.shown_target,
+        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
+        "transport": session.transport.name,
+        "warnings": [plain_line(warning) for warning in session.warnings],
+        "capabilities": [
+            {
+                "name": plain_line(one.name),
+                "description": plain_line(one.description, _MAX_DESCRIPTION),
+                "available": one.available,
+            }
+            for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
+        ],
+    }
+
+
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+#: Host names that this check and a browser read alike: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+
+
+def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or one of
+    ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With
+    ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
+    if tuple(allowed) == ("*",) and not blocked:
+        return
+    _check(*_host(url), allowed, blocked)
+
+
+class PictureHosts:
+    """The rules for hosts of which a picture may be taken, and which the page in it may connect.
+
+    ``apps`` are the connected apps: their addresses, and where each was reached. ``private`` are patterns of hosts that
+    may have an address which is not public; with ``any_address`` every host may.
+    """
+
+    def __init__(
+        self,
+        allowed: Sequence[str],
+        blocked: Sequence[str],
+        *,
+        private: Sequence[str],
+        apps: Iterable[tuple[str, tuple[str, int] | None]],
+        any_address: bool,
+    ) -> None:
+        self._allowed, self._blocked = allowed, blocked
+        self._private = [pattern for pattern in private if pattern != "*"]
+        self._apps = [(*_host(url), reached) for url, reached in apps if _is_web(url)]
+        self._any_address = any_address
+
+    async def check(self, url: str) -> None:
+        """Judge the host of ``url``, as :meth:`addresses` does."""
+        await self.addresses(*_host(url))
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses at which this host may be connected.
+
+        Raises :class:`~transports.errors.UsageError` if the host may not be connected, is unknown, or has an address
+        that is neither public nor the one at which a connected app was reached, unless a pattern is for it."""
+        host, port = _host(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        _check(host, port, self._allowed, self._blocked)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError:
+            raise UsageError(f"{host}: the host name is not known; correct the address") from None
+        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        for address in addresses:  # a blocked address stays blocked under any name
+            _check(_numeric(address), port, ("*",), self._blocked)
+        if self._any_address or _matches(host, port, self._private):
+            return addresses
+        for known_host, known_port, reached in self._apps:
+            if (host, port) == (known_host, known_port) and (own := own_addresses(host, port, reached)):
+                return sorted(own)
+        if not all(is_public(address) for address in addresses):
+            raise UsageError(
+                f"{host} (port {port}) is not on the public Internet; connect an app that is there with abp_connect, "
+                "or ask the user, who can allow it (allowed_hosts)"
+            )
+        return addresses
+
+
+def _check(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str]) -> None:
+    if not _matches(host, port, allowed) or _matches(host, port, blocked):
+        raise UsageError(
+            f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
+        )
+
+
+def _numeric(address: str) -> str:
+    """A numeric address as :func:`_host` spells it."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
+
+
+def _is_web(url: str) -> bool:
+    return url.lower().startswith(tuple(f"{scheme}://" for scheme in _PORTS))
+
+
+def _matches(host: str, port: int, patterns: Sequence[str]) -> bool:
+    names = (host,) if ":" in host else (host, f"{host}:{port}")
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
+
+
+def _host(url: str) -> tuple[str, int]:
+    """Host and port as a browser reads them; an IPv6 address without its brackets."""
+    invalid = UsageError(
+        "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
+    )
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        raise invalid from None
+    if "@" in parts.netloc or not host:
+        raise invalid
+    if ":" in host:
+        try:
+            address = ipaddress.IPv6Address(host)
+        except ValueError:
+            raise invalid from None
+        return str(address.ipv4_mapped or address), port
+    if not _NAME.fullmatch(host):
+        raise invalid
+    if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host)), port
+        except OSError:
+            raise invalid from None
+    return host, port
+
+
+async def screenshot_url(
+    url: str,
+    given: dict[str, object],
+    *,
+    options: Options,
+    store: ArtifactStore,
+    apps: Iterable[tuple[str, tuple[str, int] | None]],
+    timeout: float | None,
+) -> Result:
+    """Store a picture of what is at ``url`` as the artifact ``image``. A browser is started for it, and ended whatever
+    happens; ``timeout`` in seconds is for the page.
+
+    ``apps`` are the connected apps: their addresses, and where each was reached. Raises
+    :class:`~transports.errors.UsageError` for an address that is not of http(s), whose host the operator does not
+    allow, or that is not public, unless ``allowed_hosts`` names it or one of ``apps`` is there. All that the page
+    connects is judged likewise; what it may not connect is missing in the picture, with a warning."""
+    settings = Settings.load()
+    started = time.perf_counter()
+    hosts = PictureHosts(
+        options.allowed_hosts,
+        options.blocked_hosts,
+        private=options.private_hosts,
+        apps=apps,
+        any_address=settings.allow_private_addresses,
+    )
+    await hosts.check(url)
+    # Not before a picture is wanted: the import takes longer than the rest of the bridge.
+    from ...browser._tools import screenshot_of_url
+    from ...browser.process._launch import Browser
+
+    headless = settings.headless if options.headless is None else options.headless
+    async with Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
+        picture, refused = await screenshot_of_url(
+            browser,
+            url,
+            cast(ScreenshotOptions, given),
+            hosts.addresses,
+            timeout=settings.call_timeout / 1000 if timeout is None else timeout,
+        )
+    return await Router(store).route(
+        {"image": picture, "url": redact_url(url)},
+        capability="screenshot",
+        transport="playwright",
+        started=started,
+        warnings=[f"not in the picture: {reason}" for reason in refused],
+    )
+
+
+_PIECE = 1 << 20
+#: The details of every refusal: which argument to correct.
+_ARGUMENT = {"argument": "path"}
+
+
+async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
+    """Write ``ref`` to ``path``, and return the real path.
+
+    The file appears at once and verified, or not at all, and never replaces another one; a file with the same content
+    is left as it is. No symlink leads out of ``roots``, also not one that is made meanwhile. Raises
+    :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
+    refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
+                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=dict(_ARGUMENT))  # fmt: skip
+    target = Path(path)
+    if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
+        raise refused
+    try:
+        with folder_beneath(target.parent, roots, refused) as (real, folder):
+            await _write(store, ref, folder, target.name)
+            return real / target.name
+    except FileExistsError:
+        message = f"path: {target.name} is there already with other content; choose another name"
+        raise UsageError(message, details=dict(_ARGUMENT)) from None
+    except (OSError, StoreError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
+        raise UsageError(f"path: cannot write there: {reason}", details=dict(_ARGUMENT)) from error
+
+
+async def _write(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
+    temporary = f".{temporary_name()}"
+    fd = -1
+
+    def create() -> None:
+        nonlocal fd
+        fd = folder.create(temporary)
+
+    try:
+        try:
+            await in_thread(create)  # a cancellation comes after it: the file is known and removed
+            async with aclosing(store.open(ref.id)) as pieces:
+                async for piece in pieces:
+                    await in_thread(write_all, fd, memoryview(piece))
+            await in_thread(os.fsync, fd)
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        try:
+            await in_thread(_name, temporary, folder, name)
+            await in_thread(folder.sync)
+        except FileExistsError:
+            if await in_thread(_digest, name, folder) != ref.sha256:
+                raise
+    finally:
+        await in_thread(folder.unlink, temporary)
+
+
+def _name(temporary: str, folder: Folder, name: str) -> None:
+    try:
+        folder.link(temporary, folder, name)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        place(temporary, folder, folder, name)
+
+
+def _digest(name: str, folder: Folder) -> str | None:
+    """The SHA-256 of a regular file, or ``None`` for anything else of that name."""
+    try:
+        fd = folder.open(name)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
+        digest = hashlib.sha256()
+        try:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        except OSError:
+            return None
+        return digest.hexdigest()
+
+
+#: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
+_PAGE, _HEADER_BYTES = 20, 1024
+
+
+class ArtifactTools:
+    """The tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
+
+    def __init__(self, store: ArtifactStore, options: Options, view: ArtifactView) -> None:
+        self._store = store
+        self._options = options
+        self._view = view
+
+    async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer ``abp_artifacts``."""
+        store = self._store
+        if key := arguments.get("session"):
+            store = store.scoped(Scope(session=key))
+        refs = (await store.list())[::-1]
+        start = arguments.get("offset", 0)
+        lines, room = list[str](), self._options.max_answer_bytes - _HEADER_BYTES
+        entries: list[dict[str, object]] = []
+        for ref in refs[start : start + arguments.get("limit", _PAGE)]:
+            line, entry = self._line(ref), self._view.entry(ref)
+            room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
+            if room < 0 and entries:
+                break  # a page that is cut to the limit later would not say where to go on
+            lines.append(line)
+            entries.append(entry)
+        end = start + len(entries)
+        lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
+        document = {
+            "success": True,
+            "total": len(refs),
+            "next_offset": end if end < len(refs) else None,
+            "artifacts": entries,
+        }
+        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
+
+    def _line(self, ref: ArtifactRef) -> str:
+        large = "  large" if self._view.is_large(ref) else ""
+        return f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}{large}"
+
+    async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer ``abp_read_artifact``."""
+        store = self._store
+        ref = await store.stat(arguments["id"].removeprefix("artifact://"))
+        if (path := arguments.get("path")) is not None:
+            written = await export_artifact(store, ref, path, self._options.export_roots)
+            document = {"success": True, **self._view.entry(ref), "exported": str(written)}
+            return text_result(
+                f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
+            )
+        whole = (await document_text(ref, store)).encode() if arguments.get("text") else None
+        if whole is not None:
+            ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
+
+        async def read(offset: int, length: int) -> bytes:
+            return await store.get(ref.id, offset=offset, length=length) if whole is None else whole[offset:][:length]
+
+        offset, length = arguments.get("offset", 0), arguments.get("length")
+        return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
+
+
+async def with_files(
+    params: Mapping[str, object],
+    files: Sequence[Mapping[str, Any]],
+    store: ArtifactStore,
+    options: Options,
+    capability: str,
+) -> dict[str, object]:
+    """Return ``params`` with each file at the place that its ``param`` names; files are checked and stored first.
+
+    Raises :class:`~transports.errors.TooLarge` for too many files, :class:`~transports.errors.UsageError` for a path
+    that is not allowed, and what :func:`~transports.routing.accept_files` raises, with ``details["argument"]``."""
+    if len(files) > options.max_files:
+        raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
+    filled: dict[str, Any] = dict(params)
+    with ExitStack() as opened:
+        try:
+            given = {file["param"]: _given(file, options.roots, opened) for file in files}
+            accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
+        except ABPError as error:
+            error.details["argument"] = "files"
+            raise
+    for param, one in accepted.items():
+        set_path(filled, param.split("."), one.binary)
+    return filled
+
+
+def _given(file: Mapping[str, Any], roots: Sequence[Path], opened: ExitStack) -> GivenFile | OpenFile:
+    name, mime_type = file.get("name"), file.get("mime_type")
+    if "content" in file or "artifact" in file:
+        given: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
+        given |= {"filename": name, "mimeType": mime_type}
+        return cast(GivenFile, {key: value for key, value in given.items() if value is not None})
+    refused = UsageError(f"files: {file['param']}: this path may not be read; send `content` or `artifact` instead, or "
+                         "have the user allow its folder with ABP_MCP_ROOTS")  # fmt: skip
+    one = opened.enter_context(open_beneath(file["path"], roots, refused))
+    return OpenFile(one, mime_type, name or Path(str(one.name)).name)
+
+
+#: What a tool answers: its result, a question, or a task.
+Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
+
+
+class Tools:
+    """The tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a
+    result."""
+
+    def __init__(
+        self,
+        user: User,
+        options: Options,
+        ctx: Context,
+        params: CallToolRequestParams,
+        view: ArtifactView,
+        reporter: ProgressReporter,
+    ) -> None:
+        self._user = user
+        self._options = options
+        self._ctx = ctx
+        self._params = params
+        self._view = view
+        self._reporter = reporter
+        self._artifacts = ArtifactTools(user.store, options, view)
+        self._detached = DetachedTools(user, options, view)
+
+    async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Call one of :data:`~.fixed_tools.FIXED_TOOLS`; ``arguments`` must fit its schema."""
+        match name:
+            case "abp_connect":
+                return await self._connect(arguments)
+            case "abp_call":
+                capability = arguments["capability"]
+                app = await self._select(arguments.get("session"), capability)  # first, as it may bring tools along
+                made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
+                numbered = [tool.name for tool in made if tool.capability == capability]
+                if not self._options.shows(tool_name(capability), *numbered):
+                    raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
+                return await self._call(app, capability, arguments.get("params", {}), arguments)
+            case "abp_status":
+                return await self._status(arguments)
+            case "abp_disconnect":
+                return await self._disconnect(arguments)
+            case "abp_render_to_pdf":
+                return await self._render(arguments)
+            case "abp_screenshot":
+                return await self._screenshot(arguments)
+            case "abp_artifacts":
+                return await self._artifacts.list(arguments)
+            case "abp_read_artifact":
+                return await self._artifacts.read(arguments)
+            case "abp_result":
+                return await self._detached.result(arguments, self._ctx, self._reporter, self._params)
+            case "abp_cancel":
+                return await self._detached.cancel(arguments)
+            case _:
+                raise AssertionError(name)
+
+    async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
+        """Call the tool of a capability. The app's schema is checked by the session."""
+        params = dict(arguments)
+        key, files = params.pop(tool.session, None), params.pop(tool.files, []) if tool.files else []
+        own = {"capability": tool.capability, "session": key, "files": files}
+        check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
+        return await self._call(await self._select(key, tool.capability), tool.capability, params, own)
+
+    async def _find(self, key: object, capability: str | None = None) -> App:
+        return await self._user.connections.select(key, self._open, capability)
+
+    async def _select(self, key: object, capability: str | None = None) -> App:
+        """Return the app that a call is for. The token must have its scopes: it may have been closed until now."""
+        app = await self._find(key, capability)
+        require_app_scopes(self._user, self._params.name, app)
+        return app
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
+    ) -> Answer:
+        async def work(call: ToolCall) -> Result:
+            find_capability(app.session.info.name, capability, app.session.capabilities)
+            files, store = arguments.get("files", []), self._user.store
+            filled = await with_files(params, files, store, self._options, capability)
+            timeout = arguments.get("timeout")
+            result = await app.session.call(
+                capability, filled, timeout=timeout, on_progress=call.progress, call_id=call.id
+            )
+            return self._user.connections.noted(app, result)
+
+        if arguments.get("detach"):
+            return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, work)
+        return await self._run(app, work, capability)
+
+    async def _render(self, arguments: Mapping[str, Any]) -> Answer:
+        app = await self._select(arguments.get("session"))
+        options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
+
+        async def work(_: ToolCall) -> Result:
+            return await app.session.render_to_pdf(arguments["html"], **options)
+
+        return await self._run(app, work)
+
+    async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
+        view = {key: arguments[key] for key in ("width", "height") if key in arguments}
+        options: dict[str, Any] = {**arguments.get("options", {}), **view}
+        url, timeout = arguments.get("url"), arguments.get("timeout")
+        if url is not None and "session" in arguments:
+            raise UsageError("give url for a picture of any page, or session for one of an app, not both")
+        app = None if url is not None else await self._select(arguments.get("session"))
+
+        async def work(_: ToolCall) -> Result:
+            if app is not None:
+                return await app.session.screenshot(timeout=timeout, **options)
+            return await screenshot_url(
+                str(url),
+                options,
+                options=self._options,
+                store=self._user.store,
+                apps=[(app.target, app.session.transport.server_address) for app in self._user.apps.values()],
+                timeout=timeout,
+            )
+
+        return await self._run(app, work)
+
+    async def _run(
+        self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
+    ) -> Answer:
+        """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
+        ``app`` is ``None`` for a call that concerns no app. The call of a ``capability`` that takes long becomes a task
+        where the client has tasks."""
+        if self._params.request_state is not None:
+            call = self._user.resume(self._params.request_state)
+            call.answer_with(self._params.input_responses)
+        else:
+            call = ToolCall(self._ctx)
+            call.start(listed_in(app.pending_calls if app else self._user.pending_calls, call, work))
+        patience = TASK_AFTER if app and capability and takes_tasks(self._ctx) else None
+        try:
+            outcome = await call.next(self._ctx, self._reporter, patience)
+        except ABPError:
+            self._user.subscribers.resources_changed()  # files of the call, and parts of the answer, may be stored
+            raise
+        if outcome is None:
+            assert app is not None
+            return new_task(await self._detached.adopt(call, app, capability))
+        if isinstance(outcome, Question):
+            return InputRequiredResult(
+                input_requests={outcome.key: outcome.request()}, request_state=self._user.suspend(call)
+            )
+        self._user.subscribers.resources_changed()
+        return await self._detached.shown(outcome, app)
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
+        """Connect an app with the arguments of `abp_connect`, under the session's name ``key`` where it had one; then
+        the tool is another one, and the token must be enough for this as well."""
+        require_scopes(self._user, self._options, "abp_connect", arguments)
+        options = dict(arguments)
+        name = options.pop("name", None)
+        if (name is None) == ("url" not in options):
+            raise UsageError("give url, or the name of an app that abp_status lists")
+        if name is not None:
+            return await self._user.connect_named(str(name), options, key)
+        target = str(options.pop("url"))
+        if not is_address(target):
+            raise UsageError(
+                "url must begin with http://, https://, ws:// or wss://; others are for the user (abp mcp --app)",
+                details={"argument": "url"},
+            )
+        check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
+        return await self._user.connect(target, options, key)
+
+    async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
+        app = await self._open(arguments)
+        await self._user.connections.keep(app, arguments)
+        names = capability_names(app)
+        more = len(app.session.capabilities) - len(names)
+        text = (
+            f"Connected: {app_name(app)} (session {app.key}, {app.session.transport.name})\n"
+            f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
+            "Each is a tool of its own now; abp_call calls any of them."
+        )
+        return text_result(text, {"success": True, **app_document(app)}, self._options.max_answer_bytes)
+
+    async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        apps, capability = self._user.apps, arguments.get("capability")
+        if capability is not None:
+            app = await self._find(arguments.get("session"), capability)
+            one = find_capability(app.session.info.name, capability, app.session.capabilities)
+            document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
+            return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
+        closed = await self._user.connections.closed()
+        chosen = [await self._find(key)] if (key := arguments.get("session")) else list(apps.values())
+        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
+        lines += [f"  {', '.join(capability_names(app))}" for app in chosen[:1]]
+        lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]
+        lines = lines or ["No app is connected; call abp_connect with the address of one."]
+        sessions: list[dict[str, object]] = [app_document(app) for app in chosen]
+        sessions += [{"session": one.session, "connected": False} for one in closed if not key]
+        calls = await self._detached.documents()
+        document = {"success": True, "sessions": sessions, "calls": calls}
+        lines += [f"call {one['call']}: {one['capability']} {one['status']}" for one in calls]
+        if named := sorted(self._user.named):
+            document["apps"] = named
+            lines.append(f"Apps to connect by name: {', '.join(named)}.")
+        if retention := self._user.store.retention:
+            document["retention"] = f"each artifact is {retention}"
+            lines.append(f"Each artifact is {retention}.")
+        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
+
+    async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        closed = [one.session for one in await self._user.connections.closed()]
+        if (key := arguments.get("session")) in closed:
+            self._user.connections.forget(key)
+            text = f"Disconnected session {key}, which was not open; its artifacts are kept."
+            return text_result(text, {"success": True, "session": key}, self._options.max_answer_bytes)
+        app = self._user.apps.select(key)
+        await self._user.apps.disconnect(app)
+        text = f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept."
+        return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)

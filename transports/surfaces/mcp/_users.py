@@ -1,0 +1,636 @@
+"""One user of the bridge: apps, artifacts, calls that wait for an answer, and subscribers to changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias, cast
+
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.connection import allowed_log_levels
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp_types import (
+    INVALID_PARAMS,
+    LoggingLevel,
+    LoggingMessageNotification,
+    LoggingMessageNotificationParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from ...artifacts import ArtifactStore, Scope
+from ...errors import ABPError, UsageError
+from ...protocol._capabilities import CapabilitiesChanged
+from ...protocol._payloads import Notification
+from ...protocol._plain_text import plain_tree, redact_url
+from ...protocol._strict_json import JSONValue
+from ...routing import Result, clamp
+from ...session._app_tables import AppEntry
+from ...session._apps import is_app_name
+from ...session._events import ConnectionChanged, Event
+from ...session._evidence import keeping
+from ...tasks import cancel_and_wait, spawn
+from ..shared._activity import Activity
+from ..shared._apps import App, Apps, Connect, PendingCall
+from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
+from ..shared._store_watcher import StoreChange, StoreWatcher
+from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
+from ._options import Options
+from ._request_limits import MAX_SESSIONS
+
+__all__ = ["NO_APPS", "Connections", "Open", "ServerSubscriptions", "Subscribers", "User", "Users", "connection_key"]
+
+#: Opens an app with the arguments of `abp_connect`, under a name.
+Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
+#: The argument that stands for an app of the bridge's own settings.
+_CONFIGURED = "configured"
+_NOTE = (
+    "the app was closed meanwhile and is opened anew: what it held, and who was signed in by hand, is gone; nobody was "
+    "signed in again"
+)
+
+
+class Connections:
+    """The connections of one user: those that are open, ``apps``, and those that ``ledger`` keeps.
+
+    What is kept are the arguments that a model gave, so opening one again is a new `abp_connect` with the rules of now:
+    no cookies and no secrets are kept."""
+
+    def __init__(self, apps: Apps, ledger: CallLedger) -> None:
+        self._apps = apps
+        self._ledger = ledger
+        self._scope = apps.scope
+        self._kept: dict[str, KeptConnection] | None = None
+        self._opening: dict[str, asyncio.Future[App]] = {}
+        self._reopened: set[str] = set()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._loading = asyncio.Lock()
+
+    async def _known(self) -> dict[str, KeptConnection]:
+        async with self._loading:
+            if self._kept is None:
+                self._kept = {one.session: one for one in await self._ledger.connections(self._scope)}
+        return self._kept
+
+    async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
+        """Keep the connection of ``app``, which was made with these arguments of `abp_connect`."""
+        known = await self._known()
+        known[app.key] = KeptConnection(app.key, dict(arguments))
+        closed = [key for key in known if key not in self._apps]
+        for key in closed[: max(len(known) - MAX_CONNECTIONS, 0)]:
+            del known[key]
+        await self._ledger.keep_connection(self._scope, known[app.key])
+
+    def forget(self, key: str) -> None:
+        """Keep a connection no longer. Idempotent."""
+        if self._kept is not None:
+            self._kept.pop(key, None)
+        spawn(self._ledger.forget_connection(self._scope, key), self._writing)
+
+    async def configured(self, target: str, connect: Callable[[str | None], Awaitable[App]]) -> App:
+        """Connect a target of the bridge's settings, under the name that it had before."""
+        arguments = {_CONFIGURED: target}
+        known = await self._known()
+        names = [one.session for one in known.values() if one.arguments == arguments and one.session not in self._apps]
+        app = await connect(names[0] if names else None)
+        await self.keep(app, arguments)
+        return app
+
+    async def closed(self) -> list[KeptConnection]:
+        """Return the connections that are kept and not open."""
+        known = await self._known()
+        return [one for one in known.values() if one.session not in self._apps and _CONFIGURED not in one.arguments]
+
+    async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
+        """Return the app that :meth:`.Apps.select` does, and open it before if it was closed.
+
+        Raises what that and connecting raise."""
+        closed = {one.session: one for one in await self.closed()}
+        if key is None and not self._apps and closed:
+            if len(closed) > 1:
+                raise UsageError(f"several apps were connected; say which with `session`: {', '.join(closed)}")
+            key = next(iter(closed))
+        if isinstance(key, str) and key in closed:
+            if key not in self._opening:
+                opening = self._opening[key] = asyncio.ensure_future(open_app(closed[key].arguments, key))
+                opening.add_done_callback(partial(self._opened, key))
+            await asyncio.shield(self._opening[key])
+            self._reopened.add(key)
+        return self._apps.select(key, capability)
+
+    def _opened(self, key: str, opening: asyncio.Future[App]) -> None:
+        del self._opening[key]
+        if not opening.cancelled():
+            opening.exception()  # the request that waited may be gone
+
+    def noted(self, app: App, result: Result) -> Result:
+        """Return the result of a call with a warning if it is the first since the app was opened again."""
+        if app.key not in self._reopened:
+            return result
+        self._reopened.discard(app.key)
+        return replace(result, warnings=(*result.warnings, _NOTE))
+
+    async def aclose(self) -> None:
+        """Stop opening apps, and finish writing."""
+        for opening in tuple(self._opening.values()):
+            opening.cancel()
+        if self._writing:
+            await asyncio.wait(self._writing)
+
+
+logger = logging.getLogger("transports")
+
+
+class ServerSubscriptions:
+    """The subscriptions of one user at the servers among ``apps``. For one event loop."""
+
+    def __init__(self, apps: Apps) -> None:
+        self._apps = apps
+        self._subscribed: dict[str, App] = {}
+        self._lock = asyncio.Lock()
+
+    async def update(self, uris: Set[str]) -> None:
+        """Be subscribed to these URIs and no others, at the first server that accepts each. One that no server accepts
+        is asked for again with the next update, such as when an app was connected."""
+        async with self._lock:
+            for uri, app in list(self._subscribed.items()):
+                if uri not in uris or self._apps.get(app.key) is not app:
+                    del self._subscribed[uri]
+                    if self._apps.get(app.key) is app:
+                        await self._request(app, uri, subscribe=False)
+            for uri in uris - self._subscribed.keys():
+                for app in tuple(self._apps.values()):
+                    if app.session.resources.available and await self._request(app, uri, subscribe=True):
+                        self._subscribed[uri] = app
+                        break
+
+    async def _request(self, app: App, uri: str, *, subscribe: bool) -> bool:
+        resources = app.session.resources
+        try:
+            await (resources.subscribe(uri) if subscribe else resources.unsubscribe(uri))
+        except ABPError as error:
+            logger.info("%s: %s: %s", app.session.info.name, uri[:200], error.message)
+            return False
+        return True
+
+
+_ARTIFACT = "artifact://"
+_MAX_CONNECTIONS = 100
+#: Resources that one client may subscribe to.
+_MAX_URIS = 1000
+#: Bytes of an app's data in a log message.
+_MAX_LOG_BYTES = 4096
+#: RFC 5424, least severe first.
+_LOG_LEVELS: tuple[LoggingLevel, ...] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A connection of an older client, with its log level and the URIs it is subscribed to."""
+
+    session: ServerSession
+    level: LoggingLevel = "info"
+    uris: set[str] = field(default_factory=set)
+
+
+class Subscribers:
+    """The clients of one user that are told of changes.
+
+    They may subscribe to artifacts of ``store`` and to resources of connected servers; ``update_servers`` is given the
+    URIs of the latter whenever they change.
+
+    Notifications are sent in the background; a client that cannot be reached is forgotten. The store is watched while
+    there are subscriptions.
+    """
+
+    def __init__(self, store: ArtifactStore, update_servers: Callable[[Set[str]], Awaitable[object]]) -> None:
+        self._update_servers = update_servers
+        self._bus = InMemorySubscriptionBus()
+        self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
+        self._open_streams = 0
+        #: Connections of older clients by key; the one used longest ago is first, and is forgotten first.
+        self._connections: OrderedDict[str, _Connection] = OrderedDict()
+        #: How many newer clients subscribe to each URI; the streams know which ones.
+        self._stream_uris: Counter[str] = Counter()
+        self._watcher = StoreWatcher(store, self._store_changed)
+        self._watcher_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """End all streams and stop watching the store."""
+        self._streams.close()
+        self._connections.clear()
+        await cancel_and_wait(self._tasks)
+        await self._watcher.aclose()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no client listens or is subscribed to anything."""
+        return not self._open_streams and not self._uris()
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def register(self, ctx: Context) -> None:
+        """Tell the client of this request of changes from now on. Newer clients call :meth:`listen` for that."""
+        if not is_modern(ctx):
+            self._connection(ctx)
+
+    def _connection(self, ctx: Context) -> _Connection:
+        key = connection_key(ctx)
+        if key not in self._connections:
+            self._connections[key] = _Connection(ctx.session)
+            if len(self._connections) > _MAX_CONNECTIONS:
+                self._connections.popitem(last=False)
+        self._connections[key].session = ctx.session
+        self._connections.move_to_end(key)
+        return self._connections[key]
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Send changes to a newer client, for as long as it listens."""
+        uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
+        self._stream_uris.update(uris)
+        self._open_streams += 1
+        try:
+            await self.watch_or_stop()
+            return await self._streams(ctx, params)
+        finally:
+            self._open_streams -= 1
+            self._stream_uris.subtract(uris)
+            self._stream_uris += Counter()  # drops URIs with a count of zero
+            spawn(self.watch_or_stop(), self._tasks)
+
+    async def subscribe(self, ctx: Context, uri: str) -> None:
+        """Tell an older client of changes of one resource. Raises :class:`MCPError` above 1,000 resources."""
+        uris = self._connection(ctx).uris
+        if len(uris) >= _MAX_URIS and uri not in uris:
+            raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
+        uris.add(uri)
+        await self.watch_or_stop()
+
+    async def unsubscribe(self, ctx: Context, uri: str) -> None:
+        """End a subscription of an older client; one that does not exist is no error."""
+        self._connection(ctx).uris.discard(uri)
+        await self.watch_or_stop()
+
+    def set_level(self, ctx: Context, level: LoggingLevel) -> None:
+        """Set the least severe log level that an older client is sent; it is ``info`` before."""
+        self._connection(ctx).level = level
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def tools_changed(self) -> None:
+        """Announce a changed list of tools, and of prompts, which are made of the same apps, to all clients."""
+        self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._connections)
+        self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._connections)
+
+    def resources_changed(self) -> None:
+        """Announce a changed list of resources to all clients."""
+        self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
+
+    def _store_changed(self, change: StoreChange) -> None:
+        """An id stands for its content, so a resource changes when it is removed, or stored (again)."""
+        changed = {ref.id for ref in (*change.stored, *change.updated)}
+        changed.update(artifact_id for artifact_id, _ in change.removed)
+        for uri in self._uris():
+            if uri.removeprefix(_ARTIFACT).partition("?")[0] in changed:
+                self.resource_updated(uri)
+        self.resources_changed()
+
+    def resource_updated(self, uri: str) -> None:
+        """Announce a changed resource to the clients that are subscribed to it."""
+        keys = [key for key, connection in self._connections.items() if uri in connection.uris]
+        self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
+
+    async def log(self, level: LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
+        """Send an app's ``data`` as a log message: to the client that made the request ``ctx``, without one to all
+        older clients. Newer clients are sent log messages only during a request, and only if it asks for them."""
+        message = LoggingMessageNotification(
+            params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, _MAX_LOG_BYTES))
+        )
+        if ctx is not None:
+            if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(connection_key(ctx), level):
+                await ctx.session.send_notification(message, ctx.request_id)
+            return
+        keys = [key for key in self._connections if self._wants(key, level)]
+        await self._send(keys, lambda session: session.send_notification(message))
+
+    def _wants(self, key: str, level: LoggingLevel) -> bool:
+        connection = self._connections.get(key)
+        return connection is None or _LOG_LEVELS.index(level) >= _LOG_LEVELS.index(connection.level)
+
+    def _announce(
+        self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
+    ) -> None:
+        """Publish ``event`` to the streams, and ``send`` it on the connections of older clients."""
+
+        async def publish(keys: list[str]) -> None:
+            await self._bus.publish(event)
+            await self._send(keys, send)
+
+        spawn(publish(list(keys)), self._tasks)
+
+    async def _send(self, keys: list[str], send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
+        for key in keys:
+            if connection := self._connections.get(key):
+                try:
+                    await send(connection.session)
+                except (MCPError, ClosedResourceError, BrokenResourceError):
+                    self._connections.pop(key, None)
+                    spawn(self.watch_or_stop(), self._tasks)
+
+    # --- subscriptions ------------------------------------------------------------------------------------------------
+
+    def _uris(self) -> set[str]:
+        return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
+
+    async def watch_or_stop(self) -> None:
+        """Watch the store exactly while there are subscriptions to artifacts, and the servers for the others, also
+        those that were connected since. When this returns, no change will be missed."""
+        async with self._watcher_lock:
+            if any(uri.startswith(_ARTIFACT) for uri in self._uris()):
+                await self._watcher.start()
+            else:
+                await self._watcher.aclose()
+        await self._update_servers({uri for uri in self._uris() if not uri.startswith(_ARTIFACT)})
+
+
+def connection_key(ctx: Context) -> str:
+    """Return the name of a request's session: empty over stdio, and for newer clients, which have none, whatever their
+    headers say."""
+    return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None and not is_modern(ctx) else ""
+
+
+#: What a bridge without a settings file describes.
+NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
+
+#: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
+_LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
+
+
+class User:
+    """One user's side of the bridge; no other user sees anything of it. The :class:`~..shared.apps.AppListener` of
+    the user's apps."""
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        connect: Connect,
+        options: Options,
+        calls: DetachedCalls,
+        activity: Activity | None = None,
+        named: Mapping[str, AppEntry] = NO_APPS,
+        connected: Callable[[], int] | None = None,
+    ) -> None:
+        """``connected`` returns how many apps this user has in all sessions, which count together."""
+        self.store = store
+        #: The apps that the user may connect by their names.
+        self.named = named
+        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions, counted=connected)
+        self.calls = calls
+        self.connections = Connections(self.apps, calls.ledger)
+        self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
+        #: Calls under way that concern no app.
+        self.pending_calls: list[PendingCall] = []
+        self._options = options
+        self._activity = activity
+        self._suspended: dict[str, ToolCall] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: dict[str, asyncio.Task[App]] = {}
+        self._dormant, self._closing = True, False
+        self._last_used = time.monotonic()
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
+        """Connect an app, under the session's name ``key`` if it had one before. Raises what
+        :func:`transports.connect` and opening a session raise."""
+        described = self.named.get(target)
+        if self._options.headless is not None and (described is None or described.headless is None):
+            options = {**options, "headless": self._options.headless}
+        return await self.apps.connect(target, options, key=key)
+
+    async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
+        """Connect an app that the settings file describes. Raises :class:`~transports.errors.UsageError` for one that
+        is not there or is for others, and for ``options`` that the file decides; and what :meth:`connect` raises."""
+        if name not in self.named:
+            known = ", ".join(sorted(self.named)) or "none"
+            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {known}", code="NOT_FOUND")
+        if decided := options.keys() - {"timeout"}:
+            raise UsageError(
+                f"{', '.join(sorted(decided))}: leave it out; how {name} is reached is the operator's to say"
+            )
+        return await self.connect(name, options, key)
+
+    def on_connected(self, app: App, apps: Apps) -> None:
+        """Announce the app's tools, and subscribe to its resources for clients that asked for them."""
+        if self._activity:
+            self._activity.on_connected(app, apps)
+        self.subscribers.tools_changed()
+        if app.session.resources.available:
+            spawn(self.subscribers.watch_or_stop(), self._tasks)
+
+    def on_disconnected(self, app: App) -> None:
+        """Announce that the app's tools are gone. The connection is kept only where nobody asked for its end."""
+        if not self._dormant and not self._closing:
+            self.connections.forget(app.key)
+        if self._activity:
+            self._activity.on_disconnected(app)
+        self.subscribers.tools_changed()
+
+    def on_event(self, app: App, event: Event) -> None:
+        """Announce changed capabilities as changed tools and resources that a server updated; pass other notifications
+        on as log messages."""
+        if self._activity:
+            self._activity.on_event(app, event)
+        match event:
+            case CapabilitiesChanged():
+                self.subscribers.tools_changed()
+            case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
+                self.subscribers.resource_updated(uri)
+            case Notification():
+                spawn(self._log(app, event.event, event.data), self._tasks)
+            case ConnectionChanged():
+                name = "connection/restored" if event.connected else "connection/lost"
+                spawn(self._log(app, name, {"reason": event.reason}), self._tasks)
+
+    async def _log(self, app: App, event: str, data: object) -> None:
+        """Send a log message to the client that waits for the app's latest call; to all if that is none of a
+        client's."""
+        latest = app.pending_calls[-1] if app.pending_calls else None
+        ctx = latest.ctx if isinstance(latest, ToolCall) else None
+        message = cast(JSONValue, plain_tree({"event": event, "data": data}))
+        await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
+
+    async def ready(self, timeout: float | None = None) -> str | None:
+        """Wait until the apps of the options are connected, for ``timeout`` seconds at most. Return the targets that
+        could not be connected, with the reasons, or ``None``."""
+        if not self._connecting:
+            return None
+        await asyncio.wait(self._connecting.values(), timeout=timeout)
+        failures = []
+        for target, task in self._connecting.items():
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                reason = error.message if isinstance(error, ABPError) else str(error)
+                failures.append(f"{redact_url(target)} could not be connected: {reason}")
+        return "; ".join(failures) or None
+
+    async def aclose(self) -> None:
+        """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
+        self._closing = True
+        await cancel_and_wait(self._connecting.values())
+        for call in (*self._suspended.values(), *self.pending_calls):
+            await call.aclose()
+        await self.apps.aclose()
+        await self.connections.aclose()
+        await cancel_and_wait(self._tasks)
+        await self.subscribers.aclose()
+
+    # --- calls that wait for an answer --------------------------------------------------------------------------------
+
+    def suspend(self, call: ToolCall) -> str:
+        """Keep a call that waits for an answer, and return the key to :meth:`resume` it with. After ten minutes it is
+        cancelled."""
+        key = secrets.token_hex(16)
+        self._suspended[key] = call
+        asyncio.get_running_loop().call_later(QUESTION_TIMEOUT, self._cancel_suspended, key)
+        return key
+
+    def resume(self, key: str) -> ToolCall:
+        """Return a suspended call; once. Raises :class:`~transports.errors.UsageError` for one that is over."""
+        call = self._suspended.pop(key, None)
+        if call is None:
+            raise UsageError("the call that asked is over; make it again", code="SESSION_EXPIRED", retryable=True)
+        return call
+
+    def _cancel_suspended(self, key: str) -> None:
+        if call := self._suspended.pop(key, None):
+            spawn(call.aclose(), self._tasks)
+
+    # --- activity of the user -----------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Note that a request of this user has begun or ended. The first one connects the apps of the options, in the
+        background."""
+        self._last_used = time.monotonic()
+        if self._dormant:
+            self._dormant = False
+            options = {"adapter": self._options.adapter} if self._options.adapter else {}
+            self._connecting = {
+                target: asyncio.ensure_future(
+                    self.connections.configured(target, partial(self.connect, target, {**options}))
+                )
+                for target in self._options.apps
+                if target in self.named or not is_app_name(target)
+            }
+
+    def idle_seconds(self) -> float:
+        """Return the seconds since the last request; 0 while a call is under way or an app is being connected."""
+        busy = self._suspended or self.pending_calls or self.apps.busy
+        return 0.0 if busy else time.monotonic() - self._last_used
+
+    async def retire(self) -> None:
+        """Disconnect all apps until the user's next request."""
+        if not self._dormant:
+            self._dormant = True
+            await cancel_and_wait(self._connecting.values())
+            await asyncio.gather(*(self.apps.disconnect(app) for app in tuple(self.apps.values())))
+
+
+#: Seconds between two checks for idle users, at most.
+_IDLE_CHECK = 30.0
+#: The user over stdio, where there is only one.
+_LOCAL = "local"
+
+
+@dataclass(eq=False)
+class Users:
+    """Makes each user with its first request. ``connection`` is the name of a request's session, empty without one; it
+    counts with ``isolate_sessions``."""
+
+    store: ArtifactStore
+    connect: Connect
+    options: Options
+    calls: DetachedCalls
+    activity: Activity | None
+    named: Mapping[str, AppEntry]
+    _known: dict[tuple[str, str | None], User] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
+    _run: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def get(self, connection: str) -> User:
+        """Return the user of the token of the current request; with ``isolate_sessions``, in this session alone."""
+        name, session = key = self._key(connection)
+        if key not in self._known:
+            # what apps store has a session of its own: theirs
+            store = self.store.scoped(Scope(tenant=session, user=name))
+            named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
+            self._make_room(name)
+            self._known[key] = User(
+                store, self.connect, self.options, self.calls, self.activity, named, partial(self._connected, name)
+            )
+        self._known[key].touch()
+        return self._known[key]
+
+    def _connected(self, name: str) -> int:
+        """How many apps a user has connected in all sessions."""
+        return sum(user.apps.count for (owner, _), user in self._known.items() if owner == name)
+
+    def _make_room(self, name: str) -> None:
+        """End the session of a user that was used longest ago, where there are as many as there may be."""
+        own = {key: user.idle_seconds() for key, user in self._known.items() if key[0] == name}
+        if len(own) >= MAX_SESSIONS:
+            spawn(self._known.pop(max(own, key=own.__getitem__)).aclose(), self._closing)
+
+    def find(self, connection: str) -> User | None:
+        """Return what :meth:`get` does; ``None`` for a session that has no user yet, and may be none."""
+        if self.options.isolate_sessions and connection and self._key(connection) not in self._known:
+            return None
+        return self.get(connection)
+
+    def _key(self, connection: str) -> tuple[str, str | None]:
+        token = get_access_token()
+        name = (token.subject or token.client_id) if token else _LOCAL
+        return name, (connection or self._run) if self.options.isolate_sessions else None
+
+    async def aclose(self) -> None:
+        """Close all sessions of all users. Idempotent."""
+        users = list(self._known.values())
+        self._known.clear()
+        await asyncio.gather(*(user.aclose() for user in users), *self._closing)
+
+    async def retire_idle(self) -> None:
+        """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled."""
+        limit = self.options.idle_minutes * 60
+        while True:
+            await asyncio.sleep(min(limit / 4, _IDLE_CHECK))
+            for key, user in list(self._known.items()):
+                if user.idle_seconds() > limit and self._known.get(key) is user:
+                    if user.subscribers.empty:
+                        del self._known[key]
+                    await user.retire()

@@ -1,0 +1,360 @@
+"""Activity log of a server: apps that come and go, calls, artifacts that are stored and removed.
+
+The log is a ring buffer: each entry is kept once, however many clients follow it, and a client holds only the id of the
+last entry that it has seen. A client that falls behind the oldest entry gets :class:`LogGap` and must load everything
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeAlias
+
+from ...artifacts import ArtifactRef, Scope
+from ...errors import ABPError
+from ...protocol._capabilities import CapabilitiesChanged
+from ...protocol._payloads import ElicitationRequest, Notification, Progress
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import encode_json
+from ...protocol._times import iso_utc
+from ...session._calls import CallStatus
+from ...session._events import CallFinished, CallStarted, Event
+from ._apps import App, Apps
+from ._store_watcher import StoreChange
+
+__all__ = [
+    "MAX_TEXT",
+    "Activity",
+    "CallRecord",
+    "ConnectedApp",
+    "Entry",
+    "LogGap",
+    "Subject",
+    "call_record",
+    "question_document",
+    "result_document",
+]
+
+#: Characters of a text from an app, and bytes of its question, that are kept.
+MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
+#: Largest result in bytes of JSON; the data of a larger one is left out.
+_MAX_RESULT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """State of one call. ``started`` is in seconds since 1970; ``duration_ms`` is ``None`` until the call has ended;
+    ``error`` is a code and a message; ``artifacts`` are ids; ``evidence`` has the id of what was recorded, by its kind;
+    ``question`` is set while the app waits for an answer. A ``detached`` call goes on without the request that made it,
+    and is kept in the :class:`~.call_ledger.CallLedger`."""
+
+    id: str
+    session: str
+    app: str
+    capability: str
+    transport: str
+    scope: Scope
+    started: float
+    status: CallStatus = CallStatus.WORKING
+    duration_ms: float | None = None
+    progress: Progress | None = None
+    artifacts: tuple[str, ...] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    error: tuple[str, str] | None = None
+    question: Mapping[str, object] | None = None
+    detached: bool = False
+
+    def ended(self, event: CallFinished) -> CallRecord:
+        """Return the record of the call that ended with ``event``."""
+        error = event.error
+        return replace(
+            self,
+            status=CallStatus.of_error(error) if error else CallStatus.COMPLETED,
+            duration_ms=event.duration_ms,
+            error=(error.code, error.message[:MAX_TEXT]) if error else None,
+            artifacts=tuple(ref.id for ref in event.artifacts),
+            evidence={kind: file.id for kind, file in event.evidence.items()},
+            question=None,
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the record as JSON, without the result of the call."""
+        return {
+            "id": self.id,
+            "session": self.session,
+            "app": plain_line(self.app),
+            "capability": self.capability,
+            "transport": self.transport,
+            "started": iso_utc(self.started),
+            "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
+            "status": self.status.value,
+            "detached": self.detached,
+            "progress": _progress(self.progress) if self.progress else None,
+            "artifacts": list(self.artifacts),
+            "evidence": dict(self.evidence),
+            "error": {"code": self.error[0], "message": self.error[1]} if self.error else None,
+            "question": self.question,
+        }
+
+
+def _progress(progress: Progress) -> dict[str, object]:
+    value, total = progress.steps
+    return {"value": value, "total": total, "text": progress.text[:MAX_TEXT] or None}
+
+
+def question_document(question: ElicitationRequest) -> dict[str, object]:
+    """Return a question as ``{"method": …, "params": …}``, without its params if they are over 16 KiB of JSON."""
+    params: Mapping[str, object] = question.params
+    if len(encode_json(params)) > _MAX_QUESTION_BYTES:
+        params = {"message": "the question is too long to be shown"}
+    return {"method": question.method, "params": params}
+
+
+def result_document(event: CallFinished) -> bytes:
+    """Return the outcome of a call as the JSON of ``abp call --json``, with the data left out above 1 MiB."""
+    if event.result is None:
+        error = event.error or ABPError("the call ended without a result")
+        cancelled = error.code == "CANCELLED"
+        return encode_json({"success": False, "error": error.as_dict(), "cancelled": cancelled})
+    document = event.result.as_dict()
+    try:
+        encoded = encode_json(document)
+    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
+        encoded = json.dumps(document).encode()
+    if len(encoded) > _MAX_RESULT_BYTES:
+        encoded = encode_json({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
+    return encoded
+
+
+#: Entries of the log, and calls, that are remembered.
+_MAX_ENTRIES, _MAX_CALLS = 2000, 1000
+#: Results that are remembered: those of the calls that ended last.
+_MAX_RESULTS = 50
+#: Entries that a client takes at a time.
+_BATCH = 100
+#: Seconds between two entries about the progress of one call. Progress in between only updates its record.
+_PROGRESS_INTERVAL = 0.1
+
+#: What an entry is about: an artifact, a call, or a small JSON object.
+Subject: TypeAlias = ArtifactRef | CallRecord | Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event in the log. ``id`` is one more than that of the entry before; ``kind`` is the name of the event;
+    ``scope`` says whose it is."""
+
+    id: int
+    kind: str
+    subject: Subject
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedApp:
+    """A connected app, with the collection that it belongs to."""
+
+    app: App
+    apps: Apps
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that the app stores to."""
+        return self.app.session.store.scope
+
+
+def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
+    """Return the record of a call that begins now."""
+    session = app.session
+    return CallRecord(
+        id=call,
+        session=app.key,
+        app=session.info.name,
+        capability=capability,
+        transport=session.transport.name,
+        scope=session.store.scope,
+        started=time.time(),
+        detached=detached,
+    )
+
+
+class LogGap(Exception):
+    """Raised when entries that a client has not seen are no longer in the log."""
+
+
+class Activity:
+    """The log, the calls and the connected apps of one server. For one event loop.
+
+    It is the :class:`~.apps.AppListener` of apps; :meth:`store_changed` is for a :class:`~.store_watcher.StoreWatcher`.
+    """
+
+    def __init__(self) -> None:
+        #: Connected apps by key, oldest first.
+        self.apps: dict[str, ConnectedApp] = {}
+        #: Calls by id, oldest first.
+        self.calls: OrderedDict[str, CallRecord] = OrderedDict()
+        #: Called when a call has ended that stored something.
+        self.on_artifacts: Callable[[], object] = lambda: None
+        self._log: deque[Entry] = deque(maxlen=_MAX_ENTRIES)
+        # ids grow from one server to the next, so that a client of an earlier one learns that it missed something
+        self._last_id = int(time.time() * 1000)
+        self._changed = asyncio.Event()
+        self._results: OrderedDict[str, bytes] = OrderedDict()
+        self._progress_logged: dict[str, float] = {}
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    def on_connected(self, app: App, apps: Apps) -> None:
+        """Log ``app_connected``."""
+        self.apps[app.key] = ConnectedApp(app, apps)
+        session = app.session
+        subject = {"session": app.key, "name": plain_line(session.info.name), "transport": session.transport.name}
+        self._log_entry("app_connected", subject, session.store.scope)
+
+    def on_disconnected(self, app: App) -> None:
+        """Log ``app_disconnected``. Calls of the app that are under way are cancelled with it."""
+        self.apps.pop(app.key, None)
+        for record in [one for one in self.calls.values() if one.session == app.key and one.duration_ms is None]:
+            duration = (time.time() - record.started) * 1000
+            self._end_call(replace(record, status=CallStatus.CANCELLED, duration_ms=duration, question=None))
+        self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
+
+    def on_event(self, app: App, event: Event) -> None:
+        """Log an event of an app's session: its calls, their progress, changed capabilities and resources. Others are
+        ignored."""
+        match event:
+            case CallStarted():
+                self.call_started(call_record(app, event.call, event.capability))
+            case CallFinished():
+                self.call_finished(event)
+            case Progress() if event.call in self.calls:
+                self._call_progressed(replace(self.calls[event.call], progress=event))
+            case CapabilitiesChanged():
+                self._log_entry("capabilities_changed", {"session": app.key}, app.session.store.scope)
+            case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
+                subject = {"session": app.key, "uri": uri[:MAX_TEXT]}
+                self._log_entry("resource_updated", subject, app.session.store.scope)
+            case Notification(event="notifications/resources/list_changed"):
+                self._log_entry("resources_changed", {"session": app.key}, app.session.store.scope)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def call_started(self, record: CallRecord) -> None:
+        """Log ``call_started``. The session and the caller both report it; one that is known may become detached."""
+        known = self.calls.get(record.id)
+        if known is None:
+            self._log_call("call_started", record)
+            self._forget_oldest()
+        elif record.detached and not known.detached:
+            self._log_call("call_progress", replace(known, detached=True))
+
+    def restore(self, records: Sequence[CallRecord]) -> None:
+        """Know calls of an earlier server as well, oldest first, which no event tells."""
+        for record in records:
+            self.calls.setdefault(record.id, record)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while len(self.calls) > _MAX_CALLS:
+            oldest, _ = self.calls.popitem(last=False)
+            self._results.pop(oldest, None)
+            self._progress_logged.pop(oldest, None)
+
+    def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
+        """The app asks ``question``; ``None`` once it has its answer. Ignored for a call that has ended."""
+        record = self.calls.get(call)
+        if record and record.duration_ms is None:
+            status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
+            kind = "call_asked" if question else "call_progress"
+            self._log_call(
+                kind, replace(record, status=status, question=question_document(question) if question else None)
+            )
+
+    def result(self, call: str) -> bytes | None:
+        """Return the outcome of a call as JSON, in the form of ``abp call --json``. ``None`` while the call runs, and
+        for all but the last 50 calls that ended."""
+        return self._results.get(call)
+
+    def _call_progressed(self, record: CallRecord) -> None:
+        if record.duration_ms is not None:
+            return
+        now = time.monotonic()
+        if now - self._progress_logged.get(record.id, -1.0) >= _PROGRESS_INTERVAL:
+            self._progress_logged[record.id] = now
+            self._log_call("call_progress", record)
+        else:
+            self.calls[record.id] = record
+
+    def call_finished(self, event: CallFinished) -> None:
+        """Log ``call_finished``. The first report of a call's end counts: the session and the caller both make one."""
+        record = self.calls.get(event.call)
+        if record is None or record.duration_ms is not None:
+            return
+        self._results[event.call] = result_document(event)
+        if len(self._results) > _MAX_RESULTS:
+            self._results.popitem(last=False)
+        if event.artifacts or event.evidence:
+            self.on_artifacts()
+        self._end_call(record.ended(event))
+
+    def _end_call(self, record: CallRecord) -> None:
+        self._progress_logged.pop(record.id, None)
+        self._log_call("call_finished", record)
+
+    def _log_call(self, kind: str, record: CallRecord) -> None:
+        self.calls[record.id] = record
+        self._log_entry(kind, record, record.scope)
+
+    # --- artifacts ----------------------------------------------------------------------------------------------------
+
+    def store_changed(self, change: StoreChange) -> None:
+        """Log ``artifact_stored``, ``artifact_updated`` or ``artifact_removed`` for each artifact."""
+        for ref in change.stored:
+            self._log_entry("artifact_stored", ref, ref.scope)
+        for ref in change.updated:
+            self._log_entry("artifact_updated", ref, ref.scope)
+        for artifact_id, scope in change.removed:
+            self._log_entry("artifact_removed", {"id": artifact_id}, scope)
+
+    # --- batch runs ---------------------------------------------------------------------------------------------------
+
+    def run_changed(self, subject: Mapping[str, object]) -> None:
+        """Log ``run_changed``, which belongs to nobody: the operator alone sees it."""
+        self._log_entry("run_changed", subject, Scope())
+
+    # --- following the log --------------------------------------------------------------------------------------------
+
+    @property
+    def last_id(self) -> int:
+        """The id of the newest entry; positive, also while the log is empty."""
+        return self._last_id
+
+    def can_resume(self, entry_id: int) -> bool:
+        """Whether every entry after ``entry_id`` is still in the log."""
+        return self._last_id - len(self._log) <= entry_id <= self._last_id
+
+    async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
+        """Return the next entries with a higher id, in order and at most 100 at a time; an empty list if there is none
+        within ``timeout`` seconds.
+
+        Raises :class:`LogGap` if some of them are no longer in the log, or if ``entry_id`` was never in it."""
+        if entry_id == self._last_id:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout)
+        if not self.can_resume(entry_id):
+            raise LogGap
+        start = len(self._log) - (self._last_id - entry_id)
+        return list(islice(self._log, start, start + _BATCH))
+
+    def _log_entry(self, kind: str, subject: Subject, scope: Scope) -> None:
+        self._last_id += 1
+        self._log.append(Entry(self._last_id, kind, subject, scope))
+        self._changed.set()
+        self._changed = asyncio.Event()

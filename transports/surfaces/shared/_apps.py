@@ -1,0 +1,288 @@
+"""The apps that a server keeps connected for one user, by key. The MCP bridge and the web server share this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from ...artifacts import ArtifactStore, Scope
+from ...browser.page._scripts import read_adapter
+from ...errors import UsageError
+from ...protocol._elicitation import default_answer
+from ...protocol._payloads import ElicitationRequest
+from ...protocol._plain_text import plain_line, redact_url
+from ...session._apps import is_app_name, shares_browser
+from ...session._events import Event
+from ...session._session import Session
+from ...session._settings import Settings
+from ...tasks import cancel_and_wait, spawn
+
+__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key", "pooled"]
+
+logger = logging.getLogger("transports")
+
+#: :func:`transports.connect`, or a function that stands for it.
+Connect: TypeAlias = Callable[..., Session]
+_NOBODY = Scope()
+
+
+def new_session_key() -> str:
+    """Return a random name for a session: eight hex digits."""
+    return secrets.token_hex(4)
+
+
+def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
+    """Return the options of :func:`transports.connect` for the one app in ``targets``, which ``adapter`` is for;
+    without an adapter there may be any number.
+
+    Raises :class:`~transports.errors.UsageError` for another number, a target that is no page, and a file that cannot
+    be read."""
+    if adapter is None:
+        return {}
+    if len(targets) != 1:
+        raise UsageError(
+            f"an adapter ({adapter.name}) is for one app, and {len(targets)} are given; name just that app"
+        )
+    read_adapter(adapter, targets[0])
+    return {"adapter": adapter}
+
+
+class PendingCall(Protocol):
+    """A call under way, through which the app's questions are answered."""
+
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Return the answer to a question as ``{"success": …, "data": …}``."""
+
+    async def aclose(self) -> None:
+        """Cancel the call, in the app too."""
+
+
+class AppListener(Protocol):
+    """Receiver of what happens to connected apps. The methods may not block."""
+
+    def on_connected(self, app: App, apps: Apps) -> None:
+        """``app`` is open, and listed in ``apps``."""
+
+    def on_disconnected(self, app: App) -> None:
+        """``app`` is no longer listed; its session closes."""
+
+    def on_event(self, app: App, event: Event) -> None:
+        """The session of ``app`` has emitted an event."""
+
+
+class App:
+    """A connected app. A task of its own opens and closes the session, since requests come and go in other tasks."""
+
+    def __init__(self, key: str, target: str) -> None:
+        self.key = key
+        self.target = target
+        self.session: Session
+        #: Calls under way, oldest first.
+        self.pending_calls: list[PendingCall] = []
+        self._opened = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the target is the name of an app that the settings file describes."""
+        return is_app_name(self.target)
+
+    @property
+    def shown_target(self) -> str:
+        """The name, or the address without secrets."""
+        return redact_url(self.target)
+
+    async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
+        """Open ``session``, and pass every event of it to ``on_event``.
+
+        Raises what opening a session raises. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
+        self.session = session
+        self._task = asyncio.ensure_future(self._run(on_event))
+        opened = asyncio.ensure_future(self._opened.wait())
+        try:
+            await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+        if not self._opened.is_set():
+            await self._task  # raises the error
+
+    async def _run(self, on_event: Callable[[App, Event], object]) -> None:
+        async with self.session as session, session.events() as events:
+            forwarding = asyncio.ensure_future(self._forward(events, on_event))
+            self._opened.set()
+            try:
+                await self._stop.wait()
+            finally:
+                await cancel_and_wait((forwarding,))
+
+    async def _forward(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
+        async for event in events:
+            on_event(self, event)
+
+    async def aclose(self) -> None:
+        """Close the session, or stop opening it. An error while closing is logged, not raised."""
+        self._stop.set()
+        if self._task is not None:
+            if not self._opened.is_set():
+                self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled() and (error := self._task.exception()):
+                logger.warning("closing %s: %s", self.key, error)
+
+    async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Answer a question of the app through its latest pending call: ABP does not say which call asks. Without a
+        pending call, the default answer of every session."""
+        return await self.pending_calls[-1].ask(request) if self.pending_calls else default_answer(request)
+
+
+class Apps(dict[str, App]):
+    """The connected apps of one user, by key, oldest first; at most ``limit``, where ``counted`` says how many there
+    are: these, unless it is given.
+
+    What an app stores belongs to a scope of its key, within the scope of ``store``. ``connect`` stands for
+    :func:`transports.connect`.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        connect: Connect,
+        listener: AppListener,
+        *,
+        limit: int,
+        counted: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._connect = connect
+        self._listener = listener
+        self._limit = limit
+        self._counted = counted or (lambda: self.count)
+        self._opening: set[App] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    @property
+    def scope(self) -> Scope:
+        """The scope within which apps store."""
+        return self._store.scope
+
+    @property
+    def count(self) -> int:
+        """How many apps are connected or being opened."""
+        return len(self) + len(self._opening)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an app is being opened or a call is under way."""
+        return bool(self._opening) or any(app.pending_calls for app in self.values())
+
+    async def connect(
+        self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY, key: str | None = None
+    ) -> App:
+        """Connect to ``target`` with these options of :func:`transports.connect`. What the app stores belongs to
+        ``owner``, a tenant or a user, as well. ``key`` is a name that the session had before, else it gets a new one.
+
+        Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
+        if self._counted() >= self._limit:
+            message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
+            raise UsageError(message, code="LIMIT_REACHED")
+        app = App(key or new_session_key(), target)
+        session = self._connect(
+            target,
+            store=self._store.scoped(replace(owner, session=app.key)),
+            on_elicitation=app.on_elicitation,
+            **options,
+        )
+        self._opening.add(app)
+        try:
+            await app.open(session, self._listener.on_event)
+        except asyncio.CancelledError:
+            spawn(self._abandon(app), self._abandoned)
+            raise
+        except BaseException:
+            self._opening.discard(app)
+            raise
+        self._opening.discard(app)
+        self[app.key] = app
+        self._listener.on_connected(app, self)
+        return app
+
+    async def _abandon(self, app: App) -> None:
+        await app.aclose()
+        self._opening.discard(app)
+
+    async def disconnect(self, app: App) -> None:
+        """Remove one app and close its session. Idempotent."""
+        if self.pop(app.key, None) is not None:
+            self._listener.on_disconnected(app)
+            await app.aclose()
+
+    async def aclose(self) -> None:
+        """Cancel all calls, then close all apps at the same time."""
+        for call in [call for app in self.values() for call in app.pending_calls]:
+            await call.aclose()
+        await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values())))
+        await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
+
+    def select(self, key: object, capability: str | None = None) -> App:
+        """Return the app named ``key``. Without a key, the only app, or the only one that has ``capability``.
+
+        Raises :class:`~transports.errors.UsageError` if that is no app or more than one."""
+        if isinstance(key, str):
+            if key in self:
+                return self[key]
+            raise UsageError(f"there is no session {key!r}; {self._listed()}", code="SESSION_INVALID")
+        able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
+        if len(self) == 1 or len(able) == 1:
+            return able[0] if len(able) == 1 else next(iter(self.values()))
+        if not self:
+            raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
+        raise UsageError(f"several apps are connected; say which with `session`: {self._listed()}")
+
+    def _listed(self) -> str:
+        if not self:
+            return "no app is connected"
+        return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
+
+
+#: Sessions at once in one browser. Before that many, memory is the limit.
+_SESSIONS = 32
+
+
+@asynccontextmanager
+async def pooled(
+    connect: Connect,
+    browsers: int | None,
+    store: ArtifactStore,
+    *,
+    config: Path | None = None,
+    headless: bool | None = None,
+) -> AsyncIterator[Connect]:
+    """Give a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own;
+    without a number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
+
+    All windows are shown or none, as ``headless`` says: a session that asks for the other, or names a browser, raises
+    :class:`~transports.errors.UsageError`."""
+    if browsers is None:
+        yield connect
+        return
+    from ...batch import Pool  # late: most servers have none
+
+    headless = Settings.load().headless if headless is None else headless
+    async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
+
+        def connect_pooled(target: str, **options: object) -> Session:
+            if not shares_browser(target, config, headless=headless):
+                return connect(target, **options)
+            if "browser" in options or options.get("headless", headless) not in (None, headless):
+                raise UsageError("the browsers are shared here: leave browser and headless out")
+            return connect(target, browser=pool, **options)
+
+        yield connect_pooled

@@ -1,0 +1,498 @@
+"""Detached calls: they go on without the request that made them, and are found again by their id. The MCP bridge and
+the web server share this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+from ...artifacts import Scope
+from ...batch.ledger._backends import SqliteDatabase
+from ...batch.ledger._schema import decoded_object, encoded
+from ...database import Cursor, Transactions, Value, without_nul
+from ...errors import ABPError, CapabilityError, LedgerError, UsageError
+from ...protocol._payloads import ElicitationRequest
+from ...routing import Result
+from ...session._calls import CallStatus
+from ...session._events import CallFinished
+from ...tasks import finished
+from ._activity import Activity, CallRecord, question_document, result_document
+from ._apps import PendingCall
+from ._state_folder import make_private
+
+__all__ = [
+    "COLUMNS",
+    "MAX_AGE",
+    "MAX_CONNECTIONS",
+    "CallLedger",
+    "DetachedCalls",
+    "KeptCall",
+    "KeptConnection",
+    "LiveCall",
+    "MakeContent",
+]
+
+#: Columns of the ledger that make a call.
+COLUMNS = (
+    "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
+    "content"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCall:
+    """A call as the ledger has it. ``answer`` is the document of ``abp call --json``, ``content`` what its surface
+    made of it, both as JSON; ``None`` while the call is under way, where there is none, and once it has expired."""
+
+    record: CallRecord
+    answer: bytes | None = None
+    content: bytes | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether the answer was kept and is gone."""
+        status = self.record.status
+        return status.final and status is not CallStatus.UNKNOWN and self.answer is None
+
+    @classmethod
+    def of_row(cls, *cells: Value) -> Self:
+        """Return the call that the cells of :data:`COLUMNS` make."""
+        call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
+        files, answer, content = rest
+        made = cast("dict[str, Any]", decoded_object(files))
+        record = CallRecord(
+            id=str(call),
+            session=str(session),
+            app=str(app),
+            capability=str(capability),
+            transport=str(transport),
+            scope=Scope(tenant=cast("str | None", tenant), user=cast("str | None", user), session=str(session)),
+            started=cast(float, started),
+            status=CallStatus(str(status)),
+            duration_ms=cast("float | None", duration),
+            artifacts=tuple(made.get("artifacts", ())),
+            evidence=made.get("evidence", {}),
+            error=(str(code), str(error)) if code is not None else None,
+            detached=True,
+        )
+        return cls(record, *(None if text is None else str(text).encode() for text in (answer, content)))
+
+
+T = TypeVar("T")
+
+#: Calls of one owner (a tenant and a user) that may be under way.
+_MAX_WORKING = 100
+#: Answers of one owner that are kept: how many, their bytes together, and the seconds after the end of the call.
+_MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
+#: Calls of one owner that are known at all: those without an answer say that it is gone.
+_MAX_CALLS = 1000
+#: Connections of one owner that are kept.
+MAX_CONNECTIONS = 32
+_LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
+#: A ledger of another version is refused.
+_VERSION = 1
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
+    session TEXT NOT NULL, app TEXT NOT NULL, capability TEXT NOT NULL, transport TEXT NOT NULL, started REAL NOT NULL,
+    finished REAL, status TEXT NOT NULL, duration REAL, code TEXT, error TEXT, files TEXT NOT NULL DEFAULT '{}',
+    worker TEXT NOT NULL, answer TEXT, content TEXT)""",
+    "CREATE INDEX IF NOT EXISTS calls_owner ON calls (owner, started)",
+    "CREATE INDEX IF NOT EXISTS calls_answers ON calls (finished) WHERE answer IS NOT NULL",
+    """CREATE TABLE IF NOT EXISTS connections (owner TEXT NOT NULL, session TEXT NOT NULL, arguments TEXT NOT NULL,
+    position INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE (owner, session))""",
+)
+_ENDED = "status NOT IN ('working', 'input_required')"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConnection:
+    """A connection by the name of its session, with the arguments that it was made with."""
+
+    session: str
+    arguments: dict[str, object]
+
+
+class CallLedger:
+    """The calls and connections of one server. With a ``folder`` (made with mode 0700) the next server of that folder
+    finds them again; several servers may share one at a time.
+
+    Each owner, a tenant and a user, has limits: 100 calls under way, 200 answers of 64 MB in all, kept for a day. All
+    methods raise :class:`~transports.errors.LedgerError` where the file cannot be used."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._database = SqliteDatabase(folder, "calls.sqlite", option="--state")
+        self._transactions = Transactions(self._database)
+        self._opening = asyncio.Lock()
+        self._open = False
+        self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._ensure_open()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the file. Idempotent."""
+        await self._transactions.aclose()
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def add(self, record: CallRecord) -> None:
+        """Note a call that is about to be sent. Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) if
+        its owner has as many under way as may be."""
+        owner, scope = _owner(record.scope), record.scope
+
+        def work(cursor: Cursor) -> None:
+            self._note_lost(cursor)
+            cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
+            if cast(int, cursor.fetchall()[0][0]) >= _MAX_WORKING:
+                message = f"{_MAX_WORKING} detached calls are under way, which is the limit; wait for one or cancel it"
+                raise UsageError(message, code="LIMIT_REACHED", retryable=True)
+            values = (
+                record.id, owner, scope.tenant, scope.user, record.session, without_nul(record.app),
+                without_nul(record.capability), record.transport, record.started, record.status.value, self._worker,
+            )  # fmt: skip
+            cursor.execute(
+                "INSERT INTO calls (id, owner, tenant, user, session, app, capability, transport, started, status, "
+                "worker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+
+        await self._run(work)
+
+    async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
+        """Keep what became of a call, and let older answers expire."""
+        owner, (code, message) = _owner(record.scope), record.error or (None, None)
+        files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
+
+        def work(cursor: Cursor) -> None:
+            cursor.execute(
+                f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = ?, code = ?, error = ?, "
+                "files = ?, answer = ?, content = ? WHERE id = ?",
+                (
+                    record.status.value, record.duration_ms, without_nul(code), without_nul(message), encoded(files),
+                    _text(answer), _text(content), record.id,
+                ),
+            )  # fmt: skip
+            self._expire_answers(cursor, owner)
+
+        await self._run(work)
+
+    def _expire_answers(self, cursor: Cursor, owner: str) -> None:
+        """Remove answers that are too old, of everybody, and answers and calls of ``owner`` that are too many."""
+        self._expire_old_answers(cursor)
+        cursor.execute(
+            "SELECT id, length(answer) + coalesce(length(content), 0) FROM calls "
+            "WHERE owner = ? AND answer IS NOT NULL ORDER BY finished DESC, rowid DESC",
+            (owner,),
+        )
+        total = 0
+        for count, (call, size) in enumerate(cursor.fetchall(), 1):
+            total += cast(int, size)
+            if count > _MAX_ANSWERS or total > _MAX_BYTES:
+                cursor.execute("UPDATE calls SET answer = NULL, content = NULL WHERE id = ?", (call,))
+        cursor.execute(
+            f"DELETE FROM calls WHERE owner = ? AND {_ENDED} AND id NOT IN "
+            "(SELECT id FROM calls WHERE owner = ? ORDER BY started DESC, rowid DESC LIMIT ?)",
+            (owner, owner, _MAX_CALLS),
+        )
+
+    def _expire_old_answers(self, cursor: Cursor) -> None:
+        cursor.execute(
+            "UPDATE calls SET answer = NULL, content = NULL WHERE answer IS NOT NULL AND "
+            f"finished < {self._database.now} - ?",
+            (MAX_AGE,),
+        )
+
+    async def get(self, call: str, scope: Scope) -> KeptCall | None:
+        """Return a call that ``scope`` covers, or ``None``."""
+
+        def work(cursor: Cursor) -> KeptCall | None:
+            self._note_lost(cursor)
+            cursor.execute("SELECT owner FROM calls WHERE id = ?", (call,))
+            for (owner,) in cursor.fetchall():
+                self._expire_answers(cursor, str(owner))
+            cursor.execute(f"SELECT {COLUMNS} FROM calls WHERE id = ?", (call,))
+            found = [KeptCall.of_row(*cells) for cells in cursor.fetchall()]
+            return found[0] if found and scope.covers(found[0].record.scope) else None
+
+        return await self._run(work)
+
+    async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
+        """Return the newest calls that ``scope`` covers, oldest first."""
+
+        def work(cursor: Cursor) -> list[CallRecord]:
+            self._note_lost(cursor)
+            cursor.execute(
+                f"SELECT {COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
+                "AND (? IS NULL OR session = ?) ORDER BY started DESC, rowid DESC LIMIT ?",
+                (*(value for name in ("tenant", "user", "session") for value in [getattr(scope, name)] * 2), limit),
+            )
+            return [KeptCall.of_row(*cells).record for cells in cursor.fetchall()][::-1]
+
+        return await self._run(work)
+
+    def _note_lost(self, cursor: Cursor) -> None:
+        """Calls of servers that have ended are ``unknown``."""
+        cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
+        for worker in self._database.lost_workers([str(worker) for (worker,) in cursor.fetchall()]):
+            cursor.execute(
+                f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = 0, code = ?, error = ? "
+                f"WHERE worker = ? AND NOT {_ENDED}",
+                (CallStatus.UNKNOWN.value, "OUTCOME_UNKNOWN", _LOST, worker),
+            )
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    async def keep_connection(self, scope: Scope, connection: KeptConnection) -> None:
+        """Keep a connection of an owner, in the place of one of the same name."""
+        owner = _owner(scope)
+
+        def work(cursor: Cursor) -> None:
+            cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, connection.session))
+            cursor.execute(
+                "INSERT INTO connections (owner, session, arguments) VALUES (?, ?, ?)",
+                (owner, connection.session, encoded(connection.arguments)),
+            )
+            cursor.execute(
+                "DELETE FROM connections WHERE owner = ? AND position NOT IN "
+                "(SELECT position FROM connections WHERE owner = ? ORDER BY position DESC LIMIT ?)",
+                (owner, owner, MAX_CONNECTIONS),
+            )
+
+        await self._run(work)
+
+    async def forget_connection(self, scope: Scope, session: str) -> None:
+        """Keep a connection no longer. Idempotent."""
+        owner = _owner(scope)
+        await self._run(
+            lambda cursor: cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
+        )
+
+    async def connections(self, scope: Scope) -> list[KeptConnection]:
+        """Return the connections of an owner, oldest first."""
+
+        def work(cursor: Cursor) -> list[KeptConnection]:
+            cursor.execute(
+                "SELECT session, arguments FROM connections WHERE owner = ? ORDER BY position", (_owner(scope),)
+            )
+            return [KeptConnection(str(name), dict(decoded_object(text))) for name, text in cursor.fetchall()]
+
+        return await self._run(work)
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    async def _run(self, work: Callable[[Cursor], T]) -> T:
+        await self._ensure_open()
+        return await self._transactions.run(work)
+
+    async def _ensure_open(self) -> None:
+        async with self._opening:
+            if not self._open:
+                if self._folder is not None:
+                    await asyncio.to_thread(make_private, self._folder)
+                await self._transactions.run(self._begin)
+                self._open = True
+
+    def _begin(self, cursor: Cursor) -> None:
+        self._database.begin_work(self._worker)
+        cursor.execute("PRAGMA user_version")
+        version = cast(int, cursor.fetchall()[0][0])
+        if version not in (0, _VERSION):
+            known = f"version {version} and not {_VERSION}"
+            raise LedgerError(f"the ledger in {self._folder} has {known}; name another folder with --state")
+        for statement in _SCHEMA:
+            cursor.execute(statement)
+        cursor.execute(f"PRAGMA user_version = {_VERSION}")
+        self._expire_old_answers(cursor)
+
+
+def _owner(scope: Scope) -> str:
+    return encoded([scope.tenant, scope.user])
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+logger = logging.getLogger("transports")
+
+#: Makes of the end of a call what its surface shows of it, as JSON.
+MakeContent = Callable[[CallFinished], Awaitable[bytes]]
+#: Seconds for cancelled calls to end.
+_CLOSE_TIMEOUT = 5.0
+#: Seconds between two checks of a call that another server of the same state runs.
+_POLL_INTERVAL = 1.0
+#: Calls of earlier servers that a server knows from its beginning.
+_MAX_RESTORED = 200
+
+
+@dataclass(eq=False)
+class LiveCall:
+    """A detached call under way. ``pending`` answers the app's questions; ``task`` ends when what became of the call is
+    kept."""
+
+    record: CallRecord
+    pending: PendingCall
+    task: asyncio.Task[None] = field(init=False)
+
+
+class DetachedCalls:
+    """The detached calls of one server. A request for one names a scope: calls outside of it do not exist for them.
+
+    ``ledger`` keeps what became of them; without one they are kept in memory. ``activity`` logs them as well."""
+
+    def __init__(self, ledger: CallLedger | None = None, activity: Activity | None = None) -> None:
+        self.ledger = ledger or CallLedger()
+        self._activity = activity
+        self._live: dict[str, LiveCall] = {}
+
+    async def restore(self) -> None:
+        """Have the activity log know the calls of earlier servers."""
+        if self._activity is not None:
+            known = await self.ledger.calls(Scope(), _MAX_RESTORED)
+            self._activity.restore([record for record in known if record.status.final])
+
+    async def aclose(self) -> None:
+        """Cancel all calls, keep that, and close the ledger. Idempotent."""
+        await self.cancel_all()
+        await self.ledger.aclose()
+
+    async def cancel_all(self) -> None:
+        """Cancel all calls, in their apps too, and wait for them."""
+        tasks = [live.task for live in self._live.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT)
+
+    async def start(
+        self, record: CallRecord, pending: PendingCall, work: Awaitable[Result], content: MakeContent | None = None
+    ) -> LiveCall:
+        """Keep ``record``, then await ``work`` in a task of its own, and keep what became of it.
+
+        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and
+        :class:`~transports.errors.LedgerError`; then ``work`` is not begun."""
+        try:
+            await self.ledger.add(record)
+        except BaseException as error:
+            if asyncio.iscoroutine(work):
+                work.close()
+            if isinstance(error, asyncio.CancelledError):  # it is noted all the same
+                await finished(asyncio.ensure_future(self._never_began(record)))
+            raise
+        live = self._live[record.id] = LiveCall(record, pending)
+        if self._activity is not None:
+            self._activity.call_started(record)
+        live.task = asyncio.ensure_future(self._run(live, work, content))
+        return live
+
+    async def _run(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
+        started, result, error = time.perf_counter(), None, None
+        capability = live.record.capability
+        try:
+            result = await work
+        except ABPError as raised:
+            error = raised
+        except asyncio.CancelledError:
+            error = _cancelled(capability)
+        except Exception as raised:
+            logger.exception("the call of %s failed", capability)
+            error = ABPError(f"this should not have happened ({type(raised).__name__}); the log has more")
+        duration = (time.perf_counter() - started) * 1000
+        event = CallFinished(live.record.id, capability, duration, result, error)
+        await finished(asyncio.ensure_future(self._keep(live, event, content)))
+
+    async def _keep(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
+        made = None
+        try:
+            try:
+                made = await content(event) if content is not None else None
+            except Exception:
+                logger.exception("what call %s answered cannot be shown", event.call)
+            await self._finish(live.record, event, made)
+        finally:
+            del self._live[event.call]
+            if self._activity is not None:  # the session reports the end too, except where it had closed before
+                self._activity.call_finished(event)
+
+    async def _never_began(self, record: CallRecord) -> None:
+        await self._finish(record, CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability)))
+
+    async def _finish(self, record: CallRecord, event: CallFinished, made: bytes | None = None) -> None:
+        try:
+            await self.ledger.finish(record.ended(event), result_document(event), made)
+        except LedgerError as error:
+            logger.warning("what became of call %s is not kept: %s", record.id, error.message)
+
+    def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
+        """The app asks ``question``; ``None`` once it has its answer."""
+        if live := self._live.get(call):
+            status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
+            asked = question_document(question) if question else None
+            live.record = replace(live.record, status=status, question=asked)
+            if self._activity is not None:
+                self._activity.question_changed(call, question)
+
+    def live(self, call: str, scope: Scope) -> LiveCall | None:
+        """Return a call that is under way here and that ``scope`` covers, or ``None``."""
+        live = self._live.get(call)
+        return live if live is not None and scope.covers(live.record.scope) else None
+
+    async def get(self, call: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
+        """Return a call as it is now, or as it is when it has ended within ``wait`` seconds.
+
+        Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for one that ``scope`` does not cover, and
+        one that is known no longer."""
+        live, until = self.live(call, scope), time.monotonic() + wait
+        if live is not None and wait > 0:
+            await asyncio.wait((live.task,), timeout=wait)
+            live = self.live(call, scope)
+        if live is not None:
+            return KeptCall(live.record)
+        kept = await self.ledger.get(call, scope)
+        while kept is not None and not kept.record.status.final and (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _POLL_INTERVAL))
+            kept = await self.ledger.get(call, scope)
+        if kept is None:
+            raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
+        return kept
+
+    async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
+        """Return the newest calls, oldest first."""
+        known = await self.ledger.calls(scope, limit)
+        return [live.record if (live := self._live.get(record.id)) else record for record in known]
+
+    async def cancel(self, call: str, scope: Scope) -> KeptCall:
+        """Cancel a call, in the app too, and return what became of it. One that has ended stays as it is.
+
+        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that
+        another server of the same state runs."""
+        if live := self.live(call, scope):
+            live.task.cancel()
+            await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)
+        kept = await self.get(call, scope)
+        if live is None and not kept.record.status.final:
+            raise UsageError("another server runs this call; cancel it there", code="CALL_ELSEWHERE")
+        return kept
+
+
+def _cancelled(capability: str) -> CapabilityError:
+    error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
+    error.cancelled = True
+    return error

@@ -1,0 +1,69 @@
+"""A server for ``GET /metrics`` alone, for programs that serve nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ...protocol._plain_text import is_loopback
+from ...protocol.messages import package_version
+from ...telemetry._prometheus import CONTENT_TYPE, Exposition
+from ._connections import Connections
+from ._listening import cannot_listen
+
+__all__ = ["serve_metrics"]
+
+_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
+_SHUTDOWN_TIMEOUT = 1.0
+
+
+@asynccontextmanager
+async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
+    """Take measurements and serve them while the block lasts. Gives the URL; port 0 takes a free one.
+
+    ``host`` is an address of this machine that no other reaches. Requests by other names are refused, so that a web
+    page elsewhere reads nothing (DNS rebinding). Raises :class:`~transports.errors.UsageError`
+    (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; ``option`` is what it was named with."""
+    exposition, connections = Exposition(package_version()), Connections()
+
+    @web.middleware
+    async def checked(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        with connections.serving():
+            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
+                raise web.HTTPForbidden(text="ask by an address of this machine, and from no web page\n")
+            return await handler(request)
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application(middlewares=[checked])
+    app.add_routes([web.get("/metrics", show)])
+    runner = web.AppRunner(app, access_log=None, logger=_NO_LOG, shutdown_timeout=_SHUTDOWN_TIMEOUT)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connections.protocol_factory(runner.server), host, port
+            )
+        except OSError as error:
+            raise cannot_listen(host, port, error, option) from error
+        with closing(listener), exposition.recording():
+            shown = f"[{host}]" if ":" in host else host
+            yield f"http://{shown}:{listener.sockets[0].getsockname()[1]}/metrics"
+    finally:
+        await runner.cleanup()
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

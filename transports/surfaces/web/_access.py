@@ -1,0 +1,221 @@
+"""Access control: hosts and origins that requests may come by, tokens, cookies."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ...artifacts import Scope
+from ...protocol._plain_text import is_loopback
+from ._responses import RequestRefused
+from ._signing import Expired, Signer, decode_scope, encode_scope
+
+__all__ = ["Access", "AuthorizedHandler", "Visitor"]
+
+#: Seconds that a cookie is good for, and how many ended cookies are remembered.
+_COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
+_COOKIE = "abp_serve"
+#: Values of ``Sec-Fetch-Site`` with which a cookie counts.
+_OWN_SITE = ("same-origin", "none")
+#: ``https`` is that of a proxy in front of the server.
+_SCHEMES = ("http", "https")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """The holder of a token. A visitor reaches what ``scope`` covers; anything else does not exist for them.
+
+    ``expires_at`` is when the token expires, in seconds since 1970, or ``None``."""
+
+    scope: Scope
+    operator: bool = False
+    expires_at: float | None = None
+
+    def require_operator(self) -> None:
+        """Raise :class:`~.responses.RequestRefused` (403) for anyone but the operator."""
+        if not self.operator:
+            raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
+
+
+AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+
+
+class Access:
+    """Decides who may make a request.
+
+    ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
+    listens on, ``public_url`` the one by which others reach it through a proxy. No other name counts, whatever a proxy
+    says in ``X-Forwarded-*``. Tokens for a scope and cookies are those of ``signer``.
+    The holders of one scope may have ``max_requests`` under way, the operator any number.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        signer: Signer,
+        *,
+        host: str,
+        users: Mapping[str, Scope] | None = None,
+        public_url: str | None = None,
+        max_requests: int,
+    ) -> None:
+        self._tokens = {token: Visitor(Scope(), operator=True)}
+        self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
+        self._signer = signer
+        self._max_requests = max_requests
+        self._requests: Counter[Scope] = Counter()
+        self._host = host.strip("[]").lower()
+        public = urlsplit(public_url or "")
+        self._public_host, self._public_origin = public.hostname, f"{public.scheme}://{public.netloc}".lower()
+        #: Cookies that were signed out of before they expired, oldest first.
+        self._ended_cookies: OrderedDict[str, None] = OrderedDict()
+
+    # --- where a request comes from -----------------------------------------------------------------------------------
+
+    def check_origin(self, request: web.Request) -> None:
+        """Raise :class:`~.responses.RequestRefused` for a foreign ``Host`` (421) or ``Origin`` (403): a page elsewhere
+        may neither reach this server by a name that resolves to it (DNS rebinding) nor send it forms."""
+        host = _hostname(request.host)
+        if host is None or not self._is_own_name(host):
+            message = "this server does not go by that name; use the address it printed"
+            raise RequestRefused(421, "PERMISSION_DENIED", message)
+        origin = request.headers.get("Origin")
+        own = [self._public_origin, *(f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES)]
+        if origin is not None and origin.lower() not in own:  # a proxy may have put its own name for the server there
+            raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
+
+    def _is_own_name(self, host: str) -> bool:
+        if is_loopback(host) or host in (self._host, self._public_host):
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return not is_loopback(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
+
+    # --- who it comes from --------------------------------------------------------------------------------------------
+
+    def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return a handler that passes requests with a good token or cookie on, and answers 401 to others, and 429 to
+        a visitor who has as many requests under way as one may have."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            visitor = self.visitor(request)
+            if visitor is None:
+                raise RequestRefused(
+                    401,
+                    "PERMISSION_REQUIRED",
+                    "a token is needed: `Authorization: Bearer TOKEN`",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            with self._counted(visitor):
+                return await handler(request, visitor)
+
+        return handle
+
+    @contextmanager
+    def _counted(self, visitor: Visitor) -> Iterator[None]:
+        if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
+            message = f"{self._max_requests} requests of yours are under way, which is the limit; wait for one to end"
+            raise RequestRefused(429, "LIMIT_REACHED", message)
+        self._requests[visitor.scope] += 1
+        try:
+            yield
+        finally:
+            self._requests[visitor.scope] -= 1
+            if not self._requests[visitor.scope]:
+                del self._requests[visitor.scope]
+
+    def visitor(self, request: web.Request) -> Visitor | None:
+        """Return who makes a request, by its bearer token, else by its cookie; ``None`` without a good one."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme:
+            return self.holder_of_token(token.strip()) if scheme.lower() == "bearer" else None
+        # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
+        if request.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITE:
+            return None
+        return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
+
+    def _holder_of_cookie(self, cookie: str) -> Visitor | None:
+        """The holder of a token that this server still accepts, or of a scope."""
+        try:
+            content = self._signer.read_cookie(cookie)
+        except Expired:
+            return None
+        if content is None or cookie in self._ended_cookies:
+            return None
+        kind, _, subject = content[0].partition(" ")
+        if kind == "scope":
+            return Visitor(decode_scope(subject), expires_at=content[1])
+        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
+
+    def holder_of_token(self, token: str) -> Visitor | None:
+        """Return the holder of a bearer token, or ``None`` for one that is not good."""
+        found = None
+        for secret, visitor in self._tokens.items():  # all of them, so that the time does not tell which one is close
+            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
+                found = visitor
+        if found is not None:
+            return found
+        try:
+            content = self._signer.read_scope_token(token)
+        except Expired:
+            return None
+        return Visitor(content[0], expires_at=content[1]) if content else None
+
+    def login(self, request: web.Request, response: web.Response, token: str) -> None:
+        """Set a cookie in ``response`` that stands for ``token``, for twelve hours at most.
+
+        Raises :class:`~.responses.RequestRefused` (401) for a token that is not good."""
+        visitor = self.holder_of_token(token)
+        if visitor is None:
+            raise RequestRefused(401, "PERMISSION_REQUIRED", "this is no token of this server")
+        expires_at = self._signer.clock() + _COOKIE_SECONDS
+        holder = f"token {_digest(token)}" if token in self._tokens else f"scope {encode_scope(visitor.scope)}"
+        cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
+        response.set_cookie(
+            _cookie_name(request),
+            cookie,
+            httponly=True,
+            samesite="Strict",
+            secure=self._public_origin.startswith("https:") and not is_loopback(_hostname(request.host)),
+            max_age=_COOKIE_SECONDS,
+            path="/",
+        )
+
+    def logout(self, request: web.Request, response: web.Response) -> None:
+        """End the cookie of ``request``, and have the browser delete it."""
+        name = _cookie_name(request)
+        if self._holder_of_cookie(cookie := request.cookies.get(name, "")):
+            self._ended_cookies[cookie] = None
+            if len(self._ended_cookies) > _MAX_ENDED_COOKIES:
+                self._ended_cookies.popitem(last=False)
+        response.del_cookie(name, path="/", httponly=True, samesite="Strict")
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _cookie_name(request: web.Request) -> str:
+    """The port is part of the name: browsers send a cookie to every port of a host."""
+    port = request.host.rpartition(":")[2]
+    return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises for an invalid one
+        return parts.hostname if parts.username is None and not parts.path else None
+    except ValueError:
+        return None

@@ -1,0 +1,371 @@
+"""``/artifacts``: list, look at, fetch, check, remove, link."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from fnmatch import fnmatchcase
+
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
+
+from ...artifacts import ArtifactRef, ArtifactStore, Scope, is_named, search
+from ...artifacts._query import age_key
+from ...binary._media import normalise_mime
+from ...errors import ArtifactNotFound, Corrupt, UsageError
+from ...http._headers import disposition_parameter, filename_of
+from ...protocol._times import iso_utc
+from ..shared._connections import SLOW_BODY, BodyDeadline
+from ..shared._reader_process import MAX_SOURCE, run_reader
+from ..shared._store_watcher import StoreWatcher
+from ._access import Visitor
+from ._content import artifact_meta, serve_content
+from ._options import Options
+from ._responses import Metrics, RequestRefused, json_response, read_json
+from ._runs import ServedRuns
+from ._signing import MAX_SECONDS, Expired, Signer
+
+__all__ = ["ArtifactRoutes", "ThumbnailRoutes", "UploadRoutes", "seconds_in"]
+
+#: Artifacts in one page of a list: by default, and at most.
+_PAGE, _MAX_PAGE = 100, 500
+#: Artifacts of a listing that is remembered (about a KB each); a longer one is read again for each page.
+_MAX_REMEMBERED = 20_000
+list_ = list  # there is a method of that name
+
+
+class ArtifactRoutes:
+    """Handlers for the artifacts of one store. Each visitor sees those of their scope. The operator may look at the
+    files of ``runs``, too, which no list holds. Links begin with ``public_url``, or with where the request came."""
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        watcher: StoreWatcher,
+        signer: Signer,
+        metrics: Metrics,
+        runs: ServedRuns,
+        public_url: str | None = None,
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._watcher = watcher
+        self._signer = signer
+        self._metrics = metrics
+        self._public_url = public_url
+        #: The last listing of the whole store, and the change token from before it.
+        self._listing: tuple[object, list_[ArtifactRef]] = None, []
+
+    def view(self, visitor: Visitor) -> ArtifactStore:
+        """Return the store as the visitor sees it."""
+        return self._store.scoped(visitor.scope)
+
+    async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /artifacts/{id}`` with the content."""
+        return await serve_content(request, *(await self._find(request, visitor))[:2], self._metrics)
+
+    async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
+        """Answer ``GET /artifacts/{id}?link=…`` with the content: the link stands for a token. 410 for a link that has
+        expired, 404 for one that opens something else or nothing."""
+        artifact_id = request.match_info["id"]
+        try:
+            opens = self._signer.link_opens(request.query["link"], artifact_id)
+        except Expired as error:
+            raise RequestRefused(410, error.code, f"this link is over: {error.message}") from None
+        if not opens:
+            raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
+        return await serve_content(request, *(await self._find(request))[:2], self._metrics)
+
+    async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``; of
+        a file of a batch run, ``run`` is its id."""
+        _, ref, run = await self._find(request, visitor)
+        return json_response(
+            {**artifact_meta(ref), "run": run, "source": dict(ref.source), "scope": dict(ref.scope.items())}
+        )
+
+    async def _find(
+        self, request: web.Request, visitor: Visitor | None = None
+    ) -> tuple[ArtifactStore, ArtifactRef, str | None]:
+        """The artifact of a request, the store that it is in, and the id of the batch run that it is a file of.
+        Without a visitor, a link has opened it."""
+        artifact_id = request.match_info["id"]
+        view = self.view(visitor) if visitor else self._store
+        try:
+            return view, await view.stat(artifact_id), None
+        except ArtifactNotFound:
+            if (visitor is None or visitor.operator) and (found := await self._runs.artifact(artifact_id)):
+                return found
+            raise
+
+    async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
+        of a page, so it stays good when that artifact is removed."""
+        query = request.query
+        view = self.view(visitor)
+        retention = f"each artifact is {self._store.retention}" if self._store.retention else None
+        if session := query.get("session"):
+            if visitor.scope.session not in (None, session):
+                return json_response({"artifacts": [], "next": None, "total": 0, "retention": retention})
+            view = view.scoped(Scope(session=session[:200]))
+        capability, mime_type, text = query.get("capability"), query.get("type"), query.get("q", "").casefold()
+        listed = await (search(view, query["text"]) if query.get("text") else self._list(view))
+        found = [ref for ref in reversed(listed) if _matches(ref, capability, mime_type, text)]
+        if name := query.get("name"):
+            found = [ref for ref in found if is_named(ref, name)]
+        total, after = len(found), query.get("after")
+        if after:
+            created, _, artifact_id = after.partition("~")
+            found = [ref for ref in found if age_key(ref) < (created, artifact_id)]
+        limit = _limit(query.get("limit"))
+        page = found[:limit]
+        cursor = "~".join(age_key(page[-1])) if page and len(found) > limit else None
+        document = {"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total}
+        return json_response({**document, "retention": retention})
+
+    async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
+        """What the view sees, oldest first. The listing is remembered while the store does not change."""
+        token = None if self._store.retention else await self._store.change_token()  # artifacts expire without a change
+        if token is None:
+            return await view.list()
+        if token != self._listing[0]:
+            listed = await self._store.list()
+            if len(listed) > _MAX_REMEMBERED:
+                return [ref for ref in listed if view.scope.covers(ref.scope)]
+            self._listing = token, listed
+        return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact that the visitor does not see, or 403 for one
+        of a batch run."""
+        view, ref, run = await self._find(request, visitor)
+        if run is not None:
+            raise RequestRefused(
+                403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is only shown; delete its folder"
+            )
+        await view.delete(ref.id)
+        self._watcher.check_now()
+        return web.Response(status=204)
+
+    async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /artifacts/{id}/verify``: read all of the content again and compare its size and SHA-256."""
+        view, ref, _ = await self._find(request, visitor)
+        digest, size = hashlib.sha256(), 0
+        try:
+            async with aclosing(view.open(ref.id)) as pieces:
+                async for piece in pieces:
+                    digest.update(piece)
+                    size += len(piece)
+        except Corrupt as error:
+            return json_response({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
+        intact = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
+        return json_response({"ok": intact, "sha256": digest.hexdigest(), "size_bytes": size})
+
+    async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /artifacts/{id}/link`` with a signed link. It expires no later than the visitor's token."""
+        _, ref, _ = await self._find(request, visitor)
+        seconds = seconds_in(await read_json(request), "expires", 3600.0)
+        expires_at = self._signer.clock() + seconds
+        if visitor.expires_at is not None:
+            expires_at = min(expires_at, visitor.expires_at)
+        base = self._public_url or f"{request.scheme}://{request.host}"
+        url = f"{base}{self._signer.link_path(ref.id, expires_at)}"
+        return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
+
+
+def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
+    """Return the duration at ``key``, in seconds. Raises :class:`~.responses.RequestRefused` (400) for anything but a
+    number above 0 and at most ``most``, by default 30 days."""
+    value = body.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
+        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
+    return float(value)
+
+
+def _matches(ref: ArtifactRef, capability: str | None, mime_type: str | None, text: str) -> bool:
+    return (
+        (not capability or ref.source.get("capability") == capability)
+        and (not mime_type or ref.mime_type.startswith(mime_type))
+        and (not text or any(text in str(value).casefold() for value in _searched(ref)))
+    )
+
+
+def _searched(ref: ArtifactRef) -> tuple[object, ...]:
+    return ref.filename, ref.id, ref.source.get("capability", "")
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return _PAGE
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) > 0):
+        raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
+    return min(int(text), _MAX_PAGE)
+
+
+#: The program for a type, and its argument: pixels of width, or bytes of the picture.
+_PROGRAMS = {
+    "application/pdf": ("pdf_page", 480),
+    **{f"image/{kind}": ("thumbnail", 300_000) for kind in ("tiff", "png", "jpeg", "gif", "webp", "bmp", "avif")},
+}
+#: Bytes of pictures that are remembered, and programs that run at a time.
+_MAX_THUMBNAILS, _MAX_AT_ONCE = 16 << 20, 2
+
+
+class ThumbnailRoutes:
+    """Makes each picture once, in a process of its own, and remembers the latest; also that there is none."""
+
+    def __init__(self, artifacts: ArtifactRoutes) -> None:
+        self._artifacts = artifacts
+        self._made: OrderedDict[str, bytes] = OrderedDict()
+        self._making: dict[str, asyncio.Task[None]] = {}
+        self._running = asyncio.Semaphore(_MAX_AT_ONCE)
+
+    async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /artifacts/{id}/thumbnail`` with PNG or JPEG, or 404 where there is no picture."""
+        view = self._artifacts.view(visitor)
+        ref = await view.stat(request.match_info["id"])
+        key = f"{ref.mime_type} {ref.sha256}"
+        if key not in self._made:
+            if key not in self._making:
+                self._making[key] = making = asyncio.ensure_future(self._make(key, ref, visitor))
+                making.add_done_callback(lambda _: self._making.pop(key, None))
+            await asyncio.shield(self._making[key])  # one client that goes away stops it for no other
+        if not (picture := self._made.get(key)):
+            raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
+        self._made.move_to_end(key)
+        kind = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
+        headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
+        return web.Response(body=picture, content_type=kind, headers=headers)
+
+    async def _make(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
+        made = None
+        if ref.mime_type in _PROGRAMS and ref.size_bytes <= MAX_SOURCE:
+            async with self._running:
+                data = await self._artifacts.view(visitor).get(ref.id)
+                made = await run_reader(_PROGRAMS[ref.mime_type][0], data, _PROGRAMS[ref.mime_type][1])
+        self._remember(key, b"" if made is None else made[1])
+
+    def _remember(self, key: str, picture: bytes) -> None:
+        self._made[key] = picture
+        size = sum(map(len, self._made.values()))
+        while len(self._made) > 1 and (size > _MAX_THUMBNAILS or len(self._made) > 2000):
+            size -= len(self._made.popitem(last=False)[1])
+
+
+_PIECE = 256 << 10
+#: Files in one form.
+_MAX_FILES = 100
+_FIELD = "file"
+
+
+class UploadRoutes:
+    """Handler for uploads."""
+
+    def __init__(self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics) -> None:
+        self._artifacts = artifacts
+        self._watcher = watcher
+        self._max_bytes = options.max_upload_bytes
+        self._allowed_types = [pattern.strip().lower() for pattern in options.upload_types.split(",")]
+        self._metrics = metrics
+
+    async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Store one file that is the body, or those of a form; answers 201 with the metadata of each.
+
+        The whole form is refused at its first bad file, but the files before it are stored."""
+        store = self._artifacts.view(visitor)
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
+        form = normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data"
+        refs = await self._read_form(request, store) if form else [await self._read_body(request, store)]
+        self._metrics.uploads.inc(len(refs))
+        self._watcher.check_now()
+        return json_response({"artifacts": [artifact_meta(ref) for ref in refs]}, status=201)
+
+    async def _read_body(self, request: web.Request, store: ArtifactStore) -> ArtifactRef:
+        name = request.query.get("filename") or filename_of(request.headers.get("Content-Disposition"))
+        content_type = request.headers.get("Content-Type")
+        if request.content_length is not None and request.content_length > self._limit(store):
+            raise self._too_large(store)
+        return await self._store(
+            request.content.iter_chunked(_PIECE), store, content_type, name, request.content_length
+        )
+
+    async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
+        refs: list[ArtifactRef] = []
+        try:
+            reader = await request.multipart()
+            while (part := await BodyDeadline().wait(reader.next())) is not None:
+                # not aiohttp's reading of names, which takes a name in pieces (RFC 2231) and raises for some
+                disposition = part.headers.get("Content-Disposition")
+                if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
+                    raise RequestRefused(
+                        422, "INVALID_PARAMS", f"a form has files only, each as a field called {_FIELD!r}"
+                    )
+                if len(refs) == _MAX_FILES:
+                    raise RequestRefused(413, "TOO_LARGE", f"at most {_MAX_FILES} files are taken at once")
+                refs.append(
+                    await self._store(
+                        _pieces(part), store, part.headers.get("Content-Type"), filename_of(disposition), None
+                    )
+                )
+        except (BadContentDispositionHeader, BadContentDispositionParam):  # warnings, where they are made errors
+            raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
+        except (ValueError, AssertionError) as error:
+            raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None
+        if not refs:
+            raise RequestRefused(422, "INVALID_PARAMS", f"the form has no file; send it as a field called {_FIELD!r}")
+        return refs
+
+    async def _store(
+        self,
+        pieces: AsyncIterator[bytes],
+        store: ArtifactStore,
+        content_type: str | None,
+        name: str | None,
+        size: int | None,
+    ) -> ArtifactRef:
+        mime_type = normalise_mime(content_type)
+        if content_type and mime_type is None:
+            raise RequestRefused(415, "INVALID_PARAMS", "the Content-Type is not a MIME type")
+        stored_as = mime_type or "application/octet-stream"
+        if not any(fnmatchcase(stored_as, pattern) for pattern in self._allowed_types):
+            raise RequestRefused(415, "INVALID_PARAMS", f"files of type {stored_as} are not accepted here")
+        try:
+            return await store.put_stream(
+                self._limited(pieces, store),
+                size=size,
+                mime_type=mime_type,
+                filename=name,
+                namespace="upload",
+                meta={"capability": "upload"},
+            )
+        except TimeoutError:
+            raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
+        except UsageError as error:
+            raise RequestRefused(422, error.code, error.message) from error
+
+    async def _limited(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
+        size, deadline = 0, BodyDeadline()
+        while True:
+            try:
+                piece = await deadline.wait(anext(pieces))
+            except StopAsyncIteration:
+                return
+            deadline.count(len(piece))
+            size += len(piece)
+            if size > self._limit(store):
+                raise self._too_large(store)
+            yield piece
+
+    def _limit(self, store: ArtifactStore) -> int:
+        return min(self._max_bytes, store.max_bytes)
+
+    def _too_large(self, store: ArtifactStore) -> RequestRefused:
+        return RequestRefused(413, "TOO_LARGE", f"a file may have {self._limit(store):,} bytes here")
+
+
+async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while piece := await part.read_chunk(_PIECE):
+        yield bytes(piece)

@@ -1,0 +1,303 @@
+"""``/calls`` and ``/apps/{session}/calls``: look at all calls; make, answer and cancel some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import cast
+
+from aiohttp import web
+
+from ...artifacts import Scope
+from ...binary.detect import set_path
+from ...errors import UsageError
+from ...protocol._capabilities import find_capability
+from ...protocol._elicitation import default_answer
+from ...protocol._payloads import ElicitationRequest
+from ...protocol._plain_text import is_address, plain_line
+from ...protocol._strict_json import encode_json
+from ...protocol._times import MAX_TIMEOUT
+from ...protocol.messages import new_id
+from ...routing import GivenFile, Result, accept_files
+from ...session._apps import is_app_name
+from ..shared._activity import Activity, ConnectedApp, call_record
+from ..shared._apps import App, Apps
+from ..shared._detached import DetachedCalls
+from ._access import Visitor
+from ._artifacts import ArtifactRoutes, seconds_in
+from ._responses import RequestRefused, json_response, read_json, scope_in
+
+__all__ = ["AppRoutes", "CallRoutes"]
+
+#: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
+_MAX_LISTED = 1000
+#: Characters of a description in a list.
+_MAX_DESCRIPTION = 500
+
+
+class AppRoutes:
+    """Handlers for connected apps. ``apps`` are those that this server connects itself; ``named`` are the names of
+    those that the settings file describes."""
+
+    def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
+        self._named = sorted(named)
+        self._activity = activity
+        self._apps = apps
+
+    async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /apps``, oldest connection first; to the operator also which may be connected by name."""
+        visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
+        named = self._named if visitor.operator else []
+        return json_response({"apps": [_document(one) for one in visible], "names": named})
+
+    async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner. With
+        ``reuse`` an app that is connected already will do, and anyone may ask for one of theirs."""
+        body = await read_json(request)
+        url, transport = body.get("url"), body.get("transport", "auto")
+        if body.get("reuse") is not True:
+            visitor.require_operator()
+        known = isinstance(url, str) and (is_address(url) or is_app_name(url))
+        if not known or not isinstance(url, str) or not isinstance(transport, str):
+            message = "url must be an http(s):// or ws(s):// address, or the name of an app; transport is a name"
+            raise RequestRefused(400, "INVALID_PARAMS", message)
+        owner = scope_in(body, "tenant", "user")
+        if body.get("reuse") is True:
+            if connected := self._find_connected(visitor, owner, url, transport):
+                return json_response(_document(connected))
+            visitor.require_operator()
+        app = await self._apps.connect(url, {"transport": transport}, owner=owner)
+        return json_response(_document(self._activity.apps[app.key]), status=201)
+
+    def _find_connected(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
+        """The app of ``url`` that may be used instead of a new one: any of the visitor's; to the operator one that
+        this server has connected for ``owner``, as the others are not the operator's."""
+        wanted = self._apps.scope.within(owner)
+        for one in self._activity.apps.values():
+            if visitor.operator:
+                own = one.apps is self._apps and (one.scope.tenant, one.scope.user) == (wanted.tenant, wanted.user)
+            else:
+                own = visitor.scope.covers(one.scope)
+            if own and one.app.target == url and transport in ("auto", one.app.session.transport.name):
+                return one
+        return None
+
+    async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``DELETE /apps/{session}``. Calls of the app that are under way are cancelled."""
+        connected = self.find(request, visitor)
+        await connected.apps.disconnect(connected.app)
+        return web.Response(status=204)
+
+    async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /apps/{session}/capabilities/{name}`` with the capability as the app declares it."""
+        session, name = self.find(request, visitor).app.session, request.match_info["name"]
+        found = find_capability(session.info.name, name, session.capabilities)
+        return json_response(found.model_dump(by_alias=True))
+
+    def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
+        """Return the app that the path names. Raises :class:`~.responses.RequestRefused` (404) if the visitor sees no
+        such app."""
+        connected = self._activity.apps.get(request.match_info["session"])
+        if connected is None or not visitor.scope.covers(connected.scope):
+            raise RequestRefused(404, "SESSION_INVALID", "there is no such app (any more)")
+        return connected
+
+
+def _document(connected: ConnectedApp) -> dict[str, object]:
+    session = connected.app.session
+    known = session.capabilities
+    return {
+        "session": connected.app.key,
+        "url": connected.app.shown_target,
+        "signed_in_as": connected.scope.user if connected.app.is_named else None,
+        "name": plain_line(session.info.name),
+        "version": plain_line(session.info.version),
+        "transport": session.transport.name,
+        "resources": session.resources.available,
+        "capabilities": [
+            {
+                "name": capability.name,
+                "description": plain_line(capability.description, _MAX_DESCRIPTION),
+                "available": capability.available,
+                "experimental": capability.experimental,
+                "deprecated": capability.deprecated,
+            }
+            for capability in (known[name] for name in islice(known, _MAX_LISTED))
+        ],
+    }
+
+
+#: Calls made here that may run in one app at a time.
+_MAX_PER_APP = 32
+#: Calls in one list.
+_PAGE = 100
+#: Seconds that a request for a call waits for its end.
+_MAX_WAIT = 60.0
+
+
+class _WebCall:
+    """A call that was made here; a :class:`~transports.surfaces.shared.apps.PendingCall`."""
+
+    def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
+        self.key = key
+        self._calls = calls
+        self._question_timeout = question_timeout
+        self._answer: asyncio.Future[Mapping[str, object]] | None = None
+
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Wait for an answer over HTTP; after the time limit, the default answer of every session."""
+        answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self._calls.question_changed(self.key, request)
+        try:
+            return await asyncio.wait_for(answer, self._question_timeout)
+        except TimeoutError:
+            return default_answer(request)
+        finally:
+            if self._answer is answer:
+                self._answer = None
+            self._calls.question_changed(self.key, None)
+
+    def answer(self, given: Mapping[str, object]) -> bool:
+        """Answer the open question; ``False`` without one."""
+        if self._answer is None or self._answer.done():
+            return False
+        self._answer.set_result(given)
+        return True
+
+    async def aclose(self) -> None:
+        with suppress(UsageError):  # it has ended
+            await self._calls.cancel(self.key, Scope())
+
+
+class CallRoutes:
+    """Handlers for the calls of one server. ``question_timeout`` is in seconds."""
+
+    def __init__(
+        self,
+        activity: Activity,
+        calls: DetachedCalls,
+        apps: AppRoutes,
+        artifacts: ArtifactRoutes,
+        *,
+        question_timeout: float,
+    ) -> None:
+        self._activity = activity
+        self._calls = calls
+        self._apps = apps
+        self._artifacts = artifacts
+        self._question_timeout = question_timeout
+
+    async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /calls``, newest first."""
+        session, limit = request.query.get("session"), request.query.get("limit", str(_PAGE))
+        if not (limit.isascii() and limit.isdigit() and 0 < len(limit) < 9):
+            raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number")
+        found = [
+            record.as_dict()
+            for record in reversed(self._activity.calls.values())
+            if visitor.scope.covers(record.scope) and session in (None, "", record.session)
+        ]
+        return json_response({"calls": found[: int(limit)]})
+
+    async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, at once or when it has ended
+        within that time."""
+        call = request.match_info["id"]
+        record, result = self._activity.calls.get(call), None
+        wait = _seconds(request.query.get("wait", "0"))
+        if record is None or record.detached:
+            kept = await self._calls.get(call, visitor.scope, wait=wait)
+            record, result = self._activity.calls.get(call, kept.record), kept.answer
+        if not visitor.scope.covers(record.scope):
+            raise _not_found()
+        result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
+        body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
+        return web.Response(body=body, content_type="application/json")
+
+    async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``DELETE /calls/{id}`` for a detached call. A call that has ended stays as it is."""
+        call = request.match_info["id"]
+        record = self._activity.calls.get(call)
+        if record is not None and not record.detached and visitor.scope.covers(record.scope):
+            if record.duration_ms is None:
+                raise _not_made_here()
+            return json_response(record.as_dict(), status=202)
+        kept = await self._calls.cancel(call, visitor.scope)
+        return json_response(self._activity.calls.get(call, kept.record).as_dict(), status=202)
+
+    async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /calls/{id}/answer``: pass the body on to the app as the answer to its question."""
+        call, body = request.match_info["id"], await read_json(request)
+        if not isinstance(body.get("success"), bool):
+            message = "an answer is {success: true, data: {…}} or {success: false}"
+            raise RequestRefused(400, "INVALID_PARAMS", message)
+        live = self._calls.live(call, visitor.scope)
+        if live is None:
+            await self._calls.get(call, visitor.scope)  # raises for one that there is not
+        if live is None or not isinstance(live.pending, _WebCall) or not live.pending.answer(_elicitation_answer(body)):
+            raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
+        return web.Response(status=204)
+
+    async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /apps/{session}/calls`` as soon as the call has started; its end is an event."""
+        app = self._apps.find(request, visitor).app
+        body = await read_json(request)
+        capability, params = body.get("capability"), body.get("params", {})
+        if not isinstance(capability, str) or not isinstance(params, dict):
+            raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
+        find_capability(app.session.info.name, capability, app.session.capabilities)
+        timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT) if body.get("timeout") is not None else None
+        if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
+            raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
+        await self._fill_in_files(params, body.get("files", []), visitor, capability)
+        call = _WebCall(new_id(), self._calls, self._question_timeout)
+        record = call_record(app, call.key, capability, detached=True)
+        await self._calls.start(record, call, self._run(call, app, capability, params, timeout))
+        return json_response(record.as_dict(), status=202)
+
+    async def _run(
+        self, call: _WebCall, app: App, capability: str, params: Mapping[str, object], timeout: float | None
+    ) -> Result:
+        app.pending_calls.append(call)
+        try:
+            return await app.session.call(capability, params, timeout=timeout, call_id=call.key)
+        finally:
+            app.pending_calls.remove(call)
+
+    async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
+        given: dict[str, GivenFile] = {}
+        for file in files if isinstance(files, list) else [files]:
+            match file:
+                case {"param": str(param), "artifact": str(artifact)}:
+                    given[param] = {"id": artifact}
+                case _:
+                    raise RequestRefused(400, "INVALID_PARAMS", "files are [{param, artifact}]: upload them first")
+        accepted = await accept_files(cast("Mapping[str, GivenFile]", given), store=self._artifacts.view(visitor),
+                                      capability=capability)  # fmt: skip
+        for param, one in accepted.items():
+            set_path(params, param.split("."), one.binary)
+
+
+def _not_found() -> RequestRefused:
+    return RequestRefused(404, "CALL_NOT_FOUND", "there is no such call (any more)")
+
+
+def _not_made_here() -> RequestRefused:
+    message = "this call was not made here; only the program that made it can change it"
+    return RequestRefused(409, "NOT_SUPPORTED", message)
+
+
+def _seconds(text: str) -> float:
+    """The seconds that a request waits, of a query."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
+    return min(float(text), _MAX_WAIT)
+
+
+def _elicitation_answer(body: Mapping[str, object]) -> dict[str, object]:
+    if body["success"] is False:
+        return {"success": False, "cancelled": True}
+    return {"success": True, "data": body.get("data", {})}

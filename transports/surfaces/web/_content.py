@@ -1,0 +1,233 @@
+"""The bytes of an artifact over HTTP: ranges, conditions, HEAD (RFC 9110), and headers that let nothing run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import aclosing
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Literal, TypeAlias
+from urllib.parse import quote
+
+from aiohttp import ETag, web
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...binary._media import safe_filename
+from ...errors import ABPError
+from ._responses import Metrics
+
+__all__ = ["INLINE_TYPES", "Preview", "artifact_meta", "content_disposition", "preview_of", "serve_content"]
+
+#: Characters that RFC 8187 lets stand as they are; all others are percent-encoded.
+_UNQUOTED = "!#$&+-.^_`|~"
+_NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
+
+
+def content_disposition(kind: str, filename: str, mime_type: str) -> str:
+    """Return the header for ``kind``, ``inline`` or ``attachment``.
+
+    The name is made safe again, whatever the store says. It is written as ASCII in quotes, which every client reads,
+    and as UTF-8 too where ASCII is not all of it."""
+    name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
+    ascii_name = _NOT_IN_QUOTED_STRING.sub("_", name)
+    header = f'{kind}; filename="{ascii_name}"'
+    return header if ascii_name == name else f"{header}; filename*=UTF-8''{quote(name, safe=_UNQUOTED)}"
+
+
+Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
+
+_IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
+_AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
+_VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
+#: MIME types that a browser shows by itself, and without running anything in them.
+INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+_TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
+
+
+def preview_of(mime_type: str) -> Preview:
+    """Return how the gallery shows content of this type. SVG may hold script; it is safe as the source of an image and
+    nowhere else."""
+    if mime_type in _IMAGES or mime_type == "image/svg+xml":
+        return "image"
+    if mime_type == "application/pdf":
+        return "pdf"
+    if mime_type in _AUDIO:
+        return "audio"
+    if mime_type in _VIDEO:
+        return "video"
+    if mime_type == "text/csv":
+        return "csv"
+    if mime_type == "application/json" or mime_type.endswith("+json"):
+        return "json"
+    return "text" if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT else "hex"
+
+
+def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
+    """Return the document that ``/artifacts`` and ``/events`` give of an artifact. ``url`` is a path on this server."""
+    source = ref.source
+    return {
+        "id": ref.id,
+        "uri": ref.uri,
+        "filename": ref.filename,
+        "mime_type": ref.mime_type,
+        "size_bytes": ref.size_bytes,
+        "sha256": ref.sha256,
+        "created": source.get("created"),
+        "session": ref.scope.session,
+        "capability": source.get("capability"),
+        "app": source.get("app"),
+        "call": source.get("call"),
+        "evidence": source.get("evidence"),
+        "preview": preview_of(ref.mime_type),
+        "url": f"/artifacts/{ref.id}",
+    }
+
+
+#: Bytes that are read and sent at a time; a request holds two such pieces.
+_PIECE = 128 << 10
+#: Seconds for a client to take one piece.
+_WRITE_TIMEOUT = 30.0
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+#: Firefox shows no PDF in a sandbox. Its viewer runs nothing on our origin, and ``nosniff`` keeps a browser from taking
+#: anything else for a PDF.
+_POLICY_PDF = f"{_CLOSED}; object-src 'self'"
+_POLICY = f"sandbox; {_CLOSED}"
+
+
+async def serve_content(
+    request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics
+) -> web.StreamResponse:
+    """Send the artifact, or the range of it that the request asks for.
+
+    Damaged content is never sent whole: the connection is cut before the last piece, which is sent only when the store
+    has compared the hash. Raises what the store raises as long as nothing has been sent."""
+    modified = _modified(ref)
+    headers = {
+        "ETag": f'"{ref.sha256}"',
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": content_disposition(_disposition(request, ref), ref.filename, ref.mime_type),
+        "Content-Security-Policy": _POLICY_PDF if ref.mime_type == "application/pdf" else _POLICY,
+    }
+    if modified:
+        headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    if _precondition_failed(request, ref.sha256, modified):
+        return web.Response(status=412, headers=headers)
+    if _not_modified(request, ref.sha256, modified):
+        return web.Response(status=304, headers=headers)
+    start, end, status = 0, ref.size_bytes, 200
+    # RFC 9110 §14.2: ranges are of GET alone
+    if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
+        wanted = _parse_range(request.headers["Range"], ref.size_bytes)
+        if wanted == "unsatisfiable":
+            headers["Content-Range"] = f"bytes */{ref.size_bytes}"
+            return web.Response(status=416, headers=headers)
+        if isinstance(wanted, tuple):
+            start, end, status = *wanted, 206
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{ref.size_bytes}"
+    response = web.StreamResponse(status=status, headers=headers)
+    response.content_type = ref.mime_type
+    if ref.mime_type.startswith("text/"):
+        response.charset = "utf-8"
+    response.content_length = end - start
+    if request.method == "HEAD" or end == start:
+        await response.prepare(request)
+    else:
+        await _send(request, response, store, ref, start, end, metrics)
+    return response
+
+
+async def _send(
+    request: web.Request,
+    response: web.StreamResponse,
+    store: ArtifactStore,
+    ref: ArtifactRef,
+    start: int,
+    end: int,
+    metrics: Metrics,
+) -> None:
+    unsent: bytes | None = None
+    try:
+        async with aclosing(store.open(ref.id, offset=start, length=end - start, chunk_size=_PIECE)) as pieces:
+            async for piece in pieces:
+                if unsent is not None:
+                    await _write(request, response, unsent, metrics)
+                unsent = piece
+        if unsent is not None:  # the store has compared the hash by now
+            await _write(request, response, unsent, metrics)
+    except (ABPError, TimeoutError) as error:
+        if not response.prepared:
+            raise
+        metrics.content_broken_off.labels(getattr(error, "code", "SLOW")).inc()
+        if request.transport is not None:
+            request.transport.abort()
+
+
+async def _write(request: web.Request, response: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
+    async with asyncio.timeout(_WRITE_TIMEOUT):
+        if not response.prepared:
+            await response.prepare(request)  # from here on, an error can no longer be sent as a response
+        await response.write(piece)
+    metrics.content_bytes.inc(len(piece))
+
+
+def _disposition(request: web.Request, ref: ArtifactRef) -> str:
+    return "inline" if ref.mime_type in INLINE_TYPES and "download" not in request.query else "attachment"
+
+
+def _modified(ref: ArtifactRef) -> datetime | None:
+    """When the artifact was stored, in whole seconds as HTTP dates have them."""
+    try:
+        created = datetime.fromisoformat(str(ref.source.get("created")))
+    except ValueError:
+        return None
+    return created.astimezone(UTC).replace(microsecond=0)
+
+
+# RFC 9110 §13.2.2: where a request has a condition by ETag and one by date, the ETag alone counts.
+
+
+def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-Match`` (a strong comparison) and ``If-Unmodified-Since``."""
+    if request.if_match is not None:
+        return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
+    since = request.if_unmodified_since
+    return since is not None and modified is not None and modified > since
+
+
+def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-None-Match`` (a weak comparison) and ``If-Modified-Since``."""
+    if request.if_none_match is not None:
+        return any(_matches(tag, sha256) for tag in request.if_none_match)
+    since = request.if_modified_since
+    return since is not None and modified is not None and modified <= since
+
+
+def _matches(tag: ETag, sha256: str) -> bool:
+    return tag.value in (sha256, "*")
+
+
+def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-Range`` (RFC 9110 §13.1.5): a strong comparison, or the exact date. aiohttp reads the date alone."""
+    condition = request.headers.get("If-Range")
+    if condition is None or condition.strip() == f'"{sha256}"':
+        return True
+    return modified is not None and request.if_range == modified
+
+
+def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
+    """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for what RFC 9110 §14.2 lets a server ignore:
+    other units, several ranges, nonsense."""
+    match = _RANGE.fullmatch(header.strip().replace(" ", ""))
+    if match is None or match[0] == "bytes=-" or max(len(match[1]), len(match[2])) > 18:
+        return None
+    if not match[1]:  # the last so many bytes
+        count = min(int(match[2]), size)
+        return (size - count, size) if count else "unsatisfiable"
+    start = int(match[1])
+    end = int(match[2]) + 1 if match[2] else size
+    if end <= start and match[2]:
+        return None
+    return (start, min(end, size)) if start < size else "unsatisfiable"

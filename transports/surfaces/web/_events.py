@@ -1,0 +1,184 @@
+"""``GET /events``: the activity log as server-sent events. A client has a position in the log, and no queue."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from aiohttp import web
+
+from ...artifacts import ArtifactRef, Scope
+from ...protocol._strict_json import encode_json
+from ..shared._activity import Activity, CallRecord, Entry, LogGap, Subject
+from ._access import Visitor
+from ._content import artifact_meta
+from ._responses import Metrics, RequestRefused
+
+__all__ = ["EventStream"]
+
+#: Seconds between two comment lines, which keep a connection open and reveal clients that are gone.
+_HEARTBEAT = 15.0
+#: Milliseconds after which a client that lost its connection comes back.
+_RETRY = b"retry: 1000\n\n"
+#: Seconds after which a client is dropped that has taken nothing of what it is sent.
+_STALL_TIMEOUT = 10.0
+#: Bytes that may wait for a client: those of one wait of aiohttp in this process, and as many in the operating system.
+_MAX_UNSENT = 64 << 10
+#: Entries that are kept as text.
+_MAX_TEXTS = 200
+
+
+class _Client:
+    """A client of the stream, which is dropped when it stalls.
+
+    A write that takes long is no stall by itself: the client may be slow, or this process may have been too busy to
+    send. So what counts is that a client has taken no byte from one check to the next, and the event loop sends what it
+    can before it runs a check. What waits for the client is bounded, here and in the operating system.
+    """
+
+    def __init__(
+        self, response: web.StreamResponse, transport: asyncio.WriteTransport, *, on_stall: Callable[[], object]
+    ) -> None:
+        self._response = response
+        self._transport = transport
+        self._on_stall = on_stall
+        self._writing = False
+        self._writes = 0
+        #: Writes and unsent bytes at the last check.
+        self._seen = (0, 0)
+        transport.set_write_buffer_limits(high=0)  # aiohttp writes 64 KB before it waits for this limit
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_UNSENT)
+
+    def __enter__(self) -> Self:
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    async def write(self, data: bytes) -> None:
+        self._writes += 1
+        self._writing = True
+        await self._response.write(data)
+        self._writing = False
+
+    def _check(self) -> None:
+        now = self._writes, self._transport.get_write_buffer_size()
+        if self._writing and now == self._seen:
+            self._on_stall()
+            self._transport.abort()
+            return
+        self._seen = now
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+
+
+class EventStream:
+    """Handler of ``GET /events`` for at most ``max_listeners`` clients at a time, of which a quarter may be of one
+    scope; the operator's may be all."""
+
+    def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int) -> None:
+        self._activity = activity
+        self._metrics = metrics
+        self._max_listeners = max_listeners
+        self._by_scope: Counter[Scope] = Counter()
+        self._listeners: set[asyncio.Task[object]] = set()
+        #: Texts of the newest entries, which are the same for every client.
+        self._texts: OrderedDict[int, bytes] = OrderedDict()
+        metrics.listeners.set_function(lambda: len(self._listeners))
+
+    async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Send what happens within the visitor's scope, in order and each event once.
+
+        The stream goes on after ``Last-Event-ID``; where that is no longer known, ``reset`` tells the client to load
+        everything again. It ends when the client goes away, has taken nothing for ten seconds, or has missed entries,
+        and with the visitor's token."""
+        if len(self._listeners) >= self._max_listeners:
+            message = f"{self._max_listeners} clients listen already, which is the limit"
+            raise RequestRefused(503, "RATE_LIMITED", message)
+        share = max(1, self._max_listeners // 4)
+        if self._by_scope[visitor.scope] >= share and not visitor.operator:
+            message = f"{share} clients of yours listen already, which is the limit; end one of them first"
+            raise RequestRefused(429, "LIMIT_REACHED", message)
+        position, missed = self._position(request.headers.get("Last-Event-ID"))
+        response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        response.content_type = "text/event-stream"
+        response.charset = "utf-8"
+        task, transport = asyncio.current_task(), request.transport
+        assert task is not None
+        if transport is None:  # the client is gone already
+            return response
+        self._listeners.add(task)
+        self._by_scope[visitor.scope] += 1
+        try:
+            await response.prepare(request)
+            with _Client(response, transport, on_stall=self._metrics.listeners_dropped.inc) as client:
+                await self._follow(client, visitor, position, missed)
+        except ConnectionError:
+            pass
+        finally:
+            self._listeners.discard(task)
+            self._by_scope[visitor.scope] -= 1
+            self._by_scope += Counter()  # drops those with a count of zero
+        return response
+
+    def close(self) -> None:
+        """End all streams."""
+        for task in self._listeners:
+            task.cancel()
+
+    def _position(self, last_event_id: str | None) -> tuple[int, bool]:
+        """The id to go on after, and whether the client has missed something."""
+        if last_event_id is None:
+            return self._activity.last_id, False
+        known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
+        position = int(last_event_id) if known else -1
+        return (position, False) if self._activity.can_resume(position) else (self._activity.last_id, True)
+
+    async def _follow(self, client: _Client, visitor: Visitor, position: int, missed: bool) -> None:
+        await client.write(_RETRY + (_event(position, "reset", {}) if missed else b""))
+        while True:
+            remaining = _HEARTBEAT
+            if visitor.expires_at is not None:
+                remaining = min(_HEARTBEAT, visitor.expires_at - time.time())
+            if remaining <= 0:
+                return
+            try:
+                entries = await self._activity.entries_after(position, remaining)
+            except LogGap:
+                await client.write(_event(self._activity.last_id, "reset", {}))
+                return
+            if not entries:
+                await client.write(b":\n\n")
+            for entry in entries:  # one by one: what a client has not taken yet is bounded before the next
+                if visitor.scope.covers(entry.scope):
+                    await client.write(self._text(entry))
+                position = entry.id
+
+    def _text(self, entry: Entry) -> bytes:
+        text = self._texts.get(entry.id)
+        if text is None:
+            text = self._texts[entry.id] = _event(entry.id, entry.kind, _document(entry.subject))
+            if len(self._texts) > _MAX_TEXTS:
+                self._texts.popitem(last=False)
+        return text
+
+
+def _event(number: int, kind: str, document: object) -> bytes:
+    return f"id: {number}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
+
+
+def _document(subject: Subject) -> object:
+    match subject:
+        case ArtifactRef():
+            return artifact_meta(subject)
+        case CallRecord():
+            return subject.as_dict()
+    return subject

@@ -1,0 +1,147 @@
+"""JSON in requests and responses, and errors as JSON with the status that fits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+from prometheus_client import Counter, Gauge
+
+from ...artifacts import Scope
+from ...binary._media import normalise_mime
+from ...errors import (
+    ABPError,
+    ArtifactNotFound,
+    BinaryError,
+    CallTimeout,
+    LedgerError,
+    StoreFull,
+    StoreUnavailable,
+    TooLarge,
+    TransportError,
+    UsageError,
+)
+from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
+from ...protocol.messages import package_version
+from ...telemetry._prometheus import CONTENT_TYPE, Exposition
+
+__all__ = ["CONTENT_TYPE", "Metrics", "RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
+
+#: Largest JSON document that is accepted, in bytes, and seconds for all of it to arrive.
+_MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0
+_STATUS_BY_CLASS: tuple[tuple[type[ABPError], int], ...] = (
+    (ArtifactNotFound, 404),
+    (StoreFull, 507),
+    (StoreUnavailable, 503),
+    (LedgerError, 503),
+    (TooLarge, 413),
+    (BinaryError, 422),
+    (CallTimeout, 504),
+    (TransportError, 502),
+    (UsageError, 400),
+)
+_STATUS_BY_CODE = {
+    "SESSION_INVALID": 404,
+    "UNKNOWN_CAPABILITY": 404,
+    "CALL_NOT_FOUND": 404,
+    "CALL_ELSEWHERE": 409,
+    "LIMIT_REACHED": 429,
+}
+
+
+class RequestRefused(ABPError):
+    """Raised for a request that is answered with an error: ``status`` and ``headers`` are those of the response."""
+
+    def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, code=code, retryable=status in (429, 503))
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def json_response(document: object, *, status: int = 200) -> web.Response:
+    """Return a response with ``document`` as JSON."""
+    return web.Response(body=encode_json(document), status=status, content_type="application/json")
+
+
+def error_response(error: ABPError) -> web.Response:
+    """Return ``{"error": {"code", "message", …}}`` with the status that fits ``error``: by its code, else by its class,
+    else 500. Messages of errors hold no secrets."""
+    if isinstance(error, RequestRefused):
+        status, headers = error.status, error.headers
+    else:
+        by_class = (status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind))
+        status = _STATUS_BY_CODE.get(error.code) or next(by_class, 500)
+        headers = {}
+    response = json_response({"error": error.as_dict()}, status=status)
+    response.headers.update(headers)
+    return response
+
+
+def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
+    """Return the scope that ``fields`` of a request's body name, such as ``tenant``; a field may be left out.
+
+    Raises :class:`RequestRefused` (400) for a value that is no text of 1 to 200 printable characters."""
+    given = {field: body[field] for field in fields if body.get(field) is not None}
+    try:
+        return Scope(**given)  # type: ignore[arg-type]
+    except UsageError as error:
+        raise RequestRefused(400, "INVALID_PARAMS", error.message) from error
+
+
+async def read_json(request: web.Request) -> dict[str, object]:
+    """Return the JSON object in the body of ``request``, or an empty one without a body.
+
+    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60
+    seconds, and for anything but a JSON object."""
+    if not request.can_read_body:
+        return {}
+    if (
+        normalise_mime(request.headers.get("Content-Type")) != "application/json"
+    ):  # a form on another page cannot send this type
+        raise RequestRefused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
+    data, counter = bytearray(), ValueCounter()
+    try:
+        async with asyncio.timeout(_BODY_TIMEOUT):
+            async for chunk in request.content.iter_any():
+                data += chunk
+                if len(data) > _MAX_BODY:
+                    message = f"the request is over {_MAX_BODY:,} bytes; upload files with POST /artifacts"
+                    raise RequestRefused(413, "TOO_LARGE", message)
+                if counter.add(chunk) > MAX_REQUESTED:
+                    message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"
+                    raise RequestRefused(413, "TOO_LARGE", message)
+    except TimeoutError:
+        raise RequestRefused(408, "TIMEOUT", f"the body did not arrive within {_BODY_TIMEOUT:g} seconds") from None
+    try:
+        document = decode_json(bytes(data))
+    except ABPError:
+        raise RequestRefused(400, "INVALID_PARAMS", "the body is not valid JSON") from None
+    if not isinstance(document, dict):
+        raise RequestRefused(400, "INVALID_PARAMS", "the body must be a JSON object")
+    return document
+
+
+class Metrics(Exposition):
+    """Counters and gauges of one web server, beside those of every process.
+
+    The values of a label must be few and may not come from a client, since each makes a time series.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(package_version())
+        registry = self.registry
+        self.requests = Counter(
+            "abp_requests", "Requests, by method, route and status.", ("method", "route", "status"), registry=registry
+        )
+        self.content_bytes = Counter("abp_content_bytes", "Bytes of artifacts that were sent.", registry=registry)
+        self.content_broken_off = Counter(
+            "abp_content_broken_off", "Artifacts whose sending broke off, by reason.", ("reason",), registry=registry
+        )
+        self.uploads = Counter("abp_uploads", "Files that were uploaded.", registry=registry)
+        self.listeners_dropped = Counter(
+            "abp_listeners_dropped", "Clients of /events that were dropped: they did not read.", registry=registry
+        )
+        self.listeners = Gauge("abp_listeners", "Clients of /events now.", registry=registry)
+        self.apps = Gauge("abp_apps", "Apps that are connected now.", registry=registry)
+        self.calls = Gauge("abp_calls", "Calls that are remembered, by status.", ("status",), registry=registry)

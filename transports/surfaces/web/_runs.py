@@ -1,0 +1,363 @@
+"""``/runs``: batch runs as they stand, and their jobs. All of it is read only, and for the operator alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from aiohttp import web
+
+from ...artifacts import ArtifactRef, ArtifactStore, open_store
+from ...batch import State
+from ...batch.ledger import FINAL, JobQuery, LedgerView, Overview, Row, open_view
+from ...errors import ABPError, ArtifactNotFound, UsageError
+from ...files import read_regular
+from ...privacy._redaction import Redactor
+from ...protocol._plain_text import plain_line, plain_text, redact_url
+from ...protocol._strict_json import decode_json, encode_json
+from ...protocol._times import iso_utc
+from ...tasks import cancel_and_wait, in_thread
+from ._access import Visitor
+from ._responses import RequestRefused, json_response
+
+__all__ = ["Place", "RunRoutes", "ServedRun", "ServedRuns", "states_document"]
+
+logger = logging.getLogger("transports")
+
+#: Runs that are shown, the newest of a folder, and folders that are looked into for them.
+_MAX_RUNS, _MAX_FOLDERS = 100, 10_000
+#: Ledgers that are open at a time, and seconds after which one is closed that nobody asked for.
+_MAX_OPEN, _IDLE = 8, 60.0
+#: Seconds between two reads of a run that is watched; more if a read takes long.
+_INTERVAL, _PAUSE_FACTOR = 1.0, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run is: the ``folder`` of its ledger, or an address without one. ``changed`` is in seconds since 1970."""
+
+    where: str
+    name: str
+    folder: Path | None = None
+    changed: float | None = None
+
+    @property
+    def id(self) -> str:
+        """What the run is called in addresses."""
+        return hashlib.sha256(self.where.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+class ServedRun:
+    """A run that is shown. Requests in between share what the last read found."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.view: LedgerView = open_view(place.where)
+        self.seen: Overview | None = None
+        self.used = time.monotonic()
+        self._due = 0.0
+        self._reading = asyncio.Lock()
+
+    async def overview(self) -> Overview:
+        """Return how the run stands, as of a second ago. Raises :class:`~transports.errors.LedgerError`."""
+        async with self._reading:
+            if self.seen is None or time.monotonic() >= self._due:
+                started = time.monotonic()
+                self.seen = await self.view.overview()
+                took = time.monotonic() - started
+                self._due = time.monotonic() + max(_INTERVAL, took * _PAUSE_FACTOR)
+            return self.seen
+
+
+class ServedRuns:
+    """The runs at ``places``: a run's folder, a folder of runs, which may come and go, or a ``postgresql://`` address.
+
+    ``on_change`` is called with a run that is watched and its states when they have changed; it may not block. Raises
+    :class:`~transports.errors.UsageError` for a folder that is not there, and an address that is none.
+    """
+
+    def __init__(self, places: Sequence[str], on_change: Callable[[str, Overview], object]) -> None:
+        for place in places:
+            if "://" in place:
+                open_view(place)
+            elif not Path(place).is_dir():
+                raise UsageError(f"there is no folder {place}; name a run's folder, or one that runs are in")
+        self._given = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
+        self._on_change = on_change
+        self._open: dict[str, ServedRun] = {}
+        self._stores: dict[str, ArtifactStore] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether the server shows runs at all."""
+        return bool(self._given)
+
+    async def places(self) -> list[Place]:
+        """Return where the runs are, the newest first, at most 100."""
+        return await in_thread(_find_places, self._given)
+
+    async def get(self, run_id: str) -> ServedRun | None:
+        """Return the run of this id, which is watched for a minute from now on, or ``None``."""
+        if run_id not in self._open:
+            place = next((place for place in await self.places() if place.id == run_id), None)
+            if place is None:
+                return None
+            if run_id not in self._open:
+                self._open[run_id] = ServedRun(place)
+        run = self._open[run_id]
+        run.used = time.monotonic()
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+        if len(self._open) > _MAX_OPEN:
+            await self._close(min(self._open, key=lambda key: self._open[key].used))
+        return run
+
+    async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
+        """Return a file of a run whose files are beside its ledger: the store that it is in, and the id of the run;
+        ``None`` for no such file."""
+        places = await self.places() if self._given else []
+        for gone in self._stores.keys() - {place.id for place in places}:
+            if store := self._stores.pop(gone, None):  # another request may have closed it
+                await store.aclose()
+        for place in places:
+            if place.folder is None:
+                continue
+            store = self._stores.get(place.id) or open_store(place.folder / "files")
+            self._stores[place.id] = store
+            with suppress(ArtifactNotFound):
+                return store, await store.stat(artifact_id), place.id
+        return None
+
+    async def aclose(self) -> None:
+        """Close all ledgers and stores. Idempotent."""
+        if self._watching is not None:
+            await cancel_and_wait((self._watching,))
+        for run_id in tuple(self._open):
+            await self._close(run_id)
+        stores, self._stores = self._stores, {}
+        for store in stores.values():
+            await store.aclose()
+
+    async def _close(self, run_id: str) -> None:
+        if run := self._open.pop(run_id, None):
+            await run.view.aclose()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            for run_id, run in tuple(self._open.items()):
+                if self._open.get(run_id) is not run:
+                    continue  # it was closed meanwhile
+                if time.monotonic() - run.used > _IDLE:
+                    await self._close(run_id)
+                    continue
+                before = run.seen
+                try:
+                    now = await run.overview()
+                except ABPError as error:  # a request for the run gets the error
+                    logger.debug("the run %s cannot be looked at: %s", run.place.name, error.message)
+                    continue
+                if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
+                    self._on_change(run_id, now)
+
+
+def _find_places(given: Sequence[str]) -> list[Place]:
+    found: dict[str, Place] = {}
+    for where in given:
+        for place in [_address(where)] if "://" in where else _in_folder(Path(where)):
+            found.setdefault(place.where, place)
+    return sorted(found.values(), key=lambda place: place.changed or time.time(), reverse=True)[:_MAX_RUNS]
+
+
+def _address(url: str) -> Place:
+    run = parse_qs(urlsplit(url).query).get("run", ["default"])[-1]
+    return Place(url, f"{run} · {redact_url(url.partition('?')[0])}")
+
+
+def _in_folder(folder: Path) -> list[Place]:
+    """The run of a folder; without one, those of the folders in it."""
+    if own := _run_in(folder):
+        return [own]
+    found: list[Place] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for _, entry in zip(range(_MAX_FOLDERS), entries, strict=False):
+            if entry.is_dir(follow_symlinks=False) and (place := _run_in(Path(entry.path))):
+                found.append(place)
+    return found
+
+
+def _run_in(folder: Path) -> Place | None:
+    times = []
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+        with suppress(OSError):
+            times.append((folder / name).stat().st_mtime)
+    return Place(str(folder), folder.name, folder, max(times)) if times else None
+
+
+#: Jobs in one page by default and at most, and files of a job in a list and in its own document.
+_PAGE, _MAX_PAGE = 50, 200
+_LISTED_FILES, _MAX_FILES = 4, 500
+#: Characters of a name, of an error, and of parameters.
+_NAME, _ERROR, _PARAMS = 200, 2000, 20_000
+#: Bytes of a report that is read.
+_MAX_REPORT = 1 << 20
+
+
+class RunRoutes:
+    """Handlers for the runs of one server."""
+
+    def __init__(self, runs: ServedRuns) -> None:
+        self._runs = runs
+
+    async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /runs``, the newest first. ``served`` says whether there may be any, for this visitor."""
+        served = self._runs.configured and visitor.operator
+        places = await self._runs.places() if served else []
+        found = [{"id": one.id, "name": plain_line(one.name, _NAME), "changed": _time(one.changed)} for one in places]
+        return json_response({"served": served, "runs": found})
+
+    async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /runs/{run}``: states, codes of errors, throughput, and what its last report tells. For a minute
+        from then on, ``run_changed`` events say when the states change."""
+        run = await self._run(request, visitor)
+        overview = await run.overview()
+        folder = run.place.folder
+        report = await in_thread(_read_report, folder) if folder else None
+        return json_response({"id": run.place.id, "name": plain_line(run.place.name, _NAME), **_document(overview),
+                              "report": report})  # fmt: skip
+
+    async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /runs/{run}/jobs``: those of ``state`` (by default all that have ended), with the error ``code``
+        and the text ``q``, which may be the id of a ``copy``; at most ``limit``, after ``after``."""
+        run, query = await self._run(request, visitor), request.query
+        try:
+            states = (State(query["state"]),) if query.get("state") else FINAL
+        except ValueError:
+            raise RequestRefused(400, "INVALID_PARAMS", f"state is one of {', '.join(State)}") from None
+        limit = query.get("limit", str(_PAGE))
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 0 < int(limit) <= _MAX_PAGE):
+            raise RequestRefused(400, "INVALID_PARAMS", f"limit is a whole number up to {_MAX_PAGE}")
+        text, code = query.get("q", "").strip()[:_NAME], query.get("code")
+        page = await run.view.jobs(JobQuery(states, code, text or None, query.get("after"), int(limit)))
+        found = [
+            {**_listed(row), "copy": plain_line(text, _NAME) if row.key in page.copies else None} for row in page.rows
+        ]
+        return json_response({"jobs": found, "next": page.next})
+
+    async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the
+        ids of the first 20 ``copies``: lines that share it with an earlier one."""
+        run = await self._run(request, visitor)
+        row = await run.view.job(request.match_info["key"])
+        if row is None:
+            raise RequestRefused(404, "NOT_FOUND", "the run has no such job")
+        copies = [plain_line(name or f"position {place}", _NAME) for place, name in await run.view.copies(row.key)]
+        return json_response({**await in_thread(_whole, row), "copies": copies})
+
+    async def _run(self, request: web.Request, visitor: Visitor) -> ServedRun:
+        visitor.require_operator()
+        run = await self._runs.get(request.match_info["run"])
+        if run is None:
+            raise RequestRefused(404, "NOT_FOUND", "there is no such run (any more)")
+        return run
+
+
+def states_document(run_id: str, overview: Overview) -> dict[str, object]:
+    """Return what a ``run_changed`` event says."""
+    states = {state.value: overview.states[state] for state in State}
+    return {"id": run_id, "states": states, "cancelled": overview.cancelled}
+
+
+def _document(overview: Overview) -> dict[str, object]:
+    codes = [{"code": code, "name": plain_line(code) or "no code", "jobs": n} for code, n in overview.codes.items()]
+    return {
+        "states": {state.value: overview.states[state] for state in State},
+        "cancelled": overview.cancelled,
+        "codes": codes,
+        "throughput": {
+            "began": _time(overview.began),
+            "step_seconds": overview.step,
+            "succeeded": overview.succeeded,
+            "others": overview.others,
+        },
+        "recent_per_second": overview.recent / 10,
+        "now": _time(overview.now),
+    }
+
+
+def _listed(row: Row, files: int = _LISTED_FILES) -> dict[str, object]:
+    job = row.job
+    return {
+        "key": row.key,
+        "id": None if job.id is None else plain_line(job.id, _NAME),
+        "capability": plain_line(job.capability, _NAME),
+        "target": plain_line(redact_url(job.target or ""), _NAME),
+        "state": row.state.value,
+        "attempts": row.attempts,
+        "started": _time(row.started),
+        "finished": _time(row.finished),
+        "duration_ms": round(row.milliseconds, 1),
+        "code": None if row.error_code is None else plain_line(row.error_code, _NAME),
+        "error": None if row.error is None else plain_text(row.error[:_ERROR]),
+        "files": [_file(one) for one in row.artifacts[:files]],
+        "file_count": len(row.artifacts),
+    }
+
+
+def _whole(row: Row) -> dict[str, object]:
+    job, redactor = row.job, Redactor()
+    asked = {"params": redactor.tree(dict(job.params)), "carried": redactor.tree(dict(job.carried))}
+    texts = {name: msgspec.json.format(encode_json(value), indent=2).decode() for name, value in asked.items() if value}
+    return {
+        **_listed(row, _MAX_FILES),
+        **{name: plain_text(text[:_PARAMS]) + "…" * (len(text) > _PARAMS) for name, text in texts.items()},
+        "inputs": {plain_line(place, _NAME): plain_line(str(path), 4 * _NAME) for place, path in job.files.items()},
+        "worker": row.worker,
+        "timeout": job.timeout,
+        "idempotent": job.idempotent,
+    }
+
+
+def _file(ref: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "id": ref.get("id"),
+        "filename": plain_line(str(ref.get("filename", "")), _NAME),
+        "mime_type": plain_line(str(ref.get("mime_type", "")), _NAME),
+        "size_bytes": ref.get("size_bytes"),
+    }
+
+
+def _read_report(folder: Path) -> dict[str, object] | None:
+    """What ``report.json`` says beyond the ledger; ``None`` without one that can be read."""
+    try:
+        report = folder / "report.json"
+        changed, document = report.stat().st_mtime, decode_json(read_regular(report, _MAX_REPORT))
+    except (OSError, ABPError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    browsers = document.get("browsers")
+    recycled = _numbers(browsers.get("recycled")) if isinstance(browsers, dict) else None
+    return {"milliseconds": _numbers(document.get("milliseconds")), "recycled": recycled, "written": _time(changed)}
+
+
+def _numbers(value: object) -> dict[str, float]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {plain_line(str(name), 40): one for name, one in [*items][:20] if isinstance(one, int | float)}
+
+
+def _time(seconds: float | None) -> str | None:
+    try:
+        return None if seconds is None else iso_utc(seconds, timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # no time that there is
+        return None

@@ -1,0 +1,385 @@
+"""The web server as a whole: its parts, its socket, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.hdrs import METH_ALL
+from aiohttp.web import RequestPayloadError
+
+from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ...errors import ABPError, StoreError, UsageError
+from ...protocol._plain_text import is_loopback
+from ...protocol._times import iso_utc
+from ...session._connect import connect as connect_app
+from ...session._evidence import keeping
+from ...telemetry import annotate, continue_trace, is_tracing, span, use_global_providers
+from ..shared._activity import Activity
+from ..shared._apps import Apps, Connect
+from ..shared._connections import Connections
+from ..shared._detached import CallLedger, DetachedCalls
+from ..shared._listening import cannot_listen
+from ..shared._store_watcher import StoreWatcher
+from ._access import Access, Visitor
+from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
+from ._calls import AppRoutes, CallRoutes
+from ._events import EventStream
+from ._options import Options
+from ._resources import ResourceRoutes
+from ._responses import CONTENT_TYPE, Metrics, RequestRefused, error_response, json_response, read_json, scope_in
+from ._runs import RunRoutes, ServedRuns, states_document
+from ._signing import Signer, registered, signing_key
+
+__all__ = ["Served", "Site", "serve", "trace_request"]
+
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+@web.middleware
+async def trace_request(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Serve a request in a span of OpenTelemetry's conventions for HTTP; reading is not traced unless the client does.
+
+    Never the path itself, which may hold the signature of a link."""
+    if not is_tracing() or (request.method in _READING and "traceparent" not in request.headers):
+        return await handler(request)
+    method = request.method if request.method in METH_ALL else "_OTHER"
+    resource = request.match_info.route.resource
+    route = resource.canonical if resource else ""
+    attributes = {"http.request.method": method, "url.scheme": request.scheme, "http.route": route}
+    carrier = {name.lower(): value for name, value in request.headers.items()}
+    with continue_trace(carrier), span(f"{method} {route}".rstrip(), attributes, "server"):
+        response = await handler(request)
+        annotate({"http.response.status_code": response.status})
+        return response
+
+
+_PAGE = Path(__file__).parent / "page"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Seconds until a token for a scope expires, unless the request says otherwise.
+_DAY = 86400.0
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
+)
+_SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Robots-Tag": "noindex",
+    "Server": "abp",
+}
+
+
+class Site:
+    """The aiohttp application of one server, made of the handlers for each part of the interface."""
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        options: Options,
+        activity: Activity,
+        calls: DetachedCalls,
+        watcher: StoreWatcher,
+        apps: Apps,
+        signer: Signer,
+        access: Access,
+        runs: ServedRuns,
+        named: Collection[str] = (),
+    ) -> None:
+        self._access = access
+        self._signer = signer
+        self._activity = activity
+        #: The numbers of this server; they count while :func:`~.server.serve` takes measurements.
+        self.metrics = self._metrics = Metrics()
+        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs, options.public_url)
+        self._thumbnails = ThumbnailRoutes(self._artifacts)
+        self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
+        self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
+        self._apps = AppRoutes(activity, apps, named)
+        self._calls = CallRoutes(
+            activity, calls, self._apps, self._artifacts, question_timeout=options.question_timeout
+        )
+        self._resources = ResourceRoutes(activity)
+        self._runs = RunRoutes(runs)
+        self._metrics.apps.set_function(lambda: len(activity.apps))
+
+    def app(self) -> web.Application:
+        """Return the application; without its :meth:`aclose` streams hold its shutdown up."""
+        app = web.Application(middlewares=[trace_request, self._middleware])
+        app.on_response_prepare.append(_add_security_headers)
+        authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
+        resources, runs, fetch = self._resources, self._runs, authorized(artifacts.fetch)
+
+        async def fetch_or_link(request: web.Request) -> web.StreamResponse:
+            return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
+
+        app.add_routes(
+            [
+                web.get("/", _gallery_page),
+                web.get("/assets/{name}", _asset),
+                web.get("/favicon.ico", _empty_icon),
+                web.get("/healthz", _health),
+                web.post("/login", self._login),
+                web.post("/logout", self._logout),
+                web.post("/tokens", authorized(self._make_token)),
+                web.get("/resources/{namespace}", authorized(resources.list)),
+                web.post("/resources/{namespace}", authorized(resources.watch)),
+                web.get("/resources/{namespace}/{uri:.+}", authorized(resources.read), allow_head=False),
+                web.get("/runs", authorized(runs.list)),
+                web.get("/runs/{run}", authorized(runs.show)),
+                web.get("/runs/{run}/jobs", authorized(runs.jobs)),
+                web.get("/runs/{run}/jobs/{key}", authorized(runs.job)),
+                web.get("/metrics", authorized(self._show_metrics)),
+                web.get("/events", authorized(self._events.listen), allow_head=False),
+                web.get("/artifacts", authorized(artifacts.list)),
+                web.post("/artifacts", authorized(self._uploads.accept)),
+                web.get("/artifacts/{id}", fetch_or_link),
+                web.delete("/artifacts/{id}", authorized(artifacts.delete)),
+                web.get("/artifacts/{id}/meta", authorized(artifacts.meta)),
+                web.get("/artifacts/{id}/thumbnail", authorized(self._thumbnails.show)),
+                web.post("/artifacts/{id}/verify", authorized(artifacts.verify)),
+                web.post("/artifacts/{id}/link", authorized(artifacts.link)),
+                web.get("/calls", authorized(calls.list)),
+                web.get("/calls/{id}", authorized(calls.show)),
+                web.delete("/calls/{id}", authorized(calls.cancel)),
+                web.post("/calls/{id}/answer", authorized(calls.answer)),
+                web.get("/apps", authorized(apps.list)),
+                web.post("/apps", authorized(apps.connect)),
+                web.delete("/apps/{session}", authorized(apps.disconnect)),
+                web.get("/apps/{session}/capabilities/{name}", authorized(apps.capability)),
+                web.post("/apps/{session}/calls", authorized(calls.make)),
+            ]
+        )
+        return app
+
+    async def aclose(self) -> None:
+        """End event streams."""
+        self._events.close()
+
+    @web.middleware
+    async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse foreign hosts and origins, turn errors into JSON, count requests."""
+        try:
+            self._access.check_origin(request)
+            response = await handler(request)
+        except ABPError as error:
+            response = error_response(error)
+        except web.HTTPException as error:
+            headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+            code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
+            response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
+        except (ConnectionError, RequestPayloadError):  # the client is gone
+            response = web.Response(status=400)
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.path)
+            response = error_response(
+                ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
+            )
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource else "none"
+        method = request.method if request.method in METH_ALL else "other"
+        self._metrics.requests.labels(method, route, str(response.status)).inc()
+        return response
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        body, response = await read_json(request), web.Response(status=204)
+        self._access.login(request, response, str(body.get("token", "")))
+        return response
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        response = web.Response(status=204)
+        self._access.logout(request, response)
+        return response
+
+    async def _make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        visitor.require_operator()
+        body = await read_json(request)
+        scope = scope_in(body, "tenant", "user", "session")
+        if not scope:
+            raise RequestRefused(400, "INVALID_PARAMS", "name whom the token is for: tenant, user or session")
+        expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
+        token = self._signer.scope_token(scope, expires_at)
+        return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
+
+    async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+        visitor.require_operator()
+        self._metrics.calls.clear()
+        for record in self._activity.calls.values():
+            self._metrics.calls.labels(record.status).inc()
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _SECURITY_HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+
+async def _gallery_page(_: web.Request) -> web.StreamResponse:
+    return _static("gallery.html")
+
+
+async def _asset(request: web.Request) -> web.StreamResponse:
+    return _static(request.match_info["name"])
+
+
+def _static(name: str) -> web.StreamResponse:
+    """A file of the page. The folder is listed first, so that no name leads out of it."""
+    files = {file.name: file for file in _PAGE.iterdir() if file.is_file()} if _PAGE.is_dir() else {}
+    if name not in files:
+        raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
+    headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
+    return web.FileResponse(files[name], headers=headers)
+
+
+async def _empty_icon(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
+
+
+async def _health(_: web.Request) -> web.StreamResponse:
+    return json_response({"status": "ok"})
+
+
+logger = logging.getLogger("transports")
+
+#: aiohttp would log every malformed request with its address, which may hold a link.
+_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
+#: Seconds for responses under way when the server ends.
+_SHUTDOWN_TIMEOUT = 1.0
+#: Seconds until a link in an answer of the MCP bridge expires.
+_LINK_SECONDS = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server. ``url`` ends in a slash, and so does ``public_url``, where others reach it: the same without a
+    proxy. ``token`` is the operator's; another server of the process shares its ``connections`` and its detached
+    ``calls``."""
+
+    url: str
+    token: str
+    apps: Apps
+    activity: Activity
+    signer: Signer
+    connections: Connections
+    calls: DetachedCalls
+    public_url: str
+
+    @property
+    def page(self) -> str:
+        """The URL of the gallery, with the operator's token in its fragment."""
+        return f"{self.public_url}#token={self.token}"
+
+    def link(self, ref: ArtifactRef) -> str:
+        """Return a URL that opens an artifact without a token, for a day."""
+        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
+
+
+@asynccontextmanager
+async def serve(
+    store: ArtifactStore,
+    options: Options,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    connect: Connect = connect_app,
+    activity: Activity | None = None,
+    users: Mapping[str, Scope] | None = None,
+    signer: Signer | None = None,
+    runs: Sequence[str] = (),
+    ledger: CallLedger | None = None,
+    named: Collection[str] = (),
+) -> AsyncIterator[Served]:
+    """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
+
+    ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
+    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``runs`` are
+    the folders and addresses of batch runs that it shows, ``named`` the apps that it connects by their names.
+    ``ledger`` keeps the calls that are made here, and is closed at the end; without one they are kept in memory.
+
+    Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
+    if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
+    """
+    if not is_loopback(host) and options.token is None:
+        raise UsageError(
+            f"others can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or leave --host out to serve this "
+            "machine alone"
+        )
+    token = options.token or secrets.token_urlsafe()
+    activity = Activity() if activity is None else activity
+    signer = signer or Signer(options.key or _key())
+    watcher = StoreWatcher(store, activity.store_changed)
+    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
+    users = {**options.tenant_scopes, **(users or {})}
+    connections = Connections()
+    access = Access(
+        token, signer, host=host, users=users, public_url=options.public_url, max_requests=connections.share
+    )
+    calls = DetachedCalls(ledger, activity)
+    served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
+    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named)
+    use_global_providers()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(calls.aclose)
+        await calls.restore()
+        stack.enter_context(site.metrics.recording())
+        await watcher.start()
+        stack.push_async_callback(watcher.aclose)
+        stack.push_async_callback(served_runs.aclose)
+        activity.on_artifacts = watcher.check_now
+        stack.push_async_callback(apps.aclose)
+        app = site.app()
+
+        @web.middleware
+        async def serving(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            with connections.serving():
+                return await handler(request)
+
+        app.middlewares.insert(0, serving)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_NO_LOG,
+            shutdown_timeout=_SHUTDOWN_TIMEOUT,
+            handle_signals=False,
+            handler_cancellation=True,  # nothing goes on for a client that is gone
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(calls.cancel_all)  # a request may wait for one
+        stack.push_async_callback(site.aclose)
+        try:
+            assert runner.server is not None
+            listener = await asyncio.get_running_loop().create_server(
+                connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
+            )
+        except OSError as error:
+            raise cannot_listen(host, port, error, "--port") from error
+        stack.callback(listener.close)
+        display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
+        public_url = f"{options.public_url}/" if options.public_url else url
+        stack.enter_context(registered(public_url, store.url))
+        yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+
+
+def _key() -> str:
+    try:
+        return signing_key()
+    except StoreError as error:
+        logger.warning("%s; until then links work only while this server runs", error.message)
+        return secrets.token_urlsafe(32)

@@ -1,0 +1,215 @@
+"""Signed values that expire: links that open one artifact, tokens for a scope, cookies. No I/O."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from itsdangerous import BadData, URLSafeSerializer
+
+from ...artifacts import ArtifactStore, Scope
+from ...artifacts._files import belongs_to_us, open_file, others_may_read
+from ...errors import ABPError, StoreError, UsageError
+from ...protocol._times import iso_utc, parse_duration
+from ..shared._state_folder import state_folder
+from ._options import Options
+
+__all__ = [
+    "MAX_SECONDS",
+    "Expired",
+    "Signer",
+    "decode_scope",
+    "encode_scope",
+    "find_server",
+    "make_link",
+    "registered",
+    "signing_key",
+]
+
+#: Longest life of what is signed, in seconds.
+MAX_SECONDS = 30 * 86400.0
+#: Seconds by which the clock may have been set back since a value was signed. One that ends later than its longest life
+#: allows was signed by a clock that was further ahead, and would be good for ever.
+_MAX_SET_BACK = 86400.0
+
+
+class Expired(ABPError):
+    """Raised for a value with a good signature whose time is over, or lasts longer than any may. The session survives;
+    ask for a new value."""
+
+    code = "REFERENCE_EXPIRED"
+
+
+class Signer:
+    """Signs with ``key``: every server that has the key accepts what another one has signed.
+
+    Links, tokens and cookies are signed apart: none of them is good as another. ``clock`` gives seconds since 1970.
+    """
+
+    def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._links = URLSafeSerializer(key, salt="abp.link")
+        self._tokens = URLSafeSerializer(key, salt="abp.scope")
+        self._cookies = URLSafeSerializer(key, salt="abp.cookie")
+
+    def link_path(self, artifact_id: str, expires_at: float) -> str:
+        """Return the path and query that open an artifact until ``expires_at``."""
+        return f"/artifacts/{artifact_id}?link={self._links.dumps([artifact_id, int(expires_at)])!s}"
+
+    def link_opens(self, signed: str, artifact_id: str) -> bool:
+        """Whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
+        content = self._read(self._links, signed)
+        return content is not None and content[0] == artifact_id
+
+    def scope_token(self, scope: Scope, expires_at: float) -> str:
+        """Return a bearer token for one scope, such as a tenant or a session."""
+        return f"abps.{self._tokens.dumps([encode_scope(scope), int(expires_at)])!s}"
+
+    def read_scope_token(self, token: str) -> tuple[Scope, int] | None:
+        """Return the scope of a token and when it expires; ``None`` for a token that is not signed with this key.
+        Raises :class:`Expired`."""
+        content = self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+        return (decode_scope(content[0]), content[1]) if content else None
+
+    def cookie(self, holder: str, expires_at: float) -> str:
+        """Return the value of a cookie for ``holder``. It stays good when the server restarts."""
+        return str(self._cookies.dumps([holder, int(expires_at)]))
+
+    def read_cookie(self, cookie: str) -> tuple[str, int] | None:
+        """Return the holder of a cookie and when it expires; ``None`` for one that is not signed with this key.
+        Raises :class:`Expired`."""
+        return self._read(self._cookies, cookie)
+
+    def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
+        if not signed.isascii():  # loads() would raise an error of its own for bytes of a header that are no text
+            return None
+        try:
+            content = serializer.loads(signed)
+        except BadData:
+            return None
+        match content:
+            case [str(subject), int(expires_at)]:
+                if not 0 < expires_at - self.clock() <= MAX_SECONDS + _MAX_SET_BACK:
+                    raise Expired("it has expired; have another one made")
+                return subject, expires_at
+        return None
+
+
+def encode_scope(scope: Scope) -> str:
+    """Return a scope as the text that is signed."""
+    return json.dumps(dict(scope.items()))
+
+
+def decode_scope(text: str) -> Scope:
+    """Return the scope of a text by :func:`encode_scope`. The text must come from a signed value."""
+    return Scope(**json.loads(text))
+
+
+_KEY = "serve.key"
+_SERVERS = "servers"
+
+
+def signing_key() -> str:
+    """Return the key of this user on this machine, which is made at its first use, with mode 0600.
+
+    Raises :class:`~transports.errors.StoreError` if it can be neither read nor made, or if others can read it."""
+    try:
+        path = state_folder() / _KEY
+        with suppress(FileExistsError):
+            temporary = path.with_name(f".{_KEY}-{os.getpid()}-{secrets.token_hex(4)}")
+            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                with os.fdopen(fd, "w", encoding="ascii") as file:
+                    file.write(secrets.token_urlsafe(32))
+                os.link(temporary, path)  # the whole key at once, and never over another one
+            finally:
+                temporary.unlink()
+        fd = open_file(path, os.O_RDONLY)
+        with os.fdopen(fd, encoding="ascii") as file:
+            status = os.fstat(fd)
+            if others_may_read(status) or not belongs_to_us(status):
+                raise StoreError(f"{path} can be read by others; remove it, and a new key is made")
+            key = file.read().strip()
+    except OSError as error:
+        raise StoreError(f"cannot keep a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY") from error
+    if len(key) < 32:
+        raise StoreError(f"{path} holds no key; remove it, and a new one is made")
+    return key
+
+
+@contextmanager
+def registered(url: str, store: str) -> Iterator[None]:
+    """Let other processes find a server of ``store`` at ``url`` while the context lasts (:func:`find_server`). A state
+    folder that cannot be written to is no error: the server is not found then."""
+    path: Path | None = None
+    with suppress(OSError):
+        path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps({"url": url, "store": store, "pid": os.getpid()}), encoding="utf-8")
+        temporary.replace(path)
+    try:
+        yield
+    finally:
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+
+def find_server(store: str) -> str | None:
+    """Return the URL of the newest running server of ``store``, or ``None``. Files of servers that died are removed."""
+    from psutil import Process, Error  # isort: skip
+
+    found: list[tuple[float, str]] = []
+    with suppress(OSError):
+        for path in state_folder(_SERVERS).glob("*.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_text(encoding="utf-8"))
+                written = path.stat().st_mtime
+                try:
+                    running = Process(entry["pid"]).create_time() <= written
+                except Error:
+                    running = False
+                if not running:
+                    path.unlink()
+                elif entry["store"] == store:
+                    found.append((written, str(entry["url"])))
+    return max(found)[1] if found else None
+
+
+async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
+    """Return a URL that opens the artifact without a token, and when it expires (ISO 8601).
+
+    A store that makes URLs itself (S3, say) makes this one too. Else it is one of the server at ``base``, or, without
+    ``base``, of the server that runs here for this store. ``expires`` is a duration: ``90s``, ``30m``, ``1h``, ``7d``.
+
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for another
+    ``expires`` or ``base``, or if no server of this store runs here.
+    """
+    seconds = _seconds(expires)
+    signer = Signer(Options.load().key or signing_key())
+    expires_at = signer.clock() + seconds
+    if base is None and (presigned := await store.presigned(artifact_id, seconds)):
+        return presigned, iso_utc(expires_at, timespec="seconds")
+    ref = await store.stat(artifact_id)
+    address = base or find_server(store.url)
+    if address is None:
+        raise UsageError(
+            "no server of this store runs here; start one with `abp serve`, or name the address of yours with --url"
+        )
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
+    return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
+
+
+def _seconds(text: str) -> int:
+    seconds = parse_duration(text)
+    if seconds is None or not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
+    return seconds

@@ -1,0 +1,549 @@
+"""Blocking twins of asynchronous functions, methods and constructors, so that nothing is written twice.
+
+A type checker follows parameters and results through :func:`blocking` and its kin; ``inspect.signature`` gives those of
+the asynchronous namesake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import functools
+import inspect
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+
+from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds
+from ..errors._base import shortened
+
+__all__ = [
+    "SHARED",
+    "Background",
+    "Blocking",
+    "Closable",
+    "Resource",
+    "Runner",
+    "blocking",
+    "blocking_function",
+    "closing",
+    "described",
+    "iterate",
+    "iterating",
+    "made_by",
+    "making",
+    "managing",
+    "namesake",
+    "taking_parameters_of",
+]
+
+logger = logging.getLogger("transports")
+
+#: Seconds that cancelled work may take to end: to tell an app, to close a browser.
+_CANCEL_TIMEOUT = 10.0
+#: Seconds that the thread may take to end.
+_THREAD_END_TIMEOUT = 5.0
+
+
+class Closable(Protocol):
+    """A user of a loop, which keeps the loop alive and can be closed when the program ends."""
+
+    def finish(self) -> None:
+        """Close, because the program ends."""
+
+
+class Runner(Protocol):
+    """A loop that coroutines run in while blocking code waits for them."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the coroutine's result. An interrupted wait (Ctrl-C) cancels the coroutine and lets it end."""
+
+    def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run the coroutine without waiting for it. It is dropped if the loop has ended."""
+
+    def acquire(self, user: Closable) -> None:
+        """Keep the loop alive for ``user``."""
+
+    def release(self, user: Closable) -> None:
+        """Let the loop end if ``user`` was its last user; idempotent."""
+
+
+class Background:
+    """A loop in a thread of its own, which starts with the first user and ends with the last one."""
+
+    def __init__(self) -> None:
+        self._exiting = False
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        """Start without a thread: a forked process does not inherit it."""
+        self._lock = threading.Lock()
+        self._thread: _LoopThread | None = None
+        self._users: dict[object, None] = {}
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """As :meth:`Runner.run`, in the caller's context. Raises :class:`~transports.errors.UsageError` in the thread
+        of the loop, which would wait for itself."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise UsageError(
+                "a coroutine callback runs in the loop that this call would wait for; make it a plain function, "
+                "which gets a thread of its own"
+            )
+        with self._using(coroutine) as thread:
+            outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+            tasks: list[asyncio.Task[T]] = []
+            try:
+                thread.begin_task(coroutine, outcome, tasks)
+                return outcome.result()
+            except BaseException:
+                if not outcome.done():  # the wait was interrupted, the work was not
+                    thread.cancel(tasks)
+                    concurrent.futures.wait((outcome,), timeout=_CANCEL_TIMEOUT)
+                raise
+            finally:
+                del outcome  # its exception holds this frame
+
+    @contextlib.contextmanager
+    def _using(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
+        user = object()
+        try:
+            thread = self._add(user)
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            yield thread
+        finally:
+            self._remove(user)
+
+    def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """As :meth:`Runner.post`; for any thread, the garbage collector's calls included."""
+        thread = self._thread  # no lock: the garbage collector may call this while it is held
+        if thread is None or not thread.is_alive():
+            coroutine.close()
+        else:
+            thread.begin_task(coroutine, concurrent.futures.Future(), [])
+
+    def acquire(self, user: Closable) -> None:
+        """As :meth:`Runner.acquire`; starts the thread if it does not run."""
+        self._add(user)
+
+    def release(self, user: Closable) -> None:
+        """As :meth:`Runner.release`; waits for the thread to end."""
+        self._remove(user)
+
+    def _add(self, user: object) -> _LoopThread:
+        with self._lock:
+            if self._thread is None:
+                self._thread = _LoopThread()
+                self._thread.start_and_wait()
+                atexit.unregister(self._finish)  # once, and after all that was registered before: it runs first
+                atexit.register(self._finish)
+            self._users[user] = None
+            return self._thread
+
+    def _remove(self, user: object) -> None:
+        with self._lock:
+            if self._exiting or user not in self._users:
+                return
+            del self._users[user]
+            if self._users or self._thread is None:
+                return
+            thread, self._thread = self._thread, None
+        thread.end()
+
+    def _finish(self) -> None:
+        """Close what is still open when the program ends, the newest first. The thread itself ends with the program,
+        since an executor cannot be shut down any more."""
+        self._exiting = True
+        for user in reversed(tuple(self._users)):
+            if finish := getattr(user, "finish", None):
+                try:
+                    finish()
+                except Exception:
+                    logger.exception("what was still open at the end of the program did not close")
+
+
+class _LoopThread(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="abp-sync", daemon=True)
+        self._running = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end_requested = asyncio.Event()
+        self._running.set()
+        await self._end_requested.wait()
+
+    def start_and_wait(self) -> None:
+        self.start()
+        self._running.wait()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._end_requested.set)
+        if threading.current_thread() is not self:
+            self.join(_THREAD_END_TIMEOUT)
+
+    def begin_task(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        outcome: concurrent.futures.Future[T],
+        tasks: list[asyncio.Task[T]],
+    ) -> None:
+        """Run the coroutine in the caller's context; ``tasks`` gets its task, ``outcome`` its result or exception."""
+
+        def on_done(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                outcome.set_exception(asyncio.CancelledError())
+            elif error := task.exception():
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(task.result())
+
+        def start() -> None:
+            task = self._loop.create_task(coroutine)  # call_soon_threadsafe has brought the context
+            task.add_done_callback(on_done)
+            tasks.append(task)
+
+        self._loop.call_soon_threadsafe(start)
+
+    def cancel(self, tasks: list[asyncio.Task[T]]) -> None:
+        def cancel_all() -> None:
+            for task in tasks:
+                task.cancel()
+
+        self._loop.call_soon_threadsafe(cancel_all)
+
+
+SHARED = Background()
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+W = TypeVar("W")
+F = TypeVar("F")
+S = TypeVar("S")
+
+
+class Blocking(Generic[W]):
+    """A blocking object. ``wrapped`` is the asynchronous one that does the work."""
+
+    def __init__(self, wrapped: W, runner: Runner = SHARED) -> None:
+        self.wrapped = wrapped
+        self._runner = runner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self.wrapped!r}>"
+
+
+def _blocking_text(text: str | None) -> str | None:
+    """Return a docstring of the asynchronous API as one of the blocking API."""
+    return text and text.replace("async with", "with").replace("async for", "for").replace("await ", "")
+
+
+def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a blocking function that is written out with the docstring of its asynchronous namesake."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        function.__doc__ = _blocking_text(original.__doc__)
+        return function
+
+    return decorate
+
+
+def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
+    """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
+    functools.update_wrapper(twin, original, updated=())
+    twin.__doc__ = _blocking_text(original.__doc__)
+    signature = inspect.signature(original)
+    returned = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
+    returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", returned)
+    signature = signature.replace(return_annotation=returned.replace("AsyncIterator", "Iterator"))
+    twin.__signature__ = signature  # type: ignore[attr-defined]
+    twin.__annotations__ = {**original.__annotations__, "return": signature.return_annotation}
+    return twin
+
+
+def blocking(
+    method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[W], P], T]:
+    """Return the blocking method for a coroutine method of what is wrapped."""
+
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
+        try:
+            return self._runner.run(coroutine)
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
+
+    return namesake(call, method)
+
+
+def making(
+    method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]], facade: Callable[[T, Runner], F]
+) -> Callable[Concatenate[Blocking[W], P], F]:
+    """Return the blocking method for a coroutine method that makes an asynchronous object: ``facade`` makes the
+    blocking one around it."""
+    wait = blocking(method)
+
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> F:
+        __tracebackhide__ = True
+        return facade(wait(self, *args, **kwargs), self._runner)
+
+    return namesake(call, method)
+
+
+def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return the blocking function for a coroutine function."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return SHARED.run(function(*args, **kwargs))
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
+
+    return namesake(call, function)
+
+
+def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F]:
+    """Return a function that makes an asynchronous object and puts the blocking ``facade`` around it."""
+
+    def make(*args: P.args, **kwargs: P.kwargs) -> F:
+        return facade(function(*args, **kwargs))
+
+    return namesake(make, function)
+
+
+def taking_parameters_of(
+    make: Callable[P, W],
+) -> Callable[[Callable[[S, W], None]], Callable[Concatenate[S, P], None]]:
+    """Decorate an ``__init__`` that takes the wrapped object: callers give the parameters that make one."""
+
+    def decorate(initialize: Callable[[S, W], None]) -> Callable[Concatenate[S, P], None]:
+        def __init__(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            initialize(self, make(*args, **kwargs))
+
+        return namesake(__init__, getattr(make, "__init__"))  # noqa: B009 - of the class, as a plain function
+
+    return decorate
+
+
+def iterating(
+    method: Callable[Concatenate[W, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Blocking[W], P], Iterator[T]]:
+    """Return the blocking method for one that returns an asynchronous iterator. A loop that is left early closes it."""
+
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return iterate(getattr(self.wrapped, method.__name__)(*args, **kwargs), self._runner)
+
+    return namesake(call, method)
+
+
+def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
+    """Yield the items of an asynchronous iterator, each of which the runner waits for."""
+
+    async def step() -> tuple[T, ...]:
+        async for item in iterator:
+            return (item,)
+        return ()
+
+    try:
+        while item := runner.run(step()):
+            yield item[0]
+    finally:
+        if (aclose := getattr(iterator, "aclose", None)) is not None:
+            runner.post(aclose())
+
+
+M = TypeVar("M", bound=AbstractAsyncContextManager[Any])
+
+_ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[type[BaseException] | None, None, None]
+)
+
+#: Seconds that closing may take; what is closed has stricter limits of its own.
+_CLOSE_TIMEOUT = 30.0
+
+
+class _OpenManager(Generic[T]):
+    """An asynchronous context manager that is open, and the task that holds it open."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[T], runner: Runner) -> None:
+        self._manager = manager
+        self._runner = runner
+        self._task: asyncio.Task[bool | None] | None = None
+        self._pid = os.getpid()
+        self.closed = False
+
+    def enter(self) -> T:
+        self._runner.acquire(self)
+        try:
+            return self._runner.run(self._enter())
+        except BaseException:
+            self.closed = True
+            self._release()
+            raise
+
+    def leave(self, *exc_info: Any) -> bool | None:
+        """Close it; idempotent. A forked process leaves what it inherited to its parent."""
+        self.closed = True
+        if self._pid != os.getpid() or self._task is None or self._task.done():
+            return None
+        try:
+            return self._runner.run(self._leave(exc_info))
+        except Disconnected:
+            return None  # the loop has ended, and with it all that was in it
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """Close it without waiting. The garbage collector calls this, in any thread: nobody else can close it now."""
+        if not self.closed and self._pid == os.getpid():
+            self._warn()
+            self.closed = True
+            self._runner.post(self._leave_and_release())
+
+    def finish(self) -> None:
+        """Close it because the program ends."""
+        if not self.closed:
+            self._warn()
+        self.leave(None, None, None)
+
+    def _warn(self) -> None:
+        warnings.warn(f"{self._manager!r} was not closed; use it in a `with` block", ResourceWarning, stacklevel=3)
+
+    def _release(self) -> None:
+        """A second Ctrl-C ends the wait, not the closing: the loop is needed until that is done."""
+        if self._task is None or self._task.done():
+            self._runner.release(self)
+        else:
+            self._runner.post(self._leave_and_release())
+
+    async def _enter(self) -> T:
+        entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._leaving: asyncio.Future[_ExcInfo] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold_open(entered))
+        try:
+            await asyncio.wait((self._task, entered), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=_CANCEL_TIMEOUT)
+            raise
+        if not entered.done():
+            self._task.result()  # raises
+        return entered.result()
+
+    async def _hold_open(self, entered: asyncio.Future[T]) -> bool | None:
+        entered.set_result(await self._manager.__aenter__())
+        try:
+            exc_info = await self._leaving
+        except asyncio.CancelledError:
+            exc_info = (None, None, None)
+        return await self._manager.__aexit__(*exc_info)
+
+    async def _leave(self, exc_info: Any) -> bool | None:
+        assert self._task is not None
+        if not self._leaving.done():
+            self._leaving.set_result(exc_info)
+        await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
+        if not self._task.done():
+            self._task.cancel()
+            raise CallTimeout(
+                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; parts of it may still be there"
+            )
+        return self._task.result()
+
+    async def _leave_and_release(self) -> None:
+        try:
+            await self._leave((None, None, None))
+        finally:
+            self._release()
+
+
+class Resource(Blocking[M]):
+    """A blocking object that is open in a ``with`` block. A forgotten one is closed with a ``ResourceWarning``."""
+
+    _open_manager: _OpenManager[Any] | None = None
+
+    def __enter__(self) -> Self:
+        __tracebackhide__ = True
+        manager = _OpenManager(self.wrapped, self._runner)
+        try:
+            manager.enter()
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
+        self._open_manager = manager
+        weakref.finalize(self, manager.abandon).atexit = False
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        __tracebackhide__ = True
+        try:
+            self._close(*exc_info)
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
+
+    def _close(self, *exc_info: object) -> None:
+        if self._open_manager is None:
+            self._runner.run(self.wrapped.__aexit__(None, None, None))
+        else:
+            self._open_manager.leave(*(exc_info or (None, None, None)))
+
+
+def closing(
+    method: Callable[[M], Coroutine[Any, Any, None]],
+) -> Callable[[Resource[M]], None]:
+    """Return the blocking ``close`` for the ``aclose`` of a resource."""
+
+    def close(self: Resource[M]) -> None:
+        self._close()
+
+    blocking_close = namesake(close, method)
+    blocking_close.__name__ = "close"
+    return blocking_close
+
+
+def managing(
+    method: Callable[Concatenate[W, P], AbstractAsyncContextManager[T]], facade: Callable[[T, Runner], F]
+) -> Callable[Concatenate[Blocking[W], P], AbstractContextManager[F]]:
+    """Return the blocking method for one that returns an asynchronous context manager.
+
+    ``facade`` makes the blocking object around the value that the manager gives.
+    """
+
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[F]:
+        manager: AbstractAsyncContextManager[T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
+        return _managed(manager, facade, self._runner)
+
+    return namesake(call, method)
+
+
+@contextmanager
+def _managed(manager: AbstractAsyncContextManager[T], facade: Callable[[T, Runner], F], runner: Runner) -> Iterator[F]:
+    open_manager = _OpenManager(manager, runner)
+    value = facade(open_manager.enter(), runner)
+    try:
+        yield value
+    except BaseException:
+        if not open_manager.leave(*sys.exc_info()):
+            raise
+    else:
+        open_manager.leave(None, None, None)

@@ -1,0 +1,364 @@
+"""A blocking session, and the functions that find and connect an app."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import artifacts, http, routing
+from ..artifacts import Durability, HostFacade, HostStore, Scope
+from ..base import Transport
+from ..browser.process import _launch as launch
+from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
+from ..session import _calls as handles
+from ..session import _connect as asynchronous
+from ..session import _resources as resources
+from ..session import _session as session
+from ..session._dispatch import OnElicitation, OnNotification, OnProgress
+from ._bridge import (
+    SHARED,
+    Blocking,
+    Resource,
+    Runner,
+    blocking,
+    blocking_function,
+    closing,
+    described,
+    iterate,
+    iterating,
+    made_by,
+    making,
+    managing,
+    taking_parameters_of,
+)
+
+if TYPE_CHECKING:
+    from httpx2 import Auth
+    from playwright.sync_api import BrowserContext, Page
+
+    from ..adapters.recording import Recording
+    from ..browser._source import StorageState
+    from ..browser.process._launch import BrowserLender
+    from ..protocol._declarations import AppInfo, Capability
+    from ..session._evidence import Evidence
+
+__all__ = [
+    "ArtifactStore",
+    "Browser",
+    "CallHandle",
+    "LocalStore",
+    "NoneStore",
+    "Resources",
+    "Router",
+    "Session",
+    "Staged",
+    "connect",
+    "discover",
+    "open_store",
+]
+
+
+class Browser(Resource[launch.Browser]):
+    """A Chromium of our own that several sessions may share; see :class:`transports.Browser`::
+
+    with Browser() as browser:
+        with connect(url, browser=browser) as app: ...
+    """
+
+    @taking_parameters_of(launch.Browser)
+    def __init__(self, wrapped: launch.Browser) -> None:
+        super().__init__(wrapped)
+
+    load_extension = blocking(launch.Browser.load_extension)
+    responds = blocking(launch.Browser.responds)
+    resident_bytes = blocking(launch.Browser.resident_bytes)
+    restart = blocking(launch.Browser.restart)
+    ensure_running = blocking(launch.Browser.ensure_running)
+    close = closing(launch.Browser.aclose)
+
+    @property
+    def version(self) -> str:
+        """The browser's version, as it says itself."""
+        return self.wrapped.version
+
+    @property
+    def attached(self) -> bool:
+        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
+        return self.wrapped.attached
+
+    @property
+    def closed(self) -> bool:
+        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        return self.wrapped.closed
+
+    @property
+    def after_restart(self) -> str:
+        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        return self.wrapped.after_restart
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all sessions share one context, and so their cookies and storage."""
+        return self.wrapped.shares_context
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its temporary files."""
+        return self.wrapped.folder
+
+
+class Staged(Blocking[artifacts.Staged]):
+    """A file that is not visible yet, made by :meth:`ArtifactStore.stage`."""
+
+    write = blocking(artifacts.Staged.write)
+    reset = blocking(artifacts.Staged.reset)
+    commit = blocking(artifacts.Staged.commit)
+
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        self.wrapped.follow()
+
+    @property
+    def path(self) -> Path:
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+        return self.wrapped.path
+
+    @property
+    def size(self) -> int:
+        """The number of bytes given to :meth:`write` so far."""
+        return self.wrapped.size
+
+
+class ArtifactStore(Resource[artifacts.ArtifactStore]):
+    """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
+
+    stage = managing(artifacts.ArtifactStore.stage, Staged)
+    put_bytes = blocking(artifacts.ArtifactStore.put_bytes)
+    put_text = blocking(artifacts.ArtifactStore.put_text)
+    put_file = blocking(artifacts.ArtifactStore.put_file)
+    stat = blocking(artifacts.ArtifactStore.stat)
+    exists = blocking(artifacts.ArtifactStore.exists)
+    change_token = blocking(artifacts.ArtifactStore.change_token)
+    presigned = blocking(artifacts.ArtifactStore.presigned)
+    list = blocking(artifacts.ArtifactStore.list)
+    open = iterating(artifacts.ArtifactStore.open)
+    get = blocking(artifacts.ArtifactStore.get)
+    export = blocking(artifacts.ArtifactStore.export)
+    delete = blocking(artifacts.ArtifactStore.delete)
+    enforce_retention = blocking(artifacts.ArtifactStore.enforce_retention)
+    gc = blocking(artifacts.ArtifactStore.gc)
+    end_session = blocking(artifacts.ArtifactStore.end_session)
+    fsck = blocking(artifacts.ArtifactStore.fsck)
+    close = closing(artifacts.ArtifactStore.aclose)
+
+    @described(artifacts.ArtifactStore.scoped)
+    def scoped(self, scope: Scope) -> Self:
+        """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
+        view = copy.copy(self)
+        view.wrapped = self.wrapped.scoped(scope)
+        view._open_manager = None  # the view was not entered
+        return view
+
+    @property
+    def url(self) -> str:
+        """URL that :func:`open_store` would open again."""
+        return self.wrapped.url
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest artifact in bytes."""
+        return self.wrapped.max_bytes
+
+
+class LocalStore(ArtifactStore):
+    """A store in a folder; see :class:`transports.LocalStore`."""
+
+    @taking_parameters_of(artifacts.LocalStore)
+    def __init__(self, wrapped: artifacts.LocalStore) -> None:
+        super().__init__(wrapped)
+
+
+class NoneStore(ArtifactStore):
+    """A store that keeps nothing; see :class:`transports.NoneStore`."""
+
+    @taking_parameters_of(artifacts.NoneStore)
+    def __init__(self, wrapped: artifacts.NoneStore) -> None:
+        super().__init__(wrapped)
+
+
+class Router(Blocking[routing.Router]):
+    """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
+
+    def __init__(
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
+        durability: Durability = "process",
+    ) -> None:
+        inner = store.wrapped if isinstance(store, ArtifactStore) else store
+        router = routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event, durability=durability)
+        super().__init__(router)
+
+    route = blocking(routing.Router.route)
+
+
+open_store = made_by(artifacts.open_store, ArtifactStore)
+
+
+class Resources(Blocking[resources.Resources]):
+    """The resources of an MCP server, as :attr:`Session.resources`."""
+
+    list = blocking(resources.Resources.list)
+    templates = blocking(resources.Resources.templates)
+    read = blocking(resources.Resources.read)
+    subscribe = blocking(resources.Resources.subscribe)
+    unsubscribe = blocking(resources.Resources.unsubscribe)
+
+    @property
+    def available(self) -> bool:
+        """Whether the app says that it has resources."""
+        return self.wrapped.available
+
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return self.wrapped.subscriptions
+
+
+class CallHandle(Blocking[handles.CallHandle]):
+    """A call under way, made by :meth:`Session.start`."""
+
+    status = blocking(handles.CallHandle.status)
+    result = blocking(handles.CallHandle.result)
+    cancel = blocking(handles.CallHandle.cancel)
+
+    @property
+    def id(self) -> str:
+        """The id of the call, in events and in the ``source`` of what it stores."""
+        return self.wrapped.id
+
+    @property
+    def capability(self) -> str:
+        """The capability that is called."""
+        return self.wrapped.capability
+
+
+class Session(Resource[session.Session]):
+    """An app that is connected, made by :func:`connect`.
+
+    ``with connect(…) as app`` opens and closes it. ``app = connect(…).open()`` opens it; then the caller closes it with
+    :meth:`close`.
+    """
+
+    call = blocking(session.Session.call)
+    start = making(session.Session.start, CallHandle)
+    save = blocking(session.Session.save)
+    render_to_pdf = blocking(session.Session.render_to_pdf)
+    screenshot = blocking(session.Session.screenshot)
+    events = managing(session.Session.events, iterate)
+    close = closing(session.Session.aclose)
+
+    def open(self) -> Self:
+        """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""
+        __tracebackhide__ = True
+        return self.__enter__()
+
+    @property
+    def info(self) -> AppInfo:
+        """The app's id, name, version and description, as ``initialize`` answered them."""
+        return self.wrapped.info
+
+    @property
+    def capabilities(self) -> Mapping[str, Capability]:
+        """The app's capabilities by name, as of now: the mapping is replaced when the app says that they changed."""
+        return self.wrapped.capabilities
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the app's manifest, or why there is none; empty without discovery."""
+        return self.wrapped.warnings
+
+    @property
+    def session_id(self) -> str:
+        """The app's own name for this session."""
+        return self.wrapped.session_id
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that the session uses."""
+        return self.wrapped.transport
+
+    @property
+    def resources(self) -> Resources:
+        """The resources of an MCP server; other apps have none."""
+        return Resources(self.wrapped.resources, self._runner)
+
+    @property
+    def store(self) -> ArtifactStore:
+        """The store that results go to."""
+        return ArtifactStore(self.wrapped.store, self._runner)
+
+
+discover = blocking_function(http.discover)
+
+
+@described(asynchronous.connect)
+def connect(
+    target: str,
+    *,
+    transport: str | Transport = "auto",
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
+    headless: bool | None = None,
+    browser: Browser | BrowserLender | str | None = None,
+    profile: str | Path | None = None,
+    storage_state: StorageState | None = None,
+    cdp_url: str | None = None,
+    browser_server: str | None = None,
+    page: Page | None = None,
+    context: BrowserContext | None = None,
+    extension_page: str | None = None,
+    adapter: str | Path | None = None,
+    headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    on_notification: OnNotification | None = None,
+    on_elicitation: OnElicitation | None = None,
+    requested_capabilities: Sequence[str] = (),
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
+    record: Recording | str | Path | None = None,
+    config: str | Path | None = None,
+    evidence: Evidence | None = None,
+) -> Session:
+    """As :func:`transports.connect`, whose docstring replaces this one."""
+    parameters = locals()  # in the first line, so that it holds the parameters and nothing else
+    __tracebackhide__ = True
+    options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
+    return Session(asynchronous.connect(**options), _runner(page or context))
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return what the asynchronous API takes in the place of ``value``."""
+    if isinstance(value, Blocking):
+        return value.wrapped
+    if type(value).__module__.startswith("playwright.sync_api"):
+        from ..browser.page._syncpage import to_async
+
+        return to_async(value)
+    return value
+
+
+def _runner(owner: Page | BrowserContext | None) -> Runner:
+    """Return the loop of a page of ``playwright.sync_api``, whose work must run where the page lives, else the shared
+    one."""
+    if owner is None:
+        return SHARED
+    from ..browser.page._syncpage import PageRunner
+
+    return PageRunner(owner)

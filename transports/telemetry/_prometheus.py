@@ -1,0 +1,62 @@
+"""The metrics in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from ._instruments import METRICS, Metric, recording
+
+__all__ = ["CONTENT_TYPE", "Exposition"]
+
+#: The media type of :meth:`Exposition.render`.
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Exposition:
+    """All metrics of this process for one server, from its start on. ``registry`` takes more, of the server's own.
+
+    The registry is of its own, so that two servers in one process do not share series. ``version`` is that of this
+    package. Process figures (``process_resident_memory_bytes``, …) are those of Linux."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._series: dict[str, Counter | Histogram] = {}
+        for metric in METRICS:
+            name, text = metric.prometheus_name, metric.description
+            match metric.kind:
+                case "histogram":
+                    self._series[metric.name] = Histogram(
+                        name, text, metric.prometheus_labels, buckets=metric.buckets, registry=registry
+                    )
+                case "counter":
+                    self._series[metric.name] = Counter(name, text, metric.prometheus_labels, registry=registry)
+                case "gauge":
+                    Gauge(name, text, registry=registry).set_function(metric.value)
+        build = Gauge("abp_build_info", "The versions that run, as labels.", ("version", "python"), registry=registry)
+        build.labels(version, platform.python_version()).set(1)
+        ProcessCollector(registry=registry)
+
+    @contextmanager
+    def recording(self) -> Iterator[Self]:
+        """Take measurements while the block lasts."""
+        with recording(self):
+            yield self
+
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        """Add a measurement; a label that is not known is empty."""
+        series = self._series[metric.name]
+        labelled = series.labels(*(labels.get(name, "") for name in metric.labels)) if metric.labels else series
+        if isinstance(labelled, Histogram):
+            labelled.observe(value)
+        else:
+            labelled.inc(value)
+
+    def render(self) -> bytes:
+        """Return all values; the media type is :data:`CONTENT_TYPE`."""
+        return generate_latest(self.registry)

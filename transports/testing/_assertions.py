@@ -1,0 +1,204 @@
+"""Assertions about results for tests of apps: size, schema, equality with a golden file."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from ..artifacts import ArtifactRef
+from ..binary._media import sniff
+from ..binary.detect import find
+from ..errors import UsageError
+from ..protocol.schema import check_output
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["Golden", "assert_schema", "assert_size"]
+
+#: Seconds for another process to write a golden file.
+_PATIENCE = 60.0
+_DIFFERENT = (255, 0, 80)
+_FADED = 4
+#: Bytes of a text whose lines are compared, and how many lines of a difference are shown, and of how many characters.
+_MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
+
+
+def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
+    """Assert that the artifact has ``exactly`` so many bytes, or a number between ``at_least`` and ``at_most``."""
+    __tracebackhide__ = True
+    if exactly is not None:
+        at_least = at_most = exactly
+    wanted = f"exactly {exactly}" if exactly is not None else f"at least {at_least}, at most {at_most}"
+    fits = ref.size_bytes >= at_least and (at_most is None or ref.size_bytes <= at_most)
+    assert fits, f"{ref.filename} has {ref.size_bytes} bytes, not {wanted}"
+
+
+def assert_schema(data: object, schema: Mapping[str, object]) -> None:
+    """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in it fits wherever it stands."""
+    __tracebackhide__ = True
+    found = check_output(schema, data, [item.path for item in find(data)])
+    assert not found, "; ".join(found)
+
+
+class Golden:
+    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them to ``test``. Pictures of differences go to
+    the folder ``output``. With ``update`` they are written instead of compared; it is a folder in which all tests of a
+    run note which of them wrote which file."""
+
+    def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
+        self.folder, self._test, self._update, self._output = folder, test, update, output
+
+    def check(self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0) -> None:
+        """Assert that ``actual`` equals the golden file ``name``.
+
+        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a picture of the
+        difference is written. PDFs are compared by their text, page by page, everything else byte by byte: of text the
+        lines that differ are shown. Raises
+        :class:`AssertionError`, which names a copy of the result in the report of the test, and
+        :class:`~transports.errors.UsageError` for an artifact without a file, and for a file that is to be updated and
+        that another test of this run has written otherwise.
+        """
+        __tracebackhide__ = True
+        data, golden = _bytes(actual), self.folder / name
+        if golden.resolve().parent != self.folder.resolve():
+            raise UsageError(f"{name!r} is no plain file name")
+        if self._update is None:
+            if difference := self._compare(data, golden, tolerance):
+                new = "if it is right, run pytest with --abp-update-golden"
+                raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
+            return
+        notes, note = self._update, self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
+        notes.mkdir(parents=True, exist_ok=True)
+        with FileLock(note.with_suffix(".lock"), timeout=_PATIENCE):
+            writer = note.read_text() if note.exists() else self._test
+            if writer == self._test:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                golden.write_bytes(data)
+                note.write_text(self._test)
+            elif difference := self._compare(data, golden, tolerance):
+                raise UsageError(
+                    f"{writer} and {self._test} have different results for one golden file; give one of them "
+                    f"another name\n{difference}"
+                )
+
+    def _compare(self, data: bytes, golden: Path, tolerance: int) -> str:
+        """Return in words how a result differs from a golden file, and where its copy is, or an empty text."""
+        if not golden.is_file():
+            return f"there is no golden file {golden}; look at the result, {self._keep(data, golden)}"
+        expected = golden.read_bytes()
+        if data == expected:
+            return ""
+        kind = sniff(expected[:4096]) or ""
+        if kind.startswith("image/") and kind != "image/svg+xml":
+            difference = self._compare_pixels(data, expected, golden, tolerance)
+        elif kind == "application/pdf":
+            difference = _compare_pages(data, expected, golden)
+        else:
+            difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
+        return difference and f"{difference}\nThe result is {self._keep(data, golden)}"
+
+    def _keep(self, data: bytes, golden: Path) -> Path:
+        """Write what was compared beside the report of the test, to be looked at."""
+        self._output.mkdir(parents=True, exist_ok=True)
+        result = self._output / f"{golden.stem}.result{golden.suffix}"
+        result.write_bytes(data)
+        return result
+
+    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> str:
+        """Return in words how the images differ, or an empty text; a picture shows where."""
+        from PIL import Image, UnidentifiedImageError
+
+        golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
+        try:
+            actual = Image.open(io.BytesIO(data)).convert("RGBA")
+        except UnidentifiedImageError:
+            return f"the result is no image that can be read, {golden} is one"
+        if actual.size != golden_image.size:
+            return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
+        picture, count = _difference(actual, golden_image, tolerance)
+        if not count:
+            return ""
+        self._output.mkdir(parents=True, exist_ok=True)
+        shown = self._output / f"{golden.stem}.difference.png"
+        picture.save(shown)
+        pixels = actual.width * actual.height
+        return f"{count} of {pixels} pixels differ from {golden} (tolerance {tolerance}); see {shown}"
+
+
+def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
+    __tracebackhide__ = True
+    if isinstance(actual, bytes):
+        return actual
+    if isinstance(actual, Path):
+        path = actual
+    elif (path_of_artifact := actual.path) is not None:
+        path = path_of_artifact
+    else:
+        raise UsageError(
+            f"{actual.filename} ({actual.uri}) has no file here; use a store in a folder, as abp_artifacts is"
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be compared: {error.strerror}") from error
+
+
+def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
+    """Return the lines of a text that differ, or an empty text for what is no text or too long to compare."""
+    if max(len(data), len(expected)) > _MAX_TEXT:
+        return ""
+    try:
+        new, old = data.decode().splitlines(), expected.decode().splitlines()
+    except UnicodeDecodeError:
+        return ""
+    lines = [*difflib.unified_diff(old, new, str(golden), "the result", lineterm="", n=1)]
+    more = [f"… and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
+    shown = (line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…" for line in lines[:_MAX_LINES])
+    return "\n".join((f"the result differs from {golden}:", *shown, *more)) if lines else ""
+
+
+def _first_difference(data: bytes, expected: bytes) -> str:
+    at = next(
+        (at for at, (a, b) in enumerate(zip(data, expected, strict=False)) if a != b), min(len(data), len(expected))
+    )
+    return f"the result ({len(data)} bytes) differs from byte {at} on from the {len(expected)} bytes of"
+
+
+def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
+    """Return the expected image, faded, with each pixel that differs in one bright colour; and how many differ."""
+    from PIL import Image, ImageChops
+
+    channels = ImageChops.difference(actual, golden_image).split()
+    mask = Image.new("L", actual.size, 0)
+    for channel in channels:
+        mask = ImageChops.lighter(mask, channel.point([255 * (value > tolerance) for value in range(256)]))
+    faded = golden_image.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
+    faded.paste(_DIFFERENT, mask=mask)
+    return faded, mask.histogram()[255]
+
+
+def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
+    """Return in words how the texts of two PDFs differ, or an empty text."""
+    pages, golden_pages = _texts(data), _texts(expected)
+    if len(pages) != len(golden_pages):
+        return f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
+    for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
+        if actual != golden_text:
+            return f"page {number} reads {actual[:300]!r}, in {golden} {golden_text[:300]!r}"
+    return ""
+
+
+def _texts(data: bytes) -> list[str]:
+    """Return the text of every page, with each run of white space as one space."""
+    import pypdfium2
+
+    with pypdfium2.PdfDocument(data) as document:
+        return [" ".join(page.get_textpage().get_text_range().split()) for page in document]

@@ -1,0 +1,163 @@
+"""What a failed test leaves behind: recordings of its sessions, what its pages say is wrong, a trace, its files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from ..base import Transport
+from ..browser.evidence._recording import HasPage, page_of
+from ..browser.page._problems import read_problems
+from ..sync._bridge import SHARED
+
+__all__ = ["FailureReport", "write_log"]
+
+#: Characters of one message in a log.
+_MAX_CHARS = 1000
+
+
+class FailureReport:
+    """The report of one test, written only if the test fails.
+
+    While the test runs, recordings go to the folder ``recordings``. ``folder``, where the report goes, is made by the
+    first file in it. ``artifacts`` is the folder of the test's store.
+    """
+
+    def __init__(self, folder: Path, *, artifacts: Path, recordings: Path) -> None:
+        self._folder = folder
+        self._artifacts = artifacts
+        self._recordings = recordings
+        self._sessions: list[Path] = []
+        self._traced: HasPage | None = None
+        self._page: tuple[HasPage, Callable[[Coroutine[Any, Any, None]], None]] | None = None
+
+    def new_recording(self) -> Path:
+        """Return the file to record one more session of the test in: ``session.jsonl``, ``session-2.jsonl``, …"""
+        number = f"-{len(self._sessions) + 1}" * bool(self._sessions)
+        self._sessions.append(self._recordings / f"session{number}.jsonl")
+        return self._sessions[-1]
+
+    def write(self) -> str:
+        """Write all that there is into the folder, and return what was written and where. Without anything to write no
+        folder is made. The sessions may still be open: a recording is good up to its last whole line."""
+        written = [name for recording in self._sessions for name in self._keep(recording)]
+        if self._page is not None:
+            (page, run), self._page = self._page, None
+            with contextlib.suppress(Exception):  # the page may be what has failed
+                run(self._write_problems(page))
+        if (self._folder / "page.txt").is_file():
+            written.append("page.txt (what the page says is wrong)")
+        if self._traced is not None:
+            traced, self._traced = self._traced, None
+            SHARED.run(_stop(traced, self._folder / "trace.zip"))
+        if (self._folder / "trace.zip").is_file():
+            command = shlex.join(("playwright", "show-trace", str(self._folder / "trace.zip")))
+            written.append(f"trace.zip (see it with: {command})")
+        if self._copy_artifacts():
+            written.append("artifacts")
+        return (
+            f"kept in {self._folder}: {', '.join(written)}" if written else "nothing was kept: no app had answered yet"
+        )
+
+    def _keep(self, recording: Path) -> list[str]:
+        """Copy a recording with its content, and write its log. Return their names; none if it holds no message."""
+        if not recording.is_file() or recording.read_bytes().count(b"\n") < 2:  # no more than its header
+            return []
+        self._folder.mkdir(parents=True, exist_ok=True)
+        copy = self._folder / recording.name
+        shutil.copy2(recording, copy)
+        if (content := recording.with_name(f"{recording.name}.d")).is_dir():
+            shutil.copytree(content, self._folder / content.name, dirs_exist_ok=True)
+        log = copy.with_suffix(".txt")
+        write_log(copy, log)
+        return [copy.name, log.name]
+
+    def _copy_artifacts(self) -> bool:
+        """Copy the files of the store without its own bookkeeping. Whether there were any."""
+        found = self._artifacts.iterdir() if self._artifacts.is_dir() else ()
+        files = [file for file in found if file.is_file() and not file.name.startswith(".")]
+        for file in files:
+            (self._folder / "artifacts").mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, self._folder / "artifacts" / file.name)
+        return bool(files)
+
+    def watch_page(self, transport: Transport, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Have :meth:`write` keep what the page of a blocking session says is wrong. ``run`` runs work in its loop."""
+        if (page := page_of(transport)) is not None:
+            self._page = page, run
+
+    async def _write_problems(self, transport: HasPage) -> None:
+        """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
+        if transport.page is not None and (lines := (await read_problems(transport.page)).lines()):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def start_trace(self, transport: Transport) -> None:
+        """Start a Playwright trace of a blocking session, if it has a page. It ends by :meth:`write`, which keeps it,
+        or by :meth:`discard_trace`."""
+        if (page := page_of(transport)) is not None:
+            SHARED.run(_start(page))
+            self._traced = page
+
+    def discard_trace(self) -> None:
+        """End a trace that has not been written, and forget it."""
+        if self._traced is not None:
+            traced, self._traced = self._traced, None
+            SHARED.run(_stop(traced, None))
+
+    @contextlib.asynccontextmanager
+    async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
+        """Trace a session in the test's own event loop, if it has a page. The trace, and what the page says is wrong,
+        are kept if an exception leaves the block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
+        page = page_of(transport)
+        if page is None:
+            yield
+            return
+        await _start(page)
+        path: Path | None = None
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, passing):
+                path = self._folder / "trace.zip"
+                await self._write_problems(page)
+            raise
+        finally:
+            await _stop(page, path)
+
+
+def write_log(recording: Path, log: Path) -> None:
+    """Write a recording as text for people, a line for each message: seconds since the beginning, the direction, what
+    it is, and its first 1,000 characters as JSON. Content is named, not shown; a last line that was cut is left out."""
+    lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]  # after the header, up to the last whole line
+    log.write_text("".join(f"{_log_line(json.loads(line))}\n" for line in lines), encoding="utf-8")
+
+
+def _log_line(entry: dict[str, Any]) -> str:
+    what = entry.pop("does")
+    direction = "→" if what == "ask" else "←"
+    names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)
+    seconds, details = entry.pop("at", 0.0), json.dumps(entry, ensure_ascii=False)
+    cut = details if len(details) <= _MAX_CHARS else f"{details[:_MAX_CHARS]}… ({len(details)} characters)"
+    return f"{seconds:9.3f} {direction} {what} {names} {cut}"
+
+
+async def _start(transport: HasPage) -> None:
+    from playwright.async_api import Error
+
+    if transport.page is not None:
+        with contextlib.suppress(Error):  # a context that several share may be traced already
+            await transport.page.context.tracing.start(screenshots=True, snapshots=True)
+
+
+async def _stop(transport: HasPage, path: Path | None) -> None:
+    from playwright.async_api import Error
+
+    if transport.page is not None:
+        with contextlib.suppress(Error):  # the browser may be what has died
+            await transport.page.context.tracing.stop(path=path)

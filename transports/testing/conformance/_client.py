@@ -1,0 +1,255 @@
+"""A client that sends one request at a time and connects again after a break, so that one fault ends no check."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ...artifacts import NoneStore
+from ...base import Transport
+from ...binary import BinaryData, Download, Handle, verify_size
+from ...binary.detect import Found, find, prepare_params
+from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
+from ...http import cookies_of, download
+from ...protocol._declarations import parse
+from ...protocol._elicitation import default_answer
+from ...protocol._payloads import ElicitationRequest
+from ...protocol.messages import Effect, Message, Sender, initialize_params
+from ...tasks import cancel_and_wait
+from ._evidence import ContentItem, Exchange
+
+__all__ = ["GRACE", "Client", "measured_content"]
+
+#: Seconds beyond its timeout in which a call's answer is still waited for.
+GRACE = 1.0
+
+
+class Client:
+    """A client of one app over transports that ``make_transport`` makes; each must not be open yet.
+
+    Requests never raise: what went wrong is the ``error`` of the :class:`~.evidence.Exchange`. After a break the next
+    request opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with
+    the app's own default, or declined. ``timeout`` in seconds is for every request but calls.
+    """
+
+    def __init__(self, make_transport: Callable[[], Transport], *, timeout: float) -> None:
+        self._make_transport = make_transport
+        self._timeout = timeout
+        self._transport: Transport | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._initialize_again = False
+        self._progress: list[object] = []
+        self._effects: list[Effect] = []
+        #: Side effects that belong to no call.
+        self.effects_outside_calls: list[Effect] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    @property
+    def transport(self) -> Transport:
+        """The open transport. To be used while there is a connection only."""
+        assert self._transport is not None
+        return self._transport
+
+    async def connect(self) -> None:
+        """Open a new connection, after closing the one there is. Raises :class:`~transports.errors.ABPError`."""
+        await self.disconnect()
+        transport = self._make_transport()
+        await transport.__aenter__()
+        self._transport = transport
+        self._listener = asyncio.ensure_future(self._listen(transport))
+
+    async def disconnect(self) -> None:
+        """Close the connection, if there is one."""
+        if self._listener is not None:
+            await cancel_and_wait((self._listener,))
+        if self._transport is not None:
+            await self._transport.aclose()
+        self._transport = self._listener = None
+
+    async def initialize(self) -> Exchange:
+        """Send ``initialize``. From now on it is the first message of every new connection."""
+        self._initialize_again = False
+        if (broken := await self._reconnected()) is not None:
+            return broken
+        self._initialize_again = True
+        return await self._exchange(Message("initialize", initialize_params("abp-conformance")), self._timeout)
+
+    async def request(self, kind: str, payload: object = None) -> Exchange:
+        """Send a request of the type ``kind`` that the app answers at once."""
+        if (broken := await self._reconnected()) is not None:
+            return broken
+        return await self._exchange(Message(kind, payload), self._timeout)
+
+    async def call(
+        self, capability: str, params: Mapping[str, object], timeout: float, call_id: str | None = None
+    ) -> Exchange:
+        """Call a capability, which should answer within ``timeout`` seconds. The connection is closed if it has not
+        answered :data:`GRACE` seconds later. ``call_id`` is a new one unless given."""
+        if (broken := await self._reconnected()) is not None:
+            return broken
+        identity = call_id or str(uuid.uuid4())
+        options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
+        prepared, content = prepare_params(dict(params))
+        payload = {"capability": capability, "params": prepared, "options": options}
+        message = Message("capabilities/call", payload, id=identity, content=content)
+        return await self._exchange(message, timeout + GRACE)
+
+    async def notify(self, kind: str, payload: object) -> Exchange:
+        """Send a message that has no reply. Without a connection nothing is sent."""
+        exchange = Exchange()
+        try:
+            if self._transport is not None:
+                await self._transport.notify(Message(kind, payload))
+        except ABPError as error:
+            exchange.error = error
+        return exchange
+
+    async def _reconnected(self) -> Exchange | None:
+        """Connect again after a break. Return what failed, or ``None`` if there is a connection."""
+        if self._transport is not None:
+            return None
+        try:
+            await self.connect()
+        except ABPError as error:
+            return Exchange(error=error)
+        initialized = await self.initialize() if self._initialize_again else Exchange()
+        return initialized if initialized.error is not None else None
+
+    async def _exchange(self, message: Message, timeout: float) -> Exchange:
+        exchange, started = Exchange(), time.perf_counter()
+        transport = self.transport
+        self._progress, self._effects = exchange.progress, exchange.effects
+        try:
+            reply = await transport.request(message, timeout=timeout)
+            exchange.answer, exchange.outputs = reply.payload, len(reply.outputs)
+            exchange.effects += reply.effects
+            exchange.sender = reply.sender
+        except ABPError as error:
+            exchange.error = error
+            if isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError):
+                with contextlib.suppress(ABPError):
+                    await self.disconnect()
+        exchange.seconds = time.perf_counter() - started
+        return exchange
+
+    async def _listen(self, transport: Transport) -> None:
+        """Take events in until the transport closes. Progress counts for the exchange under way, of which there is one
+        at a time."""
+        async for message in transport.events():
+            match message.type:
+                case "progress":
+                    self._progress.append(message.payload)
+                case "effect" if isinstance(message.payload, Effect):
+                    outside = message.payload.call is None
+                    (self.effects_outside_calls if outside else self._effects).append(message.payload)
+                case "elicitation/request":
+                    with contextlib.suppress(ABPError):
+                        request = parse(ElicitationRequest, message.payload, "an elicitation request")
+                        answer = Message("elicitation/response", default_answer(request), id=message.id)
+                        await transport.notify(answer)
+
+
+#: Bytes that are enough to recognise a kind of file.
+_HEAD = 4096
+#: Bytes beyond which a download is given up.
+_MAX_BYTES = 1 << 30
+
+
+async def measured_content(
+    data: object, transport: Transport | None, sender: Sender | None, *, timeout: float, allow_private: bool
+) -> list[ContentItem]:
+    """Return every binary in ``data``, measured. ``transport`` is the one the answer came over, ``None`` if it broke,
+    and ``sender`` the document that it came from, if that is known; ``timeout`` in seconds is for each binary;
+    ``allow_private`` lets downloads go to private addresses.
+
+    Content that cannot be taken is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data
+    that is nested deeper than docs/protocol.md 1.3 allows.
+    """
+    measure = _Measure(transport, sender, timeout, allow_private)
+    return [await measure.item(found, _descriptor(data, found)) for found in find(data)]
+
+
+def _descriptor(data: object, found: Found) -> Mapping[str, object]:
+    node = data
+    for step in found.path:
+        node = node[step]  # type: ignore[index]
+    return node if isinstance(node, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    transport: Transport | None
+    sender: Sender | None
+    timeout: float
+    allow_private: bool
+
+    async def item(self, found: Found, node: Mapping[str, object]) -> ContentItem:
+        binary = found.binary
+        if isinstance(binary, ABPError):
+            return ContentItem(found.field, node, None, binary)
+        item = ContentItem(found.field, node, binary)
+        try:
+            await self._measure(item, binary)
+            verify_size(binary.size, item.size)
+        except ABPError as error:
+            item.error = error
+        return item
+
+    async def _measure(self, item: ContentItem, binary: BinaryData) -> None:
+        content = binary.content
+        if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
+            await self._download(item, binary, content)
+        elif isinstance(content, Handle | Download):
+            await self._save(item, content if isinstance(content, Handle) else Handle(content.url))
+        else:
+            chunks = await asyncio.to_thread(lambda: list(binary.chunks()))
+            item.size = sum(map(len, chunks))
+            item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
+
+    async def _save(self, item: ContentItem, handle: Handle) -> None:
+        if self.transport is None:
+            raise UnsupportedBinary("the connection to the app is gone, and the content with it")
+        with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
+            path = Path(folder) / "content"
+            try:
+                await self.transport.save(handle, path, timeout=self.timeout)
+            finally:
+                await self.transport.release(handle)
+            item.size = path.stat().st_size
+            with path.open("rb") as file:
+                item.head = file.read(_HEAD)
+
+    async def _download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
+        app, sender = self.transport, self.sender
+        if reference.expires_at is not None:
+            item.expires_in = reference.expires_at / 1000 - time.time()
+        async with NoneStore().stage() as staged:
+            fetched = await download(
+                reference,
+                staged,
+                timeout=self.timeout,
+                size=binary.size,
+                limit=_MAX_BYTES,
+                base_url=app.url if app is not None else None,
+                server_address=app.server_address if app is not None else None,
+                sender=sender,
+                cookies=cookies_of(app, sender),
+                allow_private=self.allow_private,
+            )
+            item.size, item.attempts = staged.size, fetched.attempts
+            item.left_origin = fetched.left_origin and bool(reference.headers or reference.query)

@@ -1,0 +1,428 @@
+"""Talks to an app, step by step, and collects the evidence that the checks judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from websockets.exceptions import ConnectionClosed
+
+from ...adapters.playwright import PlaywrightTransport
+from ...adapters.postmessage import PostMessageTransport
+from ...adapters.webmcp import WebMcpTransport
+from ...adapters.websocket import WebSocketTransport
+from ...base import Transport
+from ...binary.detect import prepare_params
+from ...browser._preflight import require_listener
+from ...browser._source import StorageState
+from ...browser._top_page import TopPageTransport
+from ...browser._transport import PageTransport
+from ...browser.page._scripts import read_adapter
+from ...browser.process._extension import extension_folder
+from ...browser.process._launch import Browser
+from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line
+from ...http import discover
+from ...protocol._capabilities import Capabilities
+from ...protocol._strict_json import decode_json
+from ...protocol.messages import Message
+from ...session._settings import Settings
+from ...session._targets import reject_options
+from ._client import Client, measured_content
+from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, kind_of
+from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from ...browser.page._scripts import Adapter
+
+__all__ = ["UNKNOWN_NAME", "StrictWebSocket", "gather", "probe_page"]
+
+#: The name of a capability, and of a call, that no app has.
+UNKNOWN_NAME = "abp-conformance.nothing"
+#: Seconds that each step of the probe has.
+_STEP_TIMEOUT = 2.0
+_POLL = 0.05
+
+
+async def probe_page(
+    browser: Browser,
+    url: str,
+    *,
+    storage_state: StorageState | None,
+    timeout: float,
+    long_call: Mapping[str, object] | None,
+    adapter: Adapter | None = None,
+) -> Mapping[str, ProbeStep]:
+    """Return what the steps of ``page_probe.js`` gave in the page at ``url``, by name.
+
+    Three steps are added here: ``ready``, whether the page object was there when the page had loaded; ``reloaded``,
+    what ``initialize`` answers after a reload; and ``broke``, why the probe ended early. Steps that could not be made
+    are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
+    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` comes before the
+    page's first script.
+    """
+    own = browser.context is None
+    state: Any = storage_state
+    context = browser.context or await browser.playwright.new_context(storage_state=state)
+    page = await context.new_page()
+    steps: dict[str, ProbeStep] = {}
+    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
+    try:
+        async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
+            if adapter is not None:
+                await page.add_init_script(adapter.source)
+            await page.goto(url, timeout=timeout * 1000)
+            steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
+            await _wait_for_page_object(page, timeout)
+            steps |= await _run_script(page, {**options, "longCall": long_call})
+            await page.reload(timeout=timeout * 1000)
+            await _wait_for_page_object(page, timeout)
+            steps["reloaded"] = (await _run_script(page, {**options, "longCall": None}))["initialize"]
+    except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
+        steps["broke"] = ProbeStep(threw=first_line(error))
+    finally:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_STEP_TIMEOUT):
+                await (context.close() if own else page.close())
+    return steps
+
+
+async def _wait_for_page_object(page: Page, timeout: float) -> None:
+    async with asyncio.timeout(timeout):
+        while not await page.evaluate("() => typeof window.abp?.initialize === 'function'"):
+            await asyncio.sleep(_POLL)
+
+
+async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
+    """Run the probe. A page that spins would never answer, so a small question is asked meanwhile, with a limit."""
+    running = asyncio.ensure_future(page.evaluate(_script(), options))
+    try:
+        while not (await asyncio.wait((running,), timeout=_STEP_TIMEOUT))[0]:
+            async with asyncio.timeout(_STEP_TIMEOUT):
+                await page.evaluate("() => 0")
+        return _steps(running.result())
+    finally:
+        running.cancel()
+
+
+def _script() -> str:
+    return (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
+
+
+def _steps(text: str) -> dict[str, ProbeStep]:
+    steps: Any = decode_json(text)
+    return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
+
+
+_EVENTS = ("notification", "progress", "elicitation/request")
+#: Bytes of content in one message; large answers are a finding of their own, and must be read to be measured.
+_MAX_BYTES = 192 << 20
+#: What the app did wrong where our side closed the connection, by status code (RFC 6455 §7.4.1).
+_CLOSED_BY_US = {
+    1002: "it sent frames that break RFC 6455",
+    1007: "it sent a text frame that is not UTF-8",
+    1009: "it sent a huge message",
+    1011: "it did not answer a ping",
+}
+
+
+class StrictWebSocket(WebSocketTransport):
+    """One connection to the app at ``url``, which is not opened again when it breaks.
+
+    Every breach of docs/protocol.md 6.1 to 6.4 is appended to ``findings``, in words. Give the same list to several
+    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` go with the
+    handshake.
+    """
+
+    def __init__(
+        self, url: str, *, timeout: float, findings: list[str], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False
+        )
+        self._findings = findings
+        self._end_noted = False
+
+    def _close_error(self, closed: ConnectionClosed) -> ABPError:
+        """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
+        code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
+        if code in _CLOSED_BY_US:
+            finding = reason = _CLOSED_BY_US[code]
+        elif closed.rcvd is None:
+            finding, reason = "the connection broke off without a closing frame", "without a closing frame"
+        else:
+            finding, reason = "", f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
+        if finding and not self._end_noted:
+            self._findings.append(finding)
+            self._end_noted = True
+        return Disconnected(f"the connection ended: {reason}")
+
+    def _on_message(self, data: bytes, text: bool) -> bool:
+        """Note what is wrong with a message, and deliver it if it is one."""
+        note = self._findings.append
+        if text:
+            data.decode()  # what it raises closes the connection
+        else:
+            note("it sent a binary frame")
+        try:
+            envelope = decode_json(data)
+        except ProtocolError as error:
+            note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
+            return True
+        if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
+            note("it sent JSON that is no envelope: {type, id?, timestamp, payload}")
+            return True
+        if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
+            note(f"a {kind} has no timestamp (Unix milliseconds)")
+        identity = envelope.get("id")
+        message = Message(kind, envelope.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
+        outcome = self._pending.deliver(message)
+        if outcome == "duplicate":
+            note(f"it answered the same {kind} twice")
+        elif outcome == "unknown":
+            note(f"a {kind} has an id that no request had")
+        elif outcome == "event" and kind in _EVENTS:
+            self._events.put_nowait(message)
+        elif outcome == "event":
+            note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
+        return True
+
+
+_MAX_CANCELLED = 3
+#: Seconds that a call runs before it is cancelled.
+_RUNNING = 0.15
+#: Seconds for one download, and the least for opening a page or a connection.
+_DOWNLOAD, _OPENING = 20.0, 15.0
+
+
+async def gather(
+    target: str,
+    plan: Plan,
+    *,
+    transport: str = "auto",
+    browser: Browser | str | None = None,
+    storage_state: StorageState | None = None,
+    adapter: str | Path | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Evidence:
+    """Collect the evidence of the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
+    evidence = Evidence(target, kind_of(target, transport), plan.timeout)
+    page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
+    if evidence.kind not in ("page", "webmcp"):
+        reject_options(page_options, "an app that is no page of its own")
+    script = read_adapter(adapter, target) if adapter is not None else None
+    if evidence.kind == "page" and transport == "auto":
+        page_options["protocol"] = "auto"
+    async with contextlib.AsyncExitStack() as stack:
+        opening = max(plan.timeout, _OPENING)
+        if evidence.kind == "websocket":
+            noting = partial(StrictWebSocket, findings=evidence.transport_findings)
+            await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
+            return evidence
+        reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
+        shared = await _browser(stack, target, browser, headless)
+        if evidence.kind != "extension":
+            plan.on_step("manifest")
+            evidence.discovery = await discover(target, allow_private=plan.allow_private)
+        classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
+            "embedded": PostMessageTransport,
+            "webmcp": WebMcpTransport,
+        }
+        transport_class = classes.get(evidence.kind, PlaywrightTransport)
+        made: list[PageTransport] = []
+
+        def make_transport() -> Transport:
+            made.append(
+                transport_class(target, browser=shared, storage_state=storage_state, timeout=opening, **page_options)
+            )
+            return made[-1]
+
+        address = await _drive(evidence, plan, make_transport)
+        embedded = [one for one in made if isinstance(one, PostMessageTransport)]
+        foreign = sum(one.counts.get("foreign", 0) for one in embedded)
+        evidence.transport_findings = ["a message of another window or origin"] * foreign
+        if not embedded and evidence.kind != "webmcp" and address is not None:
+            plan.on_step("page object")
+            evidence.page_steps = await probe_page(
+                shared,
+                address,
+                storage_state=storage_state,
+                timeout=opening,
+                long_call=_long_call_of(evidence),
+                adapter=script,
+            )
+    return evidence
+
+
+async def _browser(
+    stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None, headless: bool | None
+) -> Browser:
+    if isinstance(given, Browser):
+        return given
+    options: dict[str, Any] = {"headless": Settings.load().headless if headless is None else headless}
+    if (folder := extension_folder(target)) is None:
+        await require_listener(target)
+    else:
+        temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
+        options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
+    return await stack.enter_async_context(Browser(name=given, **options))
+
+
+async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
+    """Do everything that goes over a transport. Return the app's address, or ``None`` if it was never reached."""
+    async with Client(make_transport, timeout=plan.timeout) as client:
+        plan.on_step("session")
+        try:
+            await client.connect()
+        except ABPError as error:
+            # A page that loads too slowly, or a server that answers otherwise, is a finding.
+            answers = {"timeout", "status"} & error.details.keys()
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not answers):
+                raise
+            evidence.open_error = error
+            return None
+        address = client.transport.url
+        if client.transport.name == "webmcp":  # what "auto" has found
+            evidence.kind = "webmcp"
+        lists = client.transport.features.listing
+        evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+        initialized = await client.initialize()
+        evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
+        if initialized.error is not None:
+            return address
+        evidence.listed = await client.request("capabilities/list") if lists else None
+        evidence.second_initialize = await client.initialize()
+        evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+        await _try_capabilities(evidence, plan, client)
+        plan.on_step("cancellation")
+        evidence.unknown_cancel = await client.request(
+            "capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"}
+        )
+        for trial in _long_calls(evidence.called):
+            evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
+        if evidence.kind == "webmcp":
+            plan.on_step("tools")
+            if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
+                evidence.tool_facts = await client.transport.inspect_tools()
+            return address
+        plan.on_step("shutdown")
+        if await _reconnected(client):
+            evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
+            evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+            evidence.initialize_after_shutdown = await client.initialize()
+        plan.on_step("reload")
+        await client.disconnect()
+        evidence.initialize_on_new_connection = await client.initialize()
+        evidence.effects_outside_calls = client.effects_outside_calls
+        return address
+
+
+async def _reconnected(client: Client) -> bool:
+    """Whether there is a connection with a session, made again where it has broken: a harmless request tells."""
+    return (await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})).error is None
+
+
+async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
+    listed = evidence.listed.answer if evidence.listed is not None else None
+    declared = evidence.discovery.manifest.capabilities if evidence.discovery and evidence.discovery.manifest else ()
+    initial = evidence.session_info.get("capabilities")
+    known = Capabilities().merge(initial).merge(listed).with_manifest(declared)
+    entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _objects(source)}
+    for name in known:
+        trial = Trial(known[name], entries.get(name, {}), plan.excluded(name))
+        if not trial.skipped and not known[name].available:
+            trial.skipped = "it is not available now"
+        if not trial.skipped:
+            plan.on_step(name)
+        evidence.trials += [trial] if trial.skipped else await _try(trial, plan, client)
+
+
+def _objects(source: object) -> Iterable[Mapping[str, object]]:
+    if isinstance(source, Mapping):
+        source = source.get("data", source.get("capabilities"))
+    return [entry for entry in source if isinstance(entry, Mapping)] if isinstance(source, list) else []
+
+
+async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
+    """Call the trial's capability. Return the trial, and one more for each further example of parameters."""
+    schema = trial.capability.input_schema
+    try:
+        first, *others = generated_params(trial.name, schema)
+    except CannotGenerate as reason:
+        trial.skipped = str(reason)
+        return [trial]
+    await _call(trial, first, plan, client)
+    if (faulty := without_required(schema, first)) is not None:
+        trial.without_required = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
+    if (faulty := with_wrong_type(schema, first)) is not None:
+        trial.with_wrong_type = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
+    more = [Trial(trial.capability, trial.entry) for _ in others]
+    for one, params in zip(more, others, strict=True):
+        await _call(one, params, plan, client)
+    return [trial, *more]
+
+
+async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
+    trial.params = params
+    trial.call = await client.call(trial.name, params, plan.timeout)
+    transport = client.transport if trial.call.error is None else None
+    try:
+        trial.contents = await measured_content(
+            trial.call.fields.get("data"),
+            transport,
+            trial.call.sender,
+            timeout=_DOWNLOAD,
+            allow_private=plan.allow_private,
+        )
+    except ProtocolError as error:
+        trial.call.error = error
+
+
+def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
+    """Return calls that may run long enough to be cancelled: first those that met their timeout, then those whose
+    capability has ``features.cancel``, then the slowest."""
+
+    def declares_cancel(trial: Trial) -> bool:
+        features = trial.entry.get("features")
+        return isinstance(features, Mapping) and features.get("cancel") is True
+
+    late = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
+    slow = sorted((pair for pair in called if pair[1].seconds > 2 * _RUNNING), key=lambda pair: -pair[1].seconds)
+    cancellable = [trial for trial, _ in called if declares_cancel(trial)]
+    chosen = {trial.name: trial for trial in (*late, *cancellable, *(trial for trial, _ in slow))}
+    return list(chosen.values())[:_MAX_CANCELLED]
+
+
+def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
+    """Return one of those calls for the page probe: one without content in its parameters."""
+    for trial in _long_calls(evidence.called):
+        _, content = prepare_params(dict(trial.params))
+        if not content:
+            milliseconds = {"timeout": evidence.timeout * 1000, "after": _RUNNING * 1000}
+            return {"name": trial.name, "params": dict(trial.params), **milliseconds}
+    return None
+
+
+async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
+    call_id = str(uuid.uuid4())
+    await _reconnected(client)
+    call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
+    await asyncio.wait((call,), timeout=_RUNNING)
+    first, again, answered = Exchange(), Exchange(), time.perf_counter()
+    if not call.done():
+        cancel = {"callId": call_id, "reason": "a check"}
+        first = await client.request("capabilities/cancel", cancel)
+        answered = time.perf_counter()
+        again = await client.request("capabilities/cancel", cancel)
+    ended = await call
+    return Cancellation(trial.name, first, again, ended, time.perf_counter() - answered)

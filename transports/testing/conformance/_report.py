@@ -1,0 +1,119 @@
+"""The report of a conformance check: as text, JSON, JUnit XML and a badge. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from xml.etree import ElementTree
+
+from ...protocol.messages import PROTOCOL_VERSION
+from ._evidence import Kind, Outcome, Status
+
+__all__ = ["Report"]
+
+_MARKS: Mapping[Status, str] = {"passed": "ok  ", "failed": "FAIL", "warning": "warn", "not-applicable": "-   "}
+_MAX_SKIPPED_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcomes of all checks of one app.
+
+    ``target`` holds no credentials. ``app`` is the name and version that the app gave. ``called`` are the capabilities
+    that were called, ``skipped`` the others, each with the reason. ``seconds`` is how long the whole check took.
+    """
+
+    target: str
+    kind: Kind
+    app: str
+    outcomes: tuple[Outcome, ...]
+    called: tuple[str, ...]
+    skipped: Mapping[str, str]
+    seconds: float
+
+    @property
+    def conformant(self) -> bool:
+        """Whether no MUST is broken."""
+        return not self.with_status("failed")
+
+    def with_status(self, status: Status) -> list[Outcome]:
+        """Return the outcomes of one status, in the order of the checks."""
+        return [outcome for outcome in self.outcomes if outcome.status == status]
+
+    @property
+    def counts(self) -> Mapping[Status, int]:
+        """How many checks have each status, those with none included."""
+        found = Counter(outcome.status for outcome in self.outcomes)
+        return {status: found[status] for status in _MARKS}
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report as JSON values; ``success`` says whether the app conforms."""
+        about: dict[str, object] = {"success": self.conformant, "target": self.target, "kind": self.kind}
+        about |= {"app": self.app, "abp": PROTOCOL_VERSION, "counts": dict(self.counts)}
+        about["checks"] = [outcome.as_dict() for outcome in self.outcomes]
+        return {**about, "called": list(self.called), "skipped": dict(self.skipped), "seconds": round(self.seconds, 2)}
+
+    def lines(self) -> Iterator[tuple[str, Status | None]]:
+        """Yield the report for people, by theme: each line, and the status that decides its colour."""
+        yield f"{self.app or self.target} ({self.kind})", None
+        for theme, group in groupby(self.outcomes, key=lambda outcome: outcome.check.theme):
+            yield f"\n{theme}", None
+            for outcome in group:
+                check = outcome.check
+                yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
+                if outcome.status in ("failed", "warning"):
+                    yield from ((f"          {text}", None) for text in outcome.findings)
+                    yield f"          how to fix it: {check.fix}", None
+                    yield f"          source: {check.source}", None
+        skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
+        more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
+        yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
+        counted = ", ".join(f"{number} {status}" for status, number in self.counts.items())
+        verdict = "conformant" if self.conformant else "NOT CONFORMANT"
+        yield f"{verdict}: {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
+
+    def junit(self) -> bytes:
+        """Return the report as JUnit XML: a warning is a passed test with output, what does not apply is skipped."""
+        counts = self.counts
+        suite = ElementTree.Element(
+            "testsuite",
+            name=f"abp conformance {self.target}",
+            tests=str(len(self.outcomes)),
+            failures=str(counts["failed"]),
+            skipped=str(counts["not-applicable"]),
+            errors="0",
+            time=f"{self.seconds:.2f}",
+        )
+        for outcome in self.outcomes:
+            check = outcome.check
+            case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
+            text = _printable("\n".join((*outcome.findings, f"how to fix it: {check.fix}", f"source: {check.source}")))
+            if outcome.status == "failed":
+                ElementTree.SubElement(case, "failure", message=f"{check.level}: {check.title}").text = text
+            elif outcome.status == "not-applicable":
+                ElementTree.SubElement(case, "skipped", message=_printable("; ".join(outcome.findings)))
+            elif outcome.status == "warning":
+                ElementTree.SubElement(case, "system-out").text = f"warning: {check.title}\n{text}"
+        root = ElementTree.Element("testsuites")
+        root.append(suite)
+        return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+    def badge(self) -> dict[str, object]:
+        """Return the JSON that badge services read (``schemaVersion`` 1)."""
+        warnings = self.counts["warning"]
+        message = (
+            "not conformant"
+            if not self.conformant
+            else f"conformant ({warnings} warnings)"
+            if warnings
+            else "conformant"
+        )
+        colour = "red" if not self.conformant else "yellowgreen" if warnings else "brightgreen"
+        return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
+
+
+def _printable(text: str) -> str:
+    """Replace the characters that XML 1.0 cannot hold."""
+    return "".join(char if char in "\t\n\r" or " " <= char < "\ud800" or char > "\udfff" else "\ufffd" for char in text)

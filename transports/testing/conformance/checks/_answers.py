@@ -1,0 +1,220 @@
+"""Checks of the answers of calls, and of what the app does beside answering (docs/protocol.md 3, 11 and 12.5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ....binary.detect import find
+from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
+from ....protocol._strict_json import encode_json
+from .._client import GRACE
+from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
+
+RULES = Rules()
+_NATIVE = {"dialog", "popup", "filechooser", "download"}
+#: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12).
+_LARGE = 10 * 1000 * 1000
+#: Seconds that an answer may take on its way.
+_TOLERANCE = 0.25
+#: Fields of an answer that only says that something was done: texts about it, names of files, all others.
+_TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
+_PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
+_OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
+_DONE = re.compile(
+    r"\s*(ok|okay|done|success(ful(ly)?)?|(the )?[\w ]{0,30}\b(was|were|has been|have been|is|are)? ?"
+    r"(saved|exported|created|written|generated|downloaded|finished|completed?))\b.{0,200}",
+    re.IGNORECASE | re.DOTALL,
+)
+_PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
+
+
+def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
+    if not app.called:
+        raise NotApplicable("no capability was called")
+    return app.called
+
+
+@RULES(
+    "answers.alive",
+    "MUST",
+    "A call leaves the app where it is: no navigation, no crash, no lost connection",
+    source="docs/protocol.md 11.1",
+    fix="do not navigate, reload or close in a call; catch what can fail",
+)
+def _alive(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        lost = call.error
+        if isinstance(lost, TransportError) and not isinstance(lost, CallTimeout | ProtocolError):
+            yield f"{trial.name}: {lost.message}"
+
+
+@RULES(
+    "answers.timeout",
+    "MUST",
+    "A call that cannot end in time answers TIMEOUT",
+    source="docs/protocol.md 3.4",
+    fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
+)
+def _timeout(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        if isinstance(call.error, CallTimeout):
+            yield f"{trial.name}: given {app.timeout:g} s, it had not answered {GRACE:g} s later"
+        elif call.seconds > app.timeout + _TOLERANCE and call.fields.get("success") is not False:
+            yield f"{trial.name}: given {app.timeout:g} s, it answered after {call.seconds:.2f} s as if in time"
+
+
+@RULES(
+    "answers.shape",
+    "MUST",
+    "A call answers {success, data?, error?, …}",
+    source="docs/protocol.md 3.3",
+    fix="answer an object with success: true and data, or success: false and error",
+)
+def _shape(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        if call.error is not None:
+            continue
+        if not isinstance(call.answer, Mapping):
+            yield f"{trial.name} answered {str(call.answer)[:60]!r}, no object"
+        elif not isinstance(call.answer.get("success"), bool):
+            yield f"{trial.name} answered without success: true or false"
+
+
+@RULES(
+    "answers.readable",
+    "MUST",
+    "An answer can be read: JSON values and content, at most 64 levels deep",
+    source="docs/protocol.md 3.3, 1.3",
+    fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
+)
+def _readable(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        if isinstance(call.error, ProtocolError):
+            yield f"{trial.name}: {call.error.message}"
+
+
+@RULES(
+    "answers.data",
+    "SHOULD",
+    "A call that succeeds answers data",
+    source="docs/protocol.md 12.5",
+    fix="answer what was made or found, even if it is only what is true now",
+)
+def _data(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        if call.succeeded and call.fields.get("data") is None and not call.outputs:
+            yield f"{trial.name} succeeded without data"
+
+
+@RULES(
+    "answers.real",
+    "SHOULD",
+    "An answer is the result itself, not a message that there is one",
+    source="docs/protocol.md 12.5",
+    fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
+)
+def _real(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        data = call.fields.get("data")
+        if call.succeeded and not call.outputs and not trial.contents and _is_status_only(data):
+            yield f"{trial.name} answered {str(data)[:120]}"
+
+
+def _is_status_only(data: object) -> bool:
+    """Whether data only reports that something was done. It goes by looks, so it is no more than a warning;
+    ``{status: "active"}`` is data."""
+    if isinstance(data, str):
+        return _is_done(data)
+    if not isinstance(data, Mapping):
+        return False
+    members = {str(key).lower(): value for key, value in data.items()}
+    scalar = all(value is None or isinstance(value, str | bool) for value in members.values())
+    if not scalar or not set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS:
+        return False
+    return any(_is_done(members.get(name)) for name in _TEXT_FIELDS) or any(
+        isinstance(place := members.get(name), str) and _PATH_LIKE.fullmatch(place) for name in _PATH_FIELDS
+    )
+
+
+def _is_done(text: object) -> bool:
+    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(text) is not None
+
+
+@RULES(
+    "answers.native",
+    "MUST",
+    "A call shows nothing: no dialog, window, file chooser or download",
+    source="docs/protocol.md 11.1",
+    fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
+)
+def _native(app: Evidence) -> Iterator[str]:
+    if app.kind == "websocket":
+        raise NotApplicable("what an app behind a WebSocket shows cannot be seen")
+    for trial, call in _called(app):
+        for effect in call.effects:
+            if effect.kind in _NATIVE:
+                yield f"{trial.name}: {effect.kind} {dict(effect.detail)}"
+    yield from (
+        f"outside any call: {one.kind} {dict(one.detail)}" for one in app.effects_outside_calls if one.kind in _NATIVE
+    )
+
+
+@RULES(
+    "answers.clipboard",
+    "SHOULD",
+    "A call leaves the clipboard alone",
+    source="docs/protocol.md 11.1, 12.5",
+    fix="answer the content; the caller decides where it goes",
+)
+def _clipboard(app: Evidence) -> Iterator[str]:
+    if app.kind == "websocket":
+        raise NotApplicable("what an app behind a WebSocket does cannot be seen")
+    for trial, call in _called(app):
+        yield from (f"{trial.name}: {dict(one.detail)}" for one in call.effects if one.kind == "clipboard")
+
+
+@RULES(
+    "answers.size",
+    "SHOULD",
+    "What is larger than 10 MB is a download",
+    source="docs/protocol.md 9.12, 12.5",
+    fix="answer {downloadUrl, mimeType, size} instead",
+)
+def _size(app: Evidence) -> Iterator[str]:
+    for trial, call in _called(app):
+        for item in trial.contents:
+            if item.size > _LARGE and "downloadUrl" not in item.node:
+                yield f"{trial.name}: {item.place} has {item.size:,} bytes"
+        if call.succeeded and not trial.contents and (length := _length(call.fields.get("data"))) > _LARGE:
+            yield f"{trial.name} answered {length:,} bytes of JSON"
+
+
+def _length(value: object) -> int:
+    try:
+        return 0 if find(value, heuristics=None) else len(encode_json(value))
+    except (ABPError, TypeError, ValueError, RecursionError):
+        return 0
+
+
+@RULES(
+    "answers.progress",
+    "MUST",
+    "Progress names its call, and holds numbers",
+    source="docs/protocol.md 4.4",
+    fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
+)
+def _progress(app: Evidence) -> Iterator[str]:
+    reports = [(trial, payload) for trial, call in _called(app) for payload in call.progress]
+    if not reports:
+        raise NotApplicable("no call reported progress")
+    for trial, payload in reports:
+        fields = payload if isinstance(payload, Mapping) else {}
+        if not isinstance(fields.get("operationId"), str):
+            yield f"{trial.name}: without operationId: {str(payload)[:80]}"
+        for name in ("progress", "total", "percentage"):
+            value = fields.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                yield f"{trial.name}: {name} is {value!r}, no number"
+            elif name == "percentage" and isinstance(value, int | float) and not 0 <= value <= 100:
+                yield f"{trial.name}: percentage is {value}"

@@ -1,0 +1,85 @@
+"""Checks of the manifest (docs/protocol.md 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....protocol._declarations import Manifest
+from ....protocol.messages import PROTOCOL_VERSION
+from .._evidence import Evidence, NotApplicable, Rules
+
+RULES = Rules()
+
+
+def _manifest(app: Evidence) -> Manifest:
+    if app.discovery is None:
+        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+    if app.discovery.manifest is None:
+        raise NotApplicable("there is no manifest that can be read")
+    return app.discovery.manifest
+
+
+@RULES(
+    "manifest.link",
+    "SHOULD",
+    "The page names its manifest in its head",
+    source="docs/protocol.md 7.1",
+    fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
+)
+def _link(app: Evidence) -> Iterator[str]:
+    if app.discovery is None:
+        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+    if app.discovery.manifest_url is None:
+        yield app.discovery.reason.message if app.discovery.reason else "no link"
+
+
+@RULES(
+    "manifest.readable",
+    "MUST",
+    "A manifest that is named can be fetched and read",
+    source="docs/protocol.md 7.2",
+    fix="serve JSON of at most 1 MB there: {abp, app: {id, name, version}, capabilities: [{name}]}",
+)
+def _readable(app: Evidence) -> Iterator[str]:
+    if app.discovery is None or app.discovery.manifest_url is None:
+        raise NotApplicable("no manifest is named")
+    if app.discovery.reason is not None:
+        yield app.discovery.reason.message
+    yield from app.discovery.warnings if app.discovery.manifest and app.discovery.manifest.abp == "" else ()
+
+
+@RULES(
+    "manifest.fields",
+    "MUST",
+    "The manifest says its protocol version, and who the app is",
+    source="docs/protocol.md 7.2, 1.4",
+    fix="give abp, app.id, app.name and app.version as text",
+)
+def _fields(app: Evidence) -> Iterator[str]:
+    manifest = _manifest(app)
+    declared = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
+    declared["app.version"] = manifest.app.version
+    yield from (f"{name} is missing" for name, value in declared.items() if not value)
+    if manifest.abp and manifest.abp.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        yield f"abp is {manifest.abp!r}, another major version than {PROTOCOL_VERSION}"
+
+
+@RULES(
+    "manifest.agrees",
+    "SHOULD",
+    "What the manifest says is what the running app says",
+    source="docs/protocol.md 7.5",
+    fix="make both from the same definitions",
+)
+def _agrees(app: Evidence) -> Iterator[str]:
+    manifest = _manifest(app)
+    if app.open_error is not None:
+        raise NotApplicable("the app could not be initialized")
+    identity = app.session_info.get("app")
+    running = identity if isinstance(identity, dict) else {}
+    for name in ("id", "name", "version"):
+        declared = getattr(manifest.app, name)
+        if declared and running.get(name) not in (None, declared):
+            yield f"app.{name} is {declared!r} in the manifest and {running.get(name)!r} in the app"
+    offered = {trial.name for trial in app.trials}
+    yield from (f"{one.name} is in the manifest only" for one in manifest.capabilities if one.name not in offered)

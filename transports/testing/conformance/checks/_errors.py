@@ -1,0 +1,134 @@
+"""Checks of the errors that the app answers (docs/protocol.md 3.5 and 8.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ....errors import ProtocolError
+from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
+
+RULES = Rules()
+_CODE = re.compile(r"[A-Z][A-Z0-9_]*")
+#: Codes that say only that something went wrong.
+_VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
+
+
+def _refusals(app: Evidence) -> Iterator[tuple[str, Exchange]]:
+    yield "an unknown capability", app.unknown_call
+    for trial in app.trials:
+        for exchange in (
+            trial.call,
+            *(pair[1] for pair in (trial.without_required, trial.with_wrong_type) if pair is not None),
+        ):
+            if exchange is not None:
+                yield trial.name, exchange
+
+
+def _require_session(app: Evidence) -> None:
+    if app.open_error is not None:
+        raise NotApplicable("the app could not be initialized")
+
+
+@RULES(
+    "errors.shape",
+    "MUST",
+    "An error is {code, message, retryable, …}",
+    source="docs/protocol.md 3.5",
+    fix="answer error: {code: 'UPPER_CASE', message: 'what to do', retryable: false}",
+)
+def _shape(app: Evidence) -> Iterator[str]:
+    _require_session(app)
+    for name, exchange in _refusals(app):
+        answer = exchange.fields
+        if answer.get("success") is not False or (answer.get("cancelled") is True and answer.get("error") is None):
+            continue
+        error = answer.get("error")
+        if not isinstance(error, Mapping):
+            yield f"{name}: error is {str(error)[:60]!r}, no object"
+            continue
+        if not isinstance(error.get("code"), str) or not _CODE.fullmatch(error["code"]):
+            yield f"{name}: code is {error.get('code')!r}, no UPPER_CASE text"
+        if not isinstance(error.get("message"), str) or not error["message"]:
+            yield f"{name}: it has no message"
+        if "retryable" not in error:
+            words = f"{str(error.get('message'))[:100]} [{error.get('code')}]"
+            yield f"{name}: {words}: it does not say retryable: true or false"
+        elif not isinstance(error["retryable"], bool):
+            yield f"{name}: retryable is {error['retryable']!r}, no boolean"
+
+
+@RULES(
+    "errors.unknown",
+    "MUST",
+    "An unknown capability is refused with UNKNOWN_CAPABILITY",
+    source="docs/protocol.md 8.1",
+    fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
+)
+def _unknown(app: Evidence) -> Iterator[str]:
+    _require_session(app)
+    if app.unknown_call.error is not None:
+        yield app.unknown_call.error.message
+    elif app.unknown_call.succeeded:
+        yield "the call succeeded"
+    elif app.unknown_call.code != "UNKNOWN_CAPABILITY":
+        yield f"it was refused with {app.unknown_call.code!r}"
+
+
+@RULES(
+    "errors.missing",
+    "SHOULD",
+    "A call without a required parameter is refused with MISSING_PARAM",
+    source="docs/protocol.md 3.6, 8.1",
+    fix="check the parameters against inputSchema before anything else",
+)
+def _missing(app: Evidence) -> Iterator[str]:
+    tried = [(trial, *trial.without_required) for trial in app.trials if trial.without_required is not None]
+    if not tried:
+        raise NotApplicable("no capability that was called has a required parameter")
+    for trial, param, exchange in tried:
+        yield from _wrong_refusal(trial, f"{trial.name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
+
+
+@RULES(
+    "errors.type",
+    "SHOULD",
+    "A parameter of a wrong type is refused with INVALID_TYPE",
+    source="docs/protocol.md 3.6, 8.1",
+    fix="check the parameters against inputSchema before anything else",
+)
+def _wrong_type(app: Evidence) -> Iterator[str]:
+    tried = [(trial, *trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
+    if not tried:
+        raise NotApplicable("no capability that was called has a parameter with a type")
+    for trial, param, exchange in tried:
+        yield from _wrong_refusal(
+            trial, f"{trial.name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS")
+        )
+
+
+def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+    if exchange.error is not None:
+        # else the checks answers.* report that none is answered; a damaged content says nothing of this call
+        if trial.call is not None and isinstance(trial.call.error, ProtocolError | None):
+            yield f"{what} was not refused: {exchange.error.message}"
+    elif exchange.succeeded:
+        yield f"{what} succeeded"
+    elif exchange.code is not None and exchange.code not in codes:
+        yield f"{what} was refused with {exchange.code!r}"
+
+
+@RULES(
+    "errors.clear",
+    "SHOULD",
+    "A call that fits its inputSchema succeeds, or the error says which condition is not met",
+    source="docs/protocol.md 8.1",
+    fix="catch what the handler throws; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
+)
+def _clear(app: Evidence) -> Iterator[str]:
+    if not app.called:
+        raise NotApplicable("no capability was called")
+    for trial, call in app.called:
+        error = call.fields.get("error")
+        if isinstance(error, Mapping) and error.get("code") in _VAGUE:
+            yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"

@@ -1,0 +1,138 @@
+"""Checks of the page object (docs/protocol.md 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .._evidence import Evidence, NotApplicable, ProbeStep, Rules
+
+RULES = Rules()
+
+
+def _steps(app: Evidence) -> Mapping[str, ProbeStep]:
+    if app.page_steps is None:
+        reason = (
+            "the page could not be opened" if app.open_error else f"an app reached as {app.kind} shows no page object"
+        )
+        raise NotApplicable(reason)
+    return app.page_steps
+
+
+def _step(app: Evidence, name: str, missing: str) -> ProbeStep:
+    step = _steps(app).get(name)
+    if step is None:
+        raise NotApplicable(missing)
+    return step
+
+
+@RULES(
+    "page.ready",
+    "SHOULD",
+    "window.abp is there when the page has loaded",
+    source="docs/protocol.md 2.1",
+    fix="assign window.abp in a script of the page, before anything that waits",
+)
+def _ready(app: Evidence) -> Iterator[str]:
+    if _step(app, "ready", "the page could not be opened").value is not True:
+        yield "it appeared after the load event only"
+
+
+@RULES(
+    "page.members",
+    "MUST",
+    "window.abp has initialize, shutdown, call, protocolVersion and app",
+    source="docs/protocol.md 2.1",
+    fix="give the page object every member that the protocol requires",
+)
+def _members(app: Evidence) -> Iterator[str]:
+    steps = _steps(app)
+    if "members" not in steps:
+        broke = steps.get("broke", ProbeStep(threw="it could not be looked at")).threw
+        yield f"the page object could not be looked at: {broke}"
+        return
+    found = steps["members"].value
+    kinds = found if isinstance(found, Mapping) else {}
+    for name in ("initialize", "shutdown", "call"):
+        if kinds.get(name) != "function":
+            yield f"{name} is {kinds.get(name)}, no function"
+    version = steps["protocolVersion"]
+    if not isinstance(version.value, str) or not version.value:
+        yield f"protocolVersion is {version.threw or repr(version.value)}, no text"
+    identity = steps["app"].value
+    for name in ("id", "name", "version"):
+        if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str):
+            yield f"app.{name} is missing"
+
+
+@RULES(
+    "page.describe",
+    "SHOULD",
+    "describeCapability answers a capability, and null for what is unknown",
+    source="docs/protocol.md 2.4",
+    fix="answer the listed entry of that name, or null; do not throw",
+)
+def _describe(app: Evidence) -> Iterator[str]:
+    unknown = _step(app, "describeUnknown", "the page object has no describeCapability")
+    if unknown.threw is not None or unknown.value is not None:
+        yield f"an unknown name: {unknown.threw or f'answered {str(unknown.value)[:80]}'}"
+    known = _steps(app).get("describeKnown")
+    if known is not None and not (isinstance(known.value, Mapping) and isinstance(known.value.get("name"), str)):
+        yield f"a known name: {known.threw or f'answered {str(known.value)[:80]}'}"
+
+
+@RULES(
+    "page.supports",
+    "SHOULD",
+    "supports answers true or false",
+    source="docs/protocol.md 2.4",
+    fix="answer a boolean for every name",
+)
+def _supports(app: Evidence) -> Iterator[str]:
+    unknown = _step(app, "supportsUnknown", "the page object has no supports")
+    for step, expected in ((unknown, False), (_steps(app).get("supportsKnown"), True)):
+        if step is not None and step.value is not expected:
+            yield f"{'a known' if expected else 'an unknown'} name: {step.threw or f'answered {step.value!r}'}"
+
+
+@RULES(
+    "page.list",
+    "SHOULD",
+    "listCapabilities answers a plain array",
+    source="docs/protocol.md 2.4",
+    fix="answer the array itself, not {success, data}",
+)
+def _plain_list(app: Evidence) -> Iterator[str]:
+    step = _step(app, "list", "the page object has no listCapabilities")
+    if step.threw is not None:
+        yield f"it threw: {step.threw}"
+    elif not isinstance(step.value, list):
+        yield f"it answered {'an object' if isinstance(step.value, Mapping) else repr(step.value)}"
+
+
+@RULES(
+    "page.call",
+    "MUST",
+    "call answers, and never throws",
+    source="docs/protocol.md 3.3",
+    fix="catch what handlers throw and answer {success: false, error}",
+)
+def _call(app: Evidence) -> Iterator[str]:
+    step = _step(app, "unknown", "the page object could not be called")
+    if step.threw is not None:
+        yield f"a call of an unknown capability threw: {step.threw}"
+
+
+@RULES(
+    "page.reload",
+    "MUST",
+    "After a reload the app can be initialized again",
+    source="docs/protocol.md 2.3",
+    fix="keep the session in the page object, not in storage that outlives the page",
+)
+def _reload(app: Evidence) -> Iterator[str]:
+    steps = _steps(app)
+    if "members" not in steps:
+        raise NotApplicable("the page object could not be looked at")
+    step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
+    if step.threw is not None or not isinstance(step.value, Mapping):
+        yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"

@@ -1,0 +1,153 @@
+"""Checks of descriptions and schemas, and whether calls keep to them (docs/protocol.md 2.5 and 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from ....binary.detect import find
+from ....errors import ProtocolError, first_line
+from ....protocol.schema import check_output
+from .._evidence import Evidence, NotApplicable, Rules
+
+RULES = Rules()
+#: Keywords of a schema that may describe a place in a way that is not followed here.
+_INDIRECT = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
+_REFUSALS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
+
+
+def _require_capability(app: Evidence) -> None:
+    if not app.trials:
+        raise NotApplicable("no capability is known")
+
+
+def _schema_error(schema: object) -> str | None:
+    """Return why a value is no JSON Schema (2020-12 unless it names another draft), or ``None`` if it is one."""
+    if not isinstance(schema, Mapping | bool):
+        return "it is no object"
+    try:
+        jsonschema_rs.meta.validate(schema if isinstance(schema, bool) else dict(schema))
+    except (jsonschema_rs.ValidationError, ValueError) as error:
+        return first_line(error)
+    return None
+
+
+@RULES(
+    "schema.valid",
+    "MUST",
+    "inputSchema and outputSchema are JSON Schema",
+    source="docs/protocol.md 2.5; JSON Schema 2020-12",
+    fix="correct the schema; {} says that anything will do",
+)
+def _valid(app: Evidence) -> Iterator[str]:
+    _require_capability(app)
+    for trial in app.trials:
+        for key in ("inputSchema", "outputSchema"):
+            schema = trial.entry.get(key)
+            if schema is not None and (reason := _schema_error(schema)) is not None:
+                yield f"{trial.name}: {key}: {reason}"
+
+
+@RULES(
+    "schema.described",
+    "SHOULD",
+    "Every capability has a description and an inputSchema",
+    source="docs/protocol.md 2.5",
+    fix="list both: agents choose by the description and fill in by the schema",
+)
+def _described(app: Evidence) -> Iterator[str]:
+    _require_capability(app)
+    for trial in app.trials:
+        if not trial.capability.description:
+            yield f"{trial.name} has no description"
+        if not trial.capability.input_schema:
+            yield f"{trial.name} has no inputSchema"
+
+
+@RULES(
+    "schema.params",
+    "SHOULD",
+    "Parameters that fit inputSchema are accepted",
+    source="docs/protocol.md 3.6",
+    fix="say in the schema what is required (oneOf, pattern, enum, …), or give `examples` that work",
+)
+def _params(app: Evidence) -> Iterator[str]:
+    _require_call(app)
+    for trial, call in app.called:
+        if call.code in _REFUSALS:
+            error: Any = call.fields["error"]
+            yield f"{trial.name}: {trial.params!r:.120} was refused: {error.get('message')} [{call.code}]"
+
+
+@RULES(
+    "schema.result",
+    "SHOULD",
+    "An answer fits outputSchema",
+    source="docs/protocol.md 3.6",
+    fix="correct the schema, or the answer",
+)
+def _result(app: Evidence) -> Iterator[str]:
+    _require_call(app)
+    for trial, call in app.called:
+        schema = trial.capability.output_schema
+        if not call.succeeded or not schema or _schema_error(schema) is not None:
+            continue
+        data = call.fields.get("data")
+        try:
+            content = [found.path for found in find(data)]
+        except ProtocolError:
+            continue  # the check answers.readable reports it
+        yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
+
+
+@RULES(
+    "schema.content",
+    "SHOULD",
+    "A capability that answers content says so in outputSchema",
+    source="docs/protocol.md 9.14",
+    fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
+)
+def _content(app: Evidence) -> Iterator[str]:
+    if not app.contents:
+        raise NotApplicable("no answer held binary content")
+    for trial, call in app.called:
+        schema = trial.capability.output_schema
+        described = [item.place for item in trial.contents if item.node.keys() & {"content", "downloadUrl"}]
+        if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
+            continue
+        for found in find(call.fields.get("data")):
+            if found.field in described and not _describes_content(schema, found.path):
+                yield f"{trial.name}: outputSchema does not say that {found.field or 'the answer'} is content"
+
+
+def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
+    """Return whether a schema requires a ``mimeType`` at a place, or says something of it that is not followed here."""
+    if not isinstance(schema, Mapping):
+        return False
+    if any(key in schema for key in _INDIRECT):
+        return True
+    properties = schema.get("properties")
+    inner: object = None
+    if not path:
+        required = schema.get("required")
+        return (
+            isinstance(properties, Mapping)
+            and "mimeType" in properties
+            and isinstance(required, Sequence)
+            and "mimeType" in required
+        )
+    if isinstance(path[0], str):
+        named = properties.get(path[0]) if isinstance(properties, Mapping) else None
+        inner = schema.get("additionalProperties") if named is None else named
+    else:
+        first = schema.get("prefixItems")
+        named = first[path[0]] if isinstance(first, Sequence) and path[0] < len(first) else None
+        inner = schema.get("items") if named is None else named
+    return _describes_content(inner, path[1:])
+
+
+def _require_call(app: Evidence) -> None:
+    if not app.called:
+        raise NotApplicable("no capability was called")

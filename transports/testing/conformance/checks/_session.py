@@ -1,0 +1,204 @@
+"""Checks of the session: initialize, shutdown and what they answer (docs/protocol.md 1.4, 2.2 to 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ....protocol.messages import PROTOCOL_VERSION
+from .._evidence import Evidence, Exchange, NotApplicable, Rules
+
+RULES = Rules()
+
+
+def _session_info(app: Evidence) -> Mapping[str, object]:
+    if app.open_error is not None:
+        raise NotApplicable("the app could not be initialized")
+    return app.session_info
+
+
+def _names(capabilities: object) -> list[str]:
+    listed = capabilities if isinstance(capabilities, list) else []
+    return [str(entry.get("name") if isinstance(entry, Mapping) else entry) for entry in listed]
+
+
+@RULES(
+    "session.reachable",
+    "MUST",
+    "The app can be reached and answers initialize",
+    source="docs/protocol.md 2.2",
+    fix="see what the message says; try it with `abp capabilities TARGET`",
+)
+def _reachable(app: Evidence) -> Iterator[str]:
+    if app.open_error is not None:
+        yield f"{app.open_error.message} [{app.open_error.code}]"
+
+
+@RULES(
+    "session.initialize",
+    "MUST",
+    "initialize answers sessionId, protocolVersion, app and capabilities",
+    source="docs/protocol.md 2.2",
+    fix="answer {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
+)
+def _initialize(app: Evidence) -> Iterator[str]:
+    info = _session_info(app)
+    for name in ("sessionId", "protocolVersion"):
+        if not isinstance(info.get(name), str) or not info[name]:
+            yield f"{name} is {info.get(name)!r}, no text"
+    identity = info.get("app")
+    for name in ("id", "name", "version"):
+        if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str) or not identity[name]:
+            yield f"app.{name} is missing"
+    listed = info.get("capabilities")
+    if not isinstance(listed, list):
+        yield "capabilities is no array"
+        return
+    for position, entry in enumerate(listed):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            yield f"capabilities[{position}] has no name"
+        elif not isinstance(entry.get("available"), bool):
+            yield f"capabilities[{position}] ({entry['name']}) does not say whether it is available"
+
+
+@RULES(
+    "session.version",
+    "MUST",
+    f"protocolVersion has the major version of {PROTOCOL_VERSION}",
+    source="docs/protocol.md 1.4",
+    fix=f"answer {PROTOCOL_VERSION!r}",
+)
+def _version(app: Evidence) -> Iterator[str]:
+    version = _session_info(app).get("protocolVersion")
+    if isinstance(version, str) and version.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        yield f"the app says {version!r}"
+
+
+@RULES(
+    "session.features",
+    "SHOULD",
+    "initialize answers the features that the app has",
+    source="docs/protocol.md 2.2",
+    fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
+)
+def _features(app: Evidence) -> Iterator[str]:
+    features = _session_info(app).get("features")
+    for name in ("notifications", "progress", "elicitation"):
+        if not isinstance(features, Mapping) or not isinstance(features.get(name), bool):
+            yield f"features.{name} is missing"
+
+
+@RULES(
+    "session.list",
+    "SHOULD",
+    "listCapabilities and initialize name the same capabilities",
+    source="docs/protocol.md 2.4",
+    fix="make both from the same list",
+)
+def _same_list(app: Evidence) -> Iterator[str]:
+    initial = set(_names(_session_info(app).get("capabilities")))
+    if app.listed is None:
+        raise NotApplicable(f"an app reached as {app.kind} has no message for listing")
+    if app.listed.error is not None:
+        yield app.listed.error.message
+        return
+    answer = app.listed.answer
+    if answer is None:
+        raise NotApplicable("the page object has no listCapabilities")
+    listed = set(_names(answer.get("data") if isinstance(answer, Mapping) else answer))
+    yield from (f"{name} is listed, and not in initialize" for name in sorted(listed - initial))
+    yield from (f"{name} is in initialize, and not listed" for name in sorted(initial - listed))
+
+
+@RULES(
+    "session.early",
+    "SHOULD",
+    "A call before initialize is refused with NOT_INITIALIZED",
+    source="docs/protocol.md 2.2, 8.1",
+    fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
+)
+def _early(app: Evidence) -> Iterator[str]:
+    _session_info(app)
+    yield from _wrong_refusal(app.call_before_initialize, ("NOT_INITIALIZED",))
+
+
+@RULES(
+    "session.twice",
+    "SHOULD",
+    "A second initialize is answered with a session or with ALREADY_INITIALIZED",
+    source="docs/protocol.md 2.2",
+    fix="answer (or throw) an error with the code ALREADY_INITIALIZED, or begin anew",
+)
+def _twice(app: Evidence) -> Iterator[str]:
+    _session_info(app)
+    error = app.second_initialize.error
+    if error is not None and error.code in ("PROTOCOL_ERROR", "ALREADY_INITIALIZED"):
+        return  # a page object may throw
+    if error is not None:
+        yield error.message
+    elif app.second_initialize.code != "ALREADY_INITIALIZED" and "sessionId" not in str(app.second_initialize.answer):
+        yield f"it answered {str(app.second_initialize.answer)[:80]}"
+
+
+@RULES(
+    "session.shutdown",
+    "MUST",
+    "shutdown ends the session, and may be sent twice",
+    source="docs/protocol.md 2.3",
+    fix="make shutdown idempotent: without a session it does nothing; afterwards calls get NOT_INITIALIZED",
+)
+def _shutdown(app: Evidence) -> Iterator[str]:
+    _session_info(app)
+    if not app.shutdowns:
+        raise NotApplicable("the connection to the app was lost")
+    yield from (f"shutdown: {one.error.message}" for one in app.shutdowns if one.error is not None)
+    for name in ("shutdown", "shutdownAgain"):
+        step = (app.page_steps or {}).get(name)
+        if step is not None and step.threw is not None:
+            yield f"{'the second ' * (name != 'shutdown')}shutdown threw: {step.threw}"
+    if app.call_after_shutdown.succeeded:
+        yield "a call after shutdown succeeded"
+
+
+@RULES(
+    "session.again",
+    "MUST",
+    "After shutdown the app can be initialized again",
+    source="docs/protocol.md 2.3",
+    fix="let initialize begin a new session once the last one has ended",
+)
+def _again(app: Evidence) -> Iterator[str]:
+    _session_info(app)
+    if not app.shutdowns:
+        raise NotApplicable("the connection to the app was lost")
+    yield from _initialize_faults(app.initialize_after_shutdown)
+
+
+@RULES(
+    "session.reopened",
+    "MUST",
+    "A new page or connection finds the same app",
+    source="docs/protocol.md 2.3",
+    fix="keep nothing of a session that has ended where the next one trips over it",
+)
+def _reopened(app: Evidence) -> Iterator[str]:
+    before = _session_info(app).get("app")
+    yield from _initialize_faults(app.initialize_on_new_connection)
+    after = app.initialize_on_new_connection.fields.get("app")
+    if after is not None and after != before:
+        yield f"it was {before!r} and is {after!r} now"
+
+
+def _initialize_faults(exchange: Exchange) -> Iterator[str]:
+    if exchange.error is not None:
+        yield f"initialize: {exchange.error.message}"
+    elif exchange.fields.get("success") is False or not exchange.fields:
+        yield f"initialize answered {str(exchange.answer)[:120]}"
+
+
+def _wrong_refusal(exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+    if exchange.error is not None:
+        yield exchange.error.message
+    elif exchange.succeeded:
+        yield "it succeeded"
+    elif exchange.code not in codes:
+        yield f"it was refused with {exchange.code!r}"

@@ -1,0 +1,189 @@
+"""The types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours.
+
+Failure messages are for somebody who has never seen this code: they say what was done, what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...artifacts import ArtifactStore
+from ...base import Transport
+from ...errors import ABPError, CallTimeout
+from ...protocol.messages import Message, initialize_params
+from ...session._connect import connect
+from ...session._dispatch import OnElicitation, OnNotification, OnProgress
+from ...session._session import Session
+
+__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "initialized", "raises", "until", "value"]
+
+#: Characters of a value that a message shows.
+_MAX_CHARS = 300
+
+E_ = TypeVar("E_", bound=BaseException)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The transport under test.
+
+    ``transport`` makes a new one, not yet opened, to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
+    folder for files. ``target`` is the app's address if it has a page, so that sessions read its manifest too.
+    ``timeout`` in seconds is the limit for one behaviour, ``answer_timeout`` for opening a session and for one request.
+    """
+
+    transport: Callable[[], Transport]
+    folder: Path
+    target: str = "contract:"
+    timeout: float = 60.0
+    answer_timeout: float = 15.0
+    #: Requests that ended without an answer, the last one last.
+    unanswered: list[Message] = field(default_factory=list, init=False, repr=False)
+
+    def new_transport(self) -> Transport:
+        """Return a new transport, not yet opened, whose requests are noted if they end without an answer."""
+        transport = self.transport()
+        request = transport.request
+
+        async def noting(message: Message, *, timeout: float) -> Message:
+            try:
+                return await request(message, timeout=timeout)
+            except CallTimeout:
+                self.unanswered.append(message)
+                raise
+
+        with contextlib.suppress(AttributeError):  # a class with slots
+            transport.request = noting  # type: ignore[method-assign]
+        return transport
+
+    def connect(
+        self,
+        *,
+        store: ArtifactStore | str | Path | None = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
+        on_elicitation: OnElicitation | None = None,
+    ) -> Session:
+        """Return a session over a new transport, not yet opened. Artifacts go to ``folder / "out"`` unless ``store`` is
+        given; the callbacks are those of :func:`transports.connect`."""
+        return connect(
+            self.target,
+            transport=self.new_transport(),
+            store=store or self.folder / "out",
+            timeout=self.answer_timeout,
+            on_progress=on_progress,
+            on_notification=on_notification,
+            on_elicitation=on_elicitation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One thing that holds for every transport.
+
+    ``source`` cites where it is written: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in
+    the code such as ``transports.base.Transport.events``. ``check`` raises :class:`AssertionError` if it does not hold.
+    """
+
+    name: str
+    source: str
+    check: Callable[[Subject], Awaitable[None]] = field(repr=False)
+
+    def __str__(self) -> str:
+        """The id of a test: ``calls: text arrives as it was sent``, so that ``pytest -k calls:`` selects a theme."""
+        return f"{self.theme}: {self.name}"
+
+    @property
+    def theme(self) -> str:
+        """The name of the module that defines it: ``calls``, ``faults``."""
+        return self.check.__module__.rpartition(".")[2]
+
+
+def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
+    """Return a decorator that makes a :class:`Behaviour` of the coroutine function that checks it."""
+    return lambda check: Behaviour(name, source, check)
+
+
+# --- for the behaviours -----------------------------------------------------------------------------------------------
+
+
+def expect(actual: object, expected: object, what: str) -> None:
+    """Raise :class:`AssertionError` unless both are equal. ``what`` names the value for the message."""
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
+
+
+@dataclass(slots=True)
+class Caught(Generic[E_]):
+    """The ``error`` that :func:`raises` caught; unset until its block has ended."""
+
+    error: E_ = field(init=False)
+
+
+@contextmanager
+def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Caught[E_]]:
+    """Expect the block to raise ``kind``, with that ``code`` if one is given. ``what`` says what is done in it.
+
+    Any other error of the app or the system, or none, is an :class:`AssertionError`.
+    """
+    caught: Caught[E_] = Caught()
+    try:
+        yield caught
+    except kind as error:
+        caught.error = error
+        if code is not None:
+            expect(getattr(error, "code", None), code, f"the code of {error!r} after {what}")
+        return
+    except (ABPError, OSError, ValueError, LookupError) as error:
+        raise AssertionError(f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{what}: expected {kind.__name__}, and nothing was raised")
+
+
+async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
+    """Wait until ``condition`` is true. Raise :class:`AssertionError` if it is not within ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"{what}: not within {seconds:g} s") from None
+
+
+def value(tree: object, *path: str | int) -> Any:
+    """Return what stands at ``path`` in an answer. Raise :class:`AssertionError` if there is nothing."""
+    for step in path:
+        try:
+            tree = tree[step]  # type: ignore[index]
+        except (LookupError, TypeError):
+            raise AssertionError(f"the answer has no {'.'.join(map(str, path))}: {_short(tree)}") from None
+    return tree
+
+
+@asynccontextmanager
+async def initialized(subject: Subject) -> AsyncIterator[Transport]:
+    """Open a transport without a session, to an app that has been initialized; closed at the end."""
+    async with subject.new_transport() as transport:
+        await transport.request(initialize_request(), timeout=subject.answer_timeout)
+        yield transport
+
+
+def initialize_request() -> Message:
+    """Return the first message of a client (docs/protocol.md 2.2)."""
+    return Message("initialize", initialize_params("contract"), id="initialize")
+
+
+def call(capability: str, key: str, **params: object) -> Message:
+    """Return a call as a session sends it. ``key`` is its callId, its progressToken and the message's id."""
+    options = {"callId": key, "progressToken": key, "timeout": 30_000}
+    return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}… ({len(text)} characters)"
