@@ -24,7 +24,7 @@ from tests.support.apps import answering
 from transports import LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import UrlExpired
-from transports.protocol._strict_json import JSONValue, encode_json
+from transports.protocol import JSONValue, encode_json
 from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
 from transports.testing import Call
 

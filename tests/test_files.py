@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from transports import UsageError
-from transports.browser._source import PageSource
+from transports.browser import PageSource
 from transports.files import open_regular, read_regular
-from transports.session._settings import read_config
+from transports.session import read_config
 
 
 def pipe(path: Path) -> None:

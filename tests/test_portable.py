@@ -16,14 +16,13 @@ from tests.support.local_store import run_script
 from transports.adapters.mcp import _connection as process
 from transports.adapters.mcp._servers import StdioServer
 from transports.artifacts._files import ExportFile
-from transports.batch.ledger._backends import SqliteDatabase
+from transports.batch import SqliteDatabase
 from transports.browser.process._browser_process import child_environment
 from transports.browser.process._launch import lock_profile
 from transports.browser.process._processes import is_running
 from transports.errors import ProfileInUse
 from transports.session._apps import _write as write_state
-from transports.surfaces.cli import _doctor as checks
-from transports.surfaces.cli import main
+from transports.surfaces.cli import _doctor as checks, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
 _IMPORT = """

@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 
 from transports.adapters.websocket._transport import open_error
-from transports.browser._preflight import require_listener
-from transports.errors import ConnectFailed
-from transports.errors._base import connection_failure, is_refused
+from transports.browser import require_listener
+from transports.errors import ConnectFailed, connection_failure, is_refused
 from transports.http._request import failure_reason
 
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"

@@ -18,7 +18,7 @@ import pytest
 from tests.site.commands import commands_page
 from tests.site.error_codes import classes_in_full, errors_page
 from tests.site.made import MADE
-from transports.session._settings import Settings
+from transports.session import Settings
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

@@ -12,8 +12,7 @@ from tests.conftest import Connect
 from tests.support.apps import hang
 from transports import ABPError, CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
 from transports.adapters.memory import Call
-from transports.errors import ConnectFailed
-from transports.errors._base import short_traceback
+from transports.errors import ConnectFailed, short_traceback
 
 PACKAGE = str(Path(transports.__file__).parent)
 

@@ -9,8 +9,9 @@ Names are loaded when they are first used: importing the package loads neither P
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .adapters.memory import MemoryTransport
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
     from .base import Features, PageTools, Transport
     from .binary import BinaryData
-    from .browser.process._launch import Browser
+    from .browser import Browser
     from .errors import (
         ABPError,
         BinaryError,
@@ -35,88 +36,92 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .http import discover
-    from .protocol._capabilities import CapabilitiesChanged
-    from .protocol._declarations import Capability
-    from .protocol._payloads import ElicitationRequest, Notification, Progress
-    from .protocol._strict_json import JSONValue
+    from .protocol import CapabilitiesChanged, Capability, ElicitationRequest, JSONValue, Notification, Progress
     from .protocol.messages import Effect, Message
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
-    from .session._calls import CallHandle, CallStatus
-    from .session._connect import connect
-    from .session._events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
-    from .session._evidence import Evidence
-    from .session._session import Session
+    from .session import (
+        CallFinished,
+        CallHandle,
+        CallStarted,
+        CallStatus,
+        ConnectionChanged,
+        Event,
+        Evidence,
+        Retrying,
+        Session,
+        connect,
+    )
 
-#: The module that each public name is loaded from.
-_HOMES = {
-    "adapters.memory": ("MemoryTransport",),
-    "adapters.playwright": ("PlaywrightTransport",),
-    "adapters.postmessage": ("PostMessageTransport",),
-    "adapters.recording": ("Recording",),
-    "adapters.webmcp": ("WebMcpTransport",),
-    "adapters.websocket": ("WebSocketTransport",),
-    "artifacts": (
-        "ArtifactRef",
-        "ArtifactStore",
-        "LocalStore",
-        "NoneStore",
-        "Retention",
-        "Scope",
-        "open_store",
-    ),
-    "base": (
-        "Features",
-        "PageTools",
-        "Transport",
-    ),
-    "binary": ("BinaryData",),
-    "browser.process._launch": ("Browser",),
-    "errors": (
-        "ABPError",
-        "BinaryError",
-        "CallTimeout",
-        "CapabilityError",
-        "Disconnected",
-        "ProtocolError",
-        "StoreError",
-        "TransportError",
-        "UsageError",
-    ),
-    "http": ("discover",),
-    "protocol._capabilities": ("CapabilitiesChanged",),
-    "protocol._declarations": ("Capability",),
-    "protocol.messages": (
-        "Effect",
-        "Message",
-    ),
-    "protocol._payloads": (
-        "ElicitationRequest",
-        "Notification",
-        "Progress",
-    ),
-    "protocol._strict_json": ("JSONValue",),
-    "routing": (
-        "ObservationClamped",
-        "Result",
-        "Router",
-        "RoutingPolicy",
-    ),
-    "session._connect": ("connect",),
-    "session._events": (
-        "CallFinished",
-        "CallStarted",
-        "ConnectionChanged",
-        "Event",
-        "Retrying",
-    ),
-    "session._evidence": ("Evidence",),
-    "session._calls": (
-        "CallHandle",
-        "CallStatus",
-    ),
-    "session._session": ("Session",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+    #: The version of the distribution, ``unknown`` where it is not installed.
+    __version__: str
+else:
+    _load = lazy_names(
+        __name__,
+        {
+            "adapters.memory": ("MemoryTransport",),
+            "adapters.playwright": ("PlaywrightTransport",),
+            "adapters.postmessage": ("PostMessageTransport",),
+            "adapters.recording": ("Recording",),
+            "adapters.webmcp": ("WebMcpTransport",),
+            "adapters.websocket": ("WebSocketTransport",),
+            "artifacts": (
+                "ArtifactRef",
+                "ArtifactStore",
+                "LocalStore",
+                "NoneStore",
+                "Retention",
+                "Scope",
+                "open_store",
+            ),
+            "base": ("Features", "PageTools", "Transport"),
+            "binary": ("BinaryData",),
+            "browser": ("Browser",),
+            "errors": (
+                "ABPError",
+                "BinaryError",
+                "CallTimeout",
+                "CapabilityError",
+                "Disconnected",
+                "ProtocolError",
+                "StoreError",
+                "TransportError",
+                "UsageError",
+            ),
+            "http": ("discover",),
+            "protocol": (
+                "CapabilitiesChanged",
+                "Capability",
+                "ElicitationRequest",
+                "JSONValue",
+                "Notification",
+                "Progress",
+            ),
+            "protocol.messages": ("Effect", "Message"),
+            "routing": ("ObservationClamped", "Result", "Router", "RoutingPolicy"),
+            "session": (
+                "CallFinished",
+                "CallHandle",
+                "CallStarted",
+                "CallStatus",
+                "ConnectionChanged",
+                "Event",
+                "Evidence",
+                "Retrying",
+                "Session",
+                "connect",
+            ),
+        },
+    )
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from .protocol.messages import (
+                package_version,
+            )  # looks into the installed distributions: nothing does at a start
+
+            return package_version()
+        return _load(name)
+
 
 __all__ = [
     "ABPError",
@@ -170,20 +175,6 @@ __all__ = [
     "discover",
     "open_store",
 ]
-
-
-#: The version of the distribution, ``unknown`` where it is not installed.
-__version__: str
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
-
-    def __getattr__(name: str) -> object:
-        if name == "__version__":
-            return importlib.import_module(".protocol.messages", __name__).package_version()
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

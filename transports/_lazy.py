@@ -8,8 +8,8 @@ from importlib import import_module
 
 
 def lazy_names(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a package. ``homes`` maps its modules, such as ``_calls`` or ``local._store``, to the
-    names that they define."""
+    """Return the ``__getattr__`` of a package. ``homes`` maps its modules, such as ``_calls`` or ``local._store``, to
+    the names that they define."""
     home_of = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> object:

@@ -34,8 +34,7 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.adapters.recording import Recorder, Recording
-from transports.adapters.recording._replay import ReplayTransport
+from transports.adapters.recording import Recorder, Recording, ReplayTransport
 from transports.errors import BadRecording, NotRecorded
 from transports.surfaces.cli import main
 from transports.testing import Call

@@ -12,14 +12,20 @@ from typing import cast
 import pytest
 
 from tests.support.local_store import PNG, visible
-from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, NoneStore, Retention, Scope
-from transports.artifacts import _base as eviction
-from transports.artifacts import _ref as clock
-from transports.artifacts import search as find
+from transports.artifacts import (
+    ArtifactRef,
+    LocalStore,
+    MemoryStore,
+    NoneStore,
+    Retention,
+    Scope,
+    _base as eviction,
+    _ref as clock,
+    search as find,
+)
 from transports.artifacts._base import Evictable, Evictor
 from transports.artifacts._content import Meter, clean_namespace, describe
-from transports.artifacts._ref import ArtifactRef as Ref
-from transports.artifacts._ref import Metadata
+from transports.artifacts._ref import ArtifactRef as Ref, Metadata
 from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
 from transports.artifacts.sweeping import sweeping

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import sha
-from transports.artifacts import LocalStore
-from transports.artifacts import _content as following
+from transports.artifacts import LocalStore, _content as following
 from transports.artifacts._content import Meter, measure_file
 from transports.artifacts.local import _store as staging
 from transports.artifacts.local._store import LocalStaged

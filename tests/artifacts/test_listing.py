@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.artifacts import LocalStore, Scope
-from transports.artifacts import _ref as metadata
+from transports.artifacts import LocalStore, Scope, _ref as metadata
 from transports.artifacts._ref import Metadata
 from transports.artifacts.local import _catalog as catalog
 from transports.artifacts.local._index import Index

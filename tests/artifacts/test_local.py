@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, sha, visible
 from transports.artifacts import ArtifactStore, LocalStore, open_store

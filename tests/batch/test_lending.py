@@ -12,11 +12,10 @@ from tests.batch.planted import PAGE, Browser, World, until
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
-from transports.batch.pool import _fleet as fleet
-from transports.batch.pool import _leases as leases
-from transports.browser.process._launch import BrowserLender
+from transports.batch.pool import _fleet as fleet, _leases as leases
+from transports.browser import BrowserLender
 from transports.errors import BrowserNotFound
-from transports.surfaces.shared._apps import pooled
+from transports.surfaces.shared import pooled
 
 
 @pytest.fixture

@@ -16,10 +16,7 @@ import pytest
 from tests.batch.rates import most_in
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import Leased, Ledger, Settlement
-from transports.batch.running import Runner, RunOptions
-from transports.batch.running import _runner as ahead
-from transports.batch.running import _runner as limits
-from transports.batch.running import _runner as runner
+from transports.batch.running import Runner, RunOptions, _runner as ahead, _runner as limits, _runner as runner
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0

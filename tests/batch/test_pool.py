@@ -14,9 +14,7 @@ from tests.batch.planted import PAGE, App, Browser, World, until
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
-from transports.batch.pool import _fleet as fleet
-from transports.batch.pool import _fleet as slots
-from transports.batch.pool import _leases as leases
+from transports.batch.pool import _fleet as fleet, _fleet as slots, _leases as leases
 from transports.batch.pool._fleet import Latency
 from transports.errors import BrowserNotFound, ConnectFailed
 

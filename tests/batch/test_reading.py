@@ -16,7 +16,7 @@ from transports.batch.running import input_notes
 from transports.batch.running._outputs import write_parquet
 from transports.batch.running._reading import fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
-from transports.protocol._strict_json import encode_json
+from transports.protocol import encode_json
 
 
 def read(path: Path, target: str | None = "memory:") -> list[Job]:

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
-from transports.artifacts.local import _blobs as shelf
-from transports.artifacts.local import _store as staging
+from transports.artifacts.local import _blobs as shelf, _store as staging
 from transports.browser.page import _agent as agent
-from transports.browser.transfer import _downloads as cdp_downloads
-from transports.browser.transfer import _downloads as growing
+from transports.browser.transfer import _downloads as cdp_downloads, _downloads as growing
 
 __all__ = ["PHASES", "clocked"]
 

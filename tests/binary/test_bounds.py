@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from transports.binary import BinaryData, Download, Encoded
-from transports.binary._media import normalise_mime, safe_filename, sniff
+from transports.binary import BinaryData, Download, Encoded, normalise_mime, safe_filename, sniff
 from transports.binary.detect import MIN_GUESSED, Heuristics, Place, Signature, base64_head, find, set_path
 from transports.errors import BadDescriptor, UsageError
 

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from transports.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, verify_size
-from transports.binary import _data as binary
+from transports.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, _data as binary, verify_size
 from transports.errors import BadEncoding, SizeMismatch, UsageError
 
 

@@ -11,8 +11,7 @@ import uuid
 from typing import cast
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
 from transports.binary.detect import Found, Heuristics, Place, Signature, find, find_values, replace

@@ -16,11 +16,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from PIL import Image, features
 
-from transports.binary._media import (
+from transports.binary import (
     OCTET_STREAM,
     contradicts,
     extension_for,

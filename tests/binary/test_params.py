@@ -7,8 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from transports.binary import BinaryData, LocalFile
 from transports.binary.detect import Found, prepare_params, replace

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from transports.browser import driver_ahead
 from transports.browser.process import _browser_process as browser_process
-from transports.browser.process._ahead import driver_ahead, next_process
+from transports.browser.process._ahead import next_process
 from transports.errors import BrowserNotFound
 
 

@@ -16,11 +16,10 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
+from transports.browser import KINDS, PageEvidence
 from transports.browser.evidence import _recording as module
 from transports.browser.evidence._har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
-from transports.browser.evidence._kinds import KINDS
-from transports.browser.evidence._recording import PageEvidence
-from transports.privacy._redaction import SecretValues
+from transports.privacy import SecretValues
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser._source import PageSource
+from transports.browser import PageSource, explain_load_failure, now_at
 from transports.browser.page._channels import CdpChannel
-from transports.browser.page._problems import explain_load_failure, now_at
 from transports.browser.process._browser_process import BrowserProcess
 from transports.browser.process._find import BrowserChoice
 

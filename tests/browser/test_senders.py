@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser._transport import around, sender_of, sends_cookie
-from transports.browser.page._agent import Document
+from transports.browser import Document, sender_of
+from transports.browser._transport import around, sends_cookie
 from transports.browser.page._channel import PageObject
 from transports.protocol.messages import Sender
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transports.browser.page._agent import PageAgent
+from transports.browser import PageAgent
 from transports.errors import CallTimeout, Disconnected, PageCrashed
 
 

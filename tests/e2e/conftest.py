@@ -15,7 +15,7 @@ from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
 from tests.support.needs import missing
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.browser.process._find import find_browser
+from transports.browser import find_browser
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
 

@@ -20,13 +20,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Browser as PlaywrightBrowser
-from playwright.async_api import Page
+from playwright.async_api import Browser as PlaywrightBrowser, Page
 
 from tests.e2e.notebook import content, notebook
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
+from transports.browser import find_browser
 from transports.browser.page._channels import CdpChannel
-from transports.browser.process._find import find_browser
 from transports.browser.transfer._ladder import Ladder
 from transports.errors import ConnectFailed, ContextLost, NotAbpApp
 from webapp_fixture import Fixture, digest

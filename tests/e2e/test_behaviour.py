@@ -34,8 +34,7 @@ from transports import (
     connect,
 )
 from transports.adapters.mcp import MCPTransport
-from transports.adapters.recording import Recording, record_transport
-from transports.adapters.recording._recorder import replay_transport
+from transports.adapters.recording import Recording, record_transport, replay_transport
 from transports.browser import _transport as transport_module
 from transports.browser.page._channel import Channel
 from transports.browser.page._channels import PlaywrightChannel

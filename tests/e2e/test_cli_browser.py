@@ -19,11 +19,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import ABP, Cli, Ran
-from tests.e2e.test_cli import abp as abp
+from tests.e2e.test_cli import ABP, Cli, Ran, abp as abp
 from tests.support.command_line import default_signals
 from tests.support.pdf import text_of
-from transports.browser.process._find import find_browser
+from transports.browser import find_browser
 
 pytestmark = pytest.mark.browser
 

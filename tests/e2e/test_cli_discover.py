@@ -6,11 +6,9 @@ import asyncio
 import json
 import re
 
-from tests.e2e.test_cli import Cli, Ran
-from tests.e2e.test_cli import abp as abp
+from tests.e2e.test_cli import Cli, Ran, abp as abp
 from tests.http.test_discovery import LINK, json_reply, manifest, page, site
-from tests.support.raw_server import RawServer, Serve
-from tests.support.raw_server import serve as serve
+from tests.support.raw_server import RawServer, Serve, serve as serve
 from webapp_fixture import serve as workbench
 
 

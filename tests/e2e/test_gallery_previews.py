@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Error as PlaywrightError, Locator, Page, expect
 
 from tests.e2e.visits import opened, visiting
 from tests.support.gallery import PICTURE, Gallery, tone

@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.e2e.test_examples import run_example
-from tests.e2e.test_examples import url as url
+from tests.e2e.test_examples import run_example, url as url
 
 pytestmark = pytest.mark.browser
 

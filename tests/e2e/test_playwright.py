@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Route
+from playwright.async_api import Error as PlaywrightError, Route
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import text_of

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from transports import CapabilityError, MemoryTransport
-from transports import connect as async_connect
-from transports.browser.process._find import find_browser
+from transports import CapabilityError, MemoryTransport, connect as async_connect
+from transports.browser import find_browser
 from transports.sync import connect
 from transports.testing import Call
 from transports.testing._failure_report import write_log

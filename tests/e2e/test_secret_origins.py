@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Transport, WebMcpTransport, connect
 from transports.errors import ABPError, CapabilityError, UsageError
-from transports.privacy._secrets import KNOWN_SECRETS
+from transports.privacy import KNOWN_SECRETS
 from transports.protocol.messages import Message
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from tests.e2e.test_cli import Cli, Process
-from tests.e2e.test_cli_browser import Site, serving
-from tests.e2e.test_cli_browser import workbench as workbench
+from tests.e2e.test_cli_browser import Site, serving, workbench as workbench
 from tests.support.command_line import default_signals
 
 pytestmark = pytest.mark.browser

@@ -20,11 +20,9 @@ from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
+from transports.browser import PageAgent, PageRunner, find_browser, to_async
 from transports.browser.page import _syncpage as syncpage
-from transports.browser.page._agent import PageAgent
 from transports.browser.page._channels import open_channel
-from transports.browser.page._syncpage import PageRunner, to_async
-from transports.browser.process._find import find_browser
 from transports.browser.process._processes import is_running
 from transports.sync import Browser, connect, discover
 

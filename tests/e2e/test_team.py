@@ -21,8 +21,7 @@ from tests.support.mcp_clients import called
 from tests.surfaces.mcp.test_http import ANN, BOB, USERS, client_of
 from transports import connect
 from transports.artifacts import open_store
-from transports.session._apps import app_entries, find_app, sign_in
-from transports.session._settings import read_config
+from transports.session import app_entries, find_app, read_config, sign_in
 from transports.surfaces.mcp import Bridge, Options, serve_http
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page, Route
+from playwright.async_api import Error as PlaywrightError, Page, Route
 
 from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import TOKEN, Web, put_artifact, running

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import TimeoutError as PlaywrightTimeout
+from playwright.async_api import Error as PlaywrightError, TimeoutError as PlaywrightTimeout
 
 from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import Missing, packages

@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.downloads import Get
-from tests.support.raw_server import certificate as certificate
-from tests.support.raw_server import serve as serve
-from tests.support.raw_server import tls as tls
-from tests.support.raw_server import trusted as trusted
-from transports.http import _addresses as addresses
-from transports.http import _downloads as downloads
+from tests.support.raw_server import certificate as certificate, serve as serve, tls as tls, trusted as trusted
+from transports.http import _addresses as addresses, _downloads as downloads
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, 
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
 from transports.http._discovery import read_manifest
-from transports.protocol._capabilities import Capabilities
-from transports.protocol._declarations import Capability
+from transports.protocol import Capabilities, Capability
 
 #: Of docs/protocol.md 7.1 and 1.3.
 HEAD_BYTES, MANIFEST_BYTES = 51_200, 1_048_576

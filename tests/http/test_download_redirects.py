@@ -22,8 +22,7 @@ from transports.errors import (
     DownloadFailed,
     RedirectRefused,
 )
-from transports.http import MAX_REDIRECTS
-from transports.http import _addresses as addresses
+from transports.http import MAX_REDIRECTS, _addresses as addresses
 
 # --- 34: redirects -------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from transports import CapabilityError
-from transports.protocol._capabilities import MAX_CAPABILITIES, Capabilities, deprecation_warnings, find_capability
-from transports.protocol._declarations import Capability
+from transports.protocol import MAX_CAPABILITIES, Capabilities, Capability, deprecation_warnings, find_capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
 

@@ -9,15 +9,23 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol._capabilities import answered_data
-from transports.protocol._declarations import AppInfo, Capability, parse
-from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
-from transports.protocol._strict_json import decode_json, encode_json
+from transports.protocol import (
+    Answer,
+    AppInfo,
+    Capability,
+    ElicitationRequest,
+    Initialized,
+    Notification,
+    Progress,
+    answered_data,
+    decode_json,
+    encode_json,
+    parse,
+)
 from transports.protocol.messages import Message
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from transports.artifacts import open_store
-from transports.privacy._redaction import REDACTED, Redactor
-from transports.protocol._plain_text import redact_url
+from transports.privacy import REDACTED, Redactor
+from transports.protocol import redact_url
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from transports.binary.detect import prepare_params
 from transports.errors import UsageError
-from transports.protocol import schema as schemas
-from transports.protocol._strict_json import encode_json
+from transports.protocol import encode_json, schema as schemas
 from transports.protocol.schema import check_output, check_params, unnamed_params
 
 EXPORT: dict[str, object] = {

@@ -9,8 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from transports.privacy._redaction import REDACTED, SecretValues
-from transports.privacy._secrets import KNOWN_SECRETS
+from transports.privacy import KNOWN_SECRETS, REDACTED, SecretValues
 
 SECRET = 'Canary/7+pass "word" ü&9'
 

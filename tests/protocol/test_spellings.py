@@ -6,14 +6,13 @@ import base64
 import json
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import seconds
 from tests.support.spelled import SPELLED, readings
 from transports.binary import BinaryData
+from transports.privacy import KnownSecrets
 from transports.privacy._masking import SPELLINGS, Finder
-from transports.privacy._secrets import KnownSecrets
 
 VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'
 NAME = "${SECRET:CRM}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from transports.protocol._plain_text import is_loopback, redact_url
+from transports.protocol import is_loopback, redact_url
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support.processor import seconds
 from transports.browser.page._received import parse_event, parse_reply
 from transports.errors import ABPError, ProtocolError, UsageError
-from transports.protocol._strict_json import (
+from transports.protocol import (
     MAX_LISTED,
     MAX_ON_LOOP,
     MAX_VALUES,

@@ -9,7 +9,7 @@ import pytest
 from transports.artifacts import ArtifactRef, NoneStore
 from transports.binary.detect import find
 from transports.errors import UsageError
-from transports.protocol._strict_json import JSONValue
+from transports.protocol import JSONValue
 from transports.protocol.messages import Effect
 from transports.routing import (
     GITHUB,
@@ -22,9 +22,11 @@ from transports.routing import (
     RoutingConfig,
     RoutingPolicy,
     clamp,
+    human_size,
+    json_size,
 )
-from transports.routing._guard import cut_texts, json_size
-from transports.routing._layers import fill_summary, human_size, match_fields
+from transports.routing._guard import cut_texts
+from transports.routing._layers import fill_summary, match_fields
 from transports.routing._policy import check_path
 from transports.routing._result import long_texts, shorten
 

@@ -14,7 +14,7 @@ from transports.base import Features
 from transports.binary import BinaryData, Handle
 from transports.binary.detect import Found
 from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
-from transports.privacy._secrets import KNOWN_SECRETS
+from transports.privacy import KNOWN_SECRETS
 from transports.routing import ABP, Fetcher
 from transports.routing._router import Storing, declared_text, metadata_of
 

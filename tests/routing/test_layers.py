@@ -14,7 +14,7 @@ from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
 from transports.errors import BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
-from transports.protocol._strict_json import JSONValue, encode_json
+from transports.protocol import JSONValue, encode_json
 from transports.routing import (
     GITHUB,
     TABLEAU,

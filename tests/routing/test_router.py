@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from transports import LocalStore, NoneStore, Router, RoutingPolicy
 from transports.binary import BinaryData, Broken, Encoded, Handle

@@ -16,7 +16,7 @@ from transports.adapters.memory import Call, Handler
 from transports.base import Features
 from transports.errors import TooLarge
 from transports.protocol.messages import Message
-from transports.session._events import CallFinished, ConnectionChanged, Retrying
+from transports.session import CallFinished, ConnectionChanged, Retrying
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:

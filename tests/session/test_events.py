@@ -23,10 +23,11 @@ from transports import (
     connect,
 )
 from transports.adapters.memory import Call
-from transports.protocol._capabilities import Capabilities, CapabilitiesChanged
+from transports.protocol import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
-from transports.session._events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
+from transports.session import CallFinished, CallStarted, ConnectionChanged, Event
+from transports.session._events import EventStream, EventStreams
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:

@@ -25,8 +25,8 @@ from transports import (
     open_store,
 )
 from transports.binary import BinaryData
-from transports.privacy._redaction import SecretValues
-from transports.session._evidence import read_evidence
+from transports.privacy import SecretValues
+from transports.session import read_evidence
 from transports.testing import Call
 
 

@@ -12,7 +12,7 @@ from tests.support.events import collect_events
 from transports import CallHandle, CallStatus, CapabilityError, Disconnected, MemoryTransport, UsageError
 from transports.adapters.memory import Call
 from transports.errors import CallTimeout, Corrupt, ProtocolError
-from transports.session._events import CallFinished, CallStarted
+from transports.session import CallFinished, CallStarted
 
 
 async def refuse(params: Mapping[str, object], call: Call) -> object:

@@ -13,8 +13,7 @@ from tests.support.processor import longest_turn, measuring, slowness
 from transports import MemoryTransport, connect
 from transports.adapters.recording import Recording, record_transport
 from transports.artifacts import MemoryStore
-from transports.protocol._capabilities import MANY
-from transports.protocol._strict_json import encode_json
+from transports.protocol import MANY, encode_json
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
 

@@ -10,8 +10,7 @@ import pytest
 
 from transports import UsageError, connect
 from transports.plugins import Plugin, installed_plugins
-from transports.surfaces.cli import _doctor as checks
-from transports.surfaces.cli import main
+from transports.surfaces.cli import _doctor as checks, main
 from transports.surfaces.cli._doctor import _versions
 
 MODULE = """

@@ -20,7 +20,7 @@ from transports import (
     connect,
 )
 from transports.errors import StoreFull
-from transports.session._settings import Settings
+from transports.session import Settings
 from transports.testing import (
     Call,
 )

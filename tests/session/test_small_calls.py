@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import pytest
-from websockets.sync.server import ServerConnection
-from websockets.sync.server import serve as serve_in_thread
+from websockets.sync.server import ServerConnection, serve as serve_in_thread
 
 from tests.support.counted import counted_calls
 from transports import MemoryTransport, Message, NoneStore, Session, UsageError, connect

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
-from transports.session._app_tables import AppEntry, AppTables, SecretEntry
+from transports.session import AppEntry
+from transports.session._app_tables import AppTables, SecretEntry
 from transports.session._retention_fields import RetentionFields
 from transports.session._settings import TABLES
 from transports.surfaces.mcp import Options

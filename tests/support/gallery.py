@@ -18,8 +18,7 @@ import aiohttp
 
 from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
-from transports.session._apps import app_entries
-from transports.session._settings import read_config
+from transports.session import app_entries, read_config
 from transports.surfaces.web import Options, Served, serve
 from webapp_fixture import Fixture
 

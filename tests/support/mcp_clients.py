@@ -25,8 +25,7 @@ from mcp_types import (
     TextContent,
 )
 
-from transports import CapabilityError, MemoryTransport, Session
-from transports import connect as connect_app
+from transports import CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.adapters.memory import Handler
 from transports.artifacts import open_store
 from transports.surfaces.mcp import Bridge, Options

@@ -27,8 +27,7 @@ from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.artifacts import LocalStore, open_store
-from transports.protocol._declarations import AppInfo, Capability, Resource
-from transports.protocol._plain_text import plain_text
+from transports.protocol import AppInfo, Capability, Resource, plain_text
 from transports.protocol.messages import Message
 from transports.surfaces.cli._calls import _print_value, print_capabilities, print_capability
 from transports.surfaces.cli._output import _PlainFormatter, print_event, print_json, report_error, start_output

@@ -36,11 +36,17 @@ from transports import (
 )
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
-from transports.session import _connect as asynchronous
-from transports.session import _dispatch as event_dispatch
-from transports.session._events import CallFinished, CallStarted, Event
-from transports.sync import CallHandle, LocalStore, NoneStore, Router, Session, connect, open_store
-from transports.sync import batch as blocking_batch
+from transports.session import CallFinished, CallStarted, Event, _connect as asynchronous, _dispatch as event_dispatch
+from transports.sync import (
+    CallHandle,
+    LocalStore,
+    NoneStore,
+    Router,
+    Session,
+    batch as blocking_batch,
+    connect,
+    open_store,
+)
 from transports.testing import Call
 
 App = Callable[..., Session]

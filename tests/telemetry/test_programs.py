@@ -17,14 +17,13 @@ from opentelemetry import metrics, trace
 from tests.support.command_line import PATIENCE, CommandLine
 from tests.support.spans import Collector
 from tests.support.web_client import eventually, running
-from tests.surfaces.cli.conftest import abp as abp
-from tests.surfaces.cli.conftest import workbench as workbench
+from tests.surfaces.cli.conftest import abp as abp, workbench as workbench
 from transports import UsageError, connect
 from transports.adapters.memory import Call, MemoryTransport
 from transports.artifacts import open_store
 from transports.surfaces.cli import _output as telemetry
 from transports.surfaces.cli._output import configure
-from transports.surfaces.shared._metrics_server import serve_metrics
+from transports.surfaces.shared import serve_metrics
 from webapp_fixture import Fixture
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -15,7 +15,7 @@ from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
-from transports.privacy._secrets import KNOWN_SECRETS
+from transports.privacy import KNOWN_SECRETS
 from transports.surfaces.cli._output import _PlainFormatter
 
 SECRET = "canary-4711"

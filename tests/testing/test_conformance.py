@@ -18,23 +18,22 @@ from xml.etree import ElementTree
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from websockets.sync.server import ServerConnection
-from websockets.sync.server import serve as serve_websocket
+from hypothesis import given, strategies as st
+from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
 from transports.binary.detect import find
 from transports.errors import CallTimeout, Disconnected
-from transports.protocol._declarations import Capability
+from transports.protocol import Capability
 from transports.surfaces.cli import main
+from transports.testing import CannotGenerate, generated_params
 from transports.testing.conformance import CHECKS, Outcome
 from transports.testing.conformance._client import measured_content
 from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance._gather import _long_calls
-from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
+from transports.testing.conformance._inputs import with_wrong_type, without_required
 from webapp_fixture import wire
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"

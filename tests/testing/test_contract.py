@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.in_process import in_process
 from transports import CallTimeout, MemoryTransport, Message, UsageError
-from transports.testing.contract import BEHAVIOURS, Subject, verify
-from transports.testing.contract import _lifecycle as lifecycle
+from transports.testing.contract import BEHAVIOURS, Subject, _lifecycle as lifecycle, verify
 from transports.testing.contract._behaviour import until
 
 BY_NAME = {behaviour.name: behaviour for behaviour in BEHAVIOURS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..browser._top_page import TopPageTransport
+from ..browser import TopPageTransport
 
 __all__ = ["WebMcpTransport"]
 

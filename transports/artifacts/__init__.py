@@ -14,24 +14,89 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from .._lazy import lazy_names
 from ..errors import UsageError
-from ..protocol._plain_text import redact_url
+from ..protocol import redact_url
 from ._audit import AuditLog
-from ._base import DEFAULT_MAX_BYTES, ArtifactStore, Staged
-from ._content import Durability, PutOptions
+from ._base import DEFAULT_MAX_BYTES as DEFAULT_MAX_BYTES, ArtifactStore, Staged
+from ._content import Durability, PutOptions, readable_copy as readable_copy, too_large as too_large
 from ._memory import MemoryStore
 from ._none import NoneStore
-from ._query import Page, Query, find
-from ._ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
+from ._query import Page, Query, age_key as age_key, find
+from ._ref import MAX_SCOPE_CHARS as MAX_SCOPE_CHARS, ArtifactRef, CheckReport, Problem, ReindexReport, Scope
 from ._retention import Removal, Retention
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
 from .local._store import LocalStore
 from .search import search
 from .sweeping import reindex, sweeping
 from .versions import is_named, versions
+
+if TYPE_CHECKING:
+    from ._files import (
+        OPEN_FILES_MOVE as OPEN_FILES_MOVE,
+        belongs_to_us as belongs_to_us,
+        map_os_errors as map_os_errors,
+        open_file as open_file,
+        others_may_read as others_may_read,
+        pieces_of as pieces_of,
+        read_at as read_at,
+        remove_left as remove_left,
+        replacing as replacing,
+        temporary_path as temporary_path,
+        try_lock as try_lock,
+        write_all as write_all,
+    )
+    from ._wrapped_transport import TakesStore as TakesStore, WrappedTransport as WrappedTransport
+    from .local._blobs import NO_LINKS as NO_LINKS, place as place
+    from .local._tree import (
+        SYMLINK as SYMLINK,
+        Folder as Folder,
+        PosixFolder as PosixFolder,
+        Tree as Tree,
+        folder_beneath as folder_beneath,
+        open_beneath as open_beneath,
+        temporary_name as temporary_name,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_files": (
+                "OPEN_FILES_MOVE",
+                "belongs_to_us",
+                "map_os_errors",
+                "open_file",
+                "others_may_read",
+                "pieces_of",
+                "read_at",
+                "remove_left",
+                "replacing",
+                "temporary_path",
+                "try_lock",
+                "write_all",
+            ),
+            "_wrapped_transport": (
+                "TakesStore",
+                "WrappedTransport",
+            ),
+            "local._blobs": (
+                "NO_LINKS",
+                "place",
+            ),
+            "local._tree": (
+                "Folder",
+                "PosixFolder",
+                "SYMLINK",
+                "Tree",
+                "folder_beneath",
+                "open_beneath",
+                "temporary_name",
+            ),
+        },
+    )
 
 __all__ = [
     "ArtifactRef",

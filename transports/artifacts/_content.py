@@ -14,14 +14,10 @@ from functools import lru_cache
 from threading import Event, Thread
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
-from ..binary import verify_size
-from ..binary._media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+from ..binary import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff, verify_size
 from ..errors import ABPError, StoreError, TooLarge, UsageError
-from ..privacy._redaction import Redactor
-from ..privacy._secrets import NO_SECRETS
-from ..protocol._plain_text import redact_url
-from ..protocol._strict_json import decode_json, encode_json
-from ..protocol._times import iso_utc
+from ..privacy import NO_SECRETS, Redactor
+from ..protocol import decode_json, encode_json, iso_utc, redact_url
 from ._files import read_into, sync_data
 
 __all__ = [

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Unpack
 
-from ..binary._media import is_binary_mime
+from ..binary import is_binary_mime
 from ..errors import ArtifactNotFound
 from ..telemetry import ARTIFACT_BYTES, record, span
 from ._audit import AuditLog

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from ..errors import UsageError
-from ..protocol._times import iso_utc
+from ..protocol import iso_utc
 from ._ref import ArtifactRef
 
 __all__ = ["Page", "Query", "age_key", "find", "page_of"]

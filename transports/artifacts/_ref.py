@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import ArtifactNotFound, Corrupt, UsageError
-from ..protocol._strict_json import encode_json
+from ..protocol import encode_json
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError
-from ..protocol._times import format_duration
+from ..protocol import format_duration
 from ._ref import Scope
 
 __all__ = ["Entry", "Incoming", "Removal", "Retention"]

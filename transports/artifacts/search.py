@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from ..binary._media import is_binary_mime
+from ..binary import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..tasks import in_thread
 from ._base import ArtifactStore

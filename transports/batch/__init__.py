@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ._jobs import Job, Outcome, State
 from .ledger import Ledger, open_ledger
 from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
 from .running import RunOptions, run
+
+if TYPE_CHECKING:
+    from ._consent import Consent as Consent
+    from .ledger._backends import SqliteDatabase as SqliteDatabase
+    from .ledger._schema import decoded_object as decoded_object, encoded as encoded
+    from .running._batch import Source as Source, ignore as ignore
+    from .running._runner import OnSettled as OnSettled
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_consent": ("Consent",),
+            "ledger._backends": ("SqliteDatabase",),
+            "ledger._schema": (
+                "decoded_object",
+                "encoded",
+            ),
+            "running._batch": (
+                "Source",
+                "ignore",
+            ),
+            "running._runner": ("OnSettled",),
+        },
+    )
 
 __all__ = [
     "BrowserStats",

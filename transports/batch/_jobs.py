@@ -15,13 +15,20 @@ import msgspec
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import MAX_DEPTH, set_path
-from ..errors import ABPError, BinaryError, CapabilityError, ConnectFailed, ProtocolError, StoreError, UsageError
-from ..errors._base import may_have_run
+from ..errors import (
+    ABPError,
+    BinaryError,
+    CapabilityError,
+    ConnectFailed,
+    ProtocolError,
+    StoreError,
+    UsageError,
+    may_have_run,
+)
 from ..files import open_regular
-from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper
-from ..protocol._times import MAX_TIMEOUT, is_timeout
+from ..protocol import MAX_TIMEOUT, JSONValue, decode_given, decode_json, is_deeper, is_timeout
 from ..routing import Result
-from ..session._calls import NOT_RUN
+from ..session import NOT_RUN
 
 __all__ = [
     "MAX_FIELDS",

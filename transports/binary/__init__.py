@@ -11,6 +11,35 @@ Nothing here does I/O, except that a :class:`LocalFile` is opened when its bytes
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ._data import BinaryData, Broken, Content, Download, Encoded, Handle, LocalFile, verify_size
+
+if TYPE_CHECKING:
+    from ._media import (
+        OCTET_STREAM as OCTET_STREAM,
+        contradicts as contradicts,
+        extension_for as extension_for,
+        is_binary_mime as is_binary_mime,
+        normalise_mime as normalise_mime,
+        safe_filename as safe_filename,
+        sniff as sniff,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_media": (
+                "OCTET_STREAM",
+                "contradicts",
+                "extension_for",
+                "is_binary_mime",
+                "normalise_mime",
+                "safe_filename",
+                "sniff",
+            ),
+        },
+    )
 
 __all__ = ["BinaryData", "Broken", "Content", "Download", "Encoded", "Handle", "LocalFile", "verify_size"]

@@ -6,8 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as replace_fields
+from dataclasses import dataclass, replace as replace_fields
 from itertools import chain
 from pathlib import Path
 from types import NoneType

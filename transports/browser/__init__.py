@@ -7,3 +7,136 @@
 * :mod:`.source` — where a session's page comes from; :mod:`.transport` — the base of the transports that drive one.
 * :mod:`.tools` — HTML to PDF, screenshots; :mod:`.reconnect` — open a lost page again.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ._effects import PageEffects as PageEffects
+    from ._preflight import require_listener as require_listener
+    from ._source import PageSource as PageSource, StorageState as StorageState, close_quietly as close_quietly
+    from ._tools import screenshot_of_url as screenshot_of_url
+    from ._top_page import PageProtocol as PageProtocol, TopPageTransport as TopPageTransport
+    from ._transport import PageTransport as PageTransport, ServerAddress as ServerAddress, sender_of as sender_of
+    from .evidence._kinds import (
+        KINDS as KINDS,
+        MAX_CHARS as MAX_CHARS,
+        EvidenceFile as EvidenceFile,
+        EvidenceKind as EvidenceKind,
+        TimedLines as TimedLines,
+    )
+    from .evidence._recording import (
+        CallEvidence as CallEvidence,
+        HasPage as HasPage,
+        PageEvidence as PageEvidence,
+        find_ffmpeg as find_ffmpeg,
+        no_ffmpeg as no_ffmpeg,
+        page_of as page_of,
+    )
+    from .page._agent import Document as Document, PageAgent as PageAgent
+    from .page._channel import listen as listen, listener as listener
+    from .page._problems import (
+        SIGN_IN as SIGN_IN,
+        asks_to_sign_in as asks_to_sign_in,
+        explain_load_failure as explain_load_failure,
+        not_abp as not_abp,
+        now_at as now_at,
+        read_problems as read_problems,
+        same_document as same_document,
+        shown_address as shown_address,
+    )
+    from .page._scripts import Adapter as Adapter, read_adapter as read_adapter
+    from .page._syncpage import PageRunner as PageRunner, to_async as to_async
+    from .process._ahead import driver_ahead as driver_ahead
+    from .process._extension import extension_folder as extension_folder
+    from .process._find import (
+        HOW_TO_INSTALL as HOW_TO_INSTALL,
+        find_browser as find_browser,
+        find_running as find_running,
+    )
+    from .process._launch import Browser as Browser, BrowserLender as BrowserLender
+    from .process._processes import kill as kill, process_tree as process_tree
+    from .process._runfolder import short_folder as short_folder
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_effects": ("PageEffects",),
+            "_preflight": ("require_listener",),
+            "_source": (
+                "PageSource",
+                "StorageState",
+                "close_quietly",
+            ),
+            "_tools": ("screenshot_of_url",),
+            "_top_page": (
+                "PageProtocol",
+                "TopPageTransport",
+            ),
+            "_transport": (
+                "PageTransport",
+                "ServerAddress",
+                "sender_of",
+            ),
+            "evidence._kinds": (
+                "EvidenceFile",
+                "EvidenceKind",
+                "KINDS",
+                "MAX_CHARS",
+                "TimedLines",
+            ),
+            "evidence._recording": (
+                "CallEvidence",
+                "HasPage",
+                "PageEvidence",
+                "find_ffmpeg",
+                "no_ffmpeg",
+                "page_of",
+            ),
+            "page._agent": (
+                "Document",
+                "PageAgent",
+            ),
+            "page._channel": (
+                "listen",
+                "listener",
+            ),
+            "page._problems": (
+                "SIGN_IN",
+                "asks_to_sign_in",
+                "explain_load_failure",
+                "not_abp",
+                "now_at",
+                "read_problems",
+                "same_document",
+                "shown_address",
+            ),
+            "page._scripts": (
+                "Adapter",
+                "read_adapter",
+            ),
+            "page._syncpage": (
+                "PageRunner",
+                "to_async",
+            ),
+            "process._ahead": ("driver_ahead",),
+            "process._extension": ("extension_folder",),
+            "process._find": (
+                "HOW_TO_INSTALL",
+                "find_browser",
+                "find_running",
+            ),
+            "process._launch": (
+                "Browser",
+                "BrowserLender",
+            ),
+            "process._processes": (
+                "kill",
+                "process_tree",
+            ),
+            "process._runfolder": ("short_folder",),
+        },
+    )

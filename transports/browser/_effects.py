@@ -29,10 +29,8 @@ from ..errors import (
     UsageError,
     format_seconds,
 )
-from ..protocol._plain_text import redact_url
-from ..protocol._strict_json import JSONValue
-from ..protocol.messages import Effect as Effect_of_messages
-from ..protocol.messages import Message
+from ..protocol import JSONValue, redact_url
+from ..protocol.messages import Effect as Effect_of_messages, Message
 from ._source import Tab, close_quietly
 from .page._agent import INLINE_BYTES, PageAgent
 from .page._channel import DevTools, listen, listener

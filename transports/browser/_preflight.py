@@ -6,9 +6,8 @@ import asyncio
 from contextvars import ContextVar
 from urllib.parse import urlsplit
 
-from ..errors import ConnectFailed
-from ..errors._base import NOTHING_LISTENS, is_refused
-from ..protocol._plain_text import is_loopback, redact_url
+from ..errors import NOTHING_LISTENS, ConnectFailed, is_refused
+from ..protocol import is_loopback, redact_url
 
 __all__ = ["require_listener"]
 

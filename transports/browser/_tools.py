@@ -12,14 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-from playwright.async_api import Error
-from playwright.async_api import TimeoutError as PlaywrightTimeout
+from playwright.async_api import Error, TimeoutError as PlaywrightTimeout
 
 from ..base import Fetch, PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
-from ..errors import ABPError, CallTimeout, TransportError, UsageError, first_line, format_seconds
-from ..errors._base import NOTHING_LISTENS
-from ..protocol._plain_text import is_page, redact_url
+from ..errors import NOTHING_LISTENS, ABPError, CallTimeout, TransportError, UsageError, first_line, format_seconds
+from ..protocol import is_page, redact_url
 from ._source import Tab, close_quietly
 from ._timeouts import playwright_timeout
 from .page._problems import explain_load_failure

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from ..base import Features
 from ..binary import Handle
 from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
-from ..protocol._plain_text import origin_of, redact_url
+from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
 from ..tasks import cancel_and_wait, spawn
 from ._effects import Dialogs

@@ -12,15 +12,14 @@ import contextlib
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as replace_field
+from dataclasses import dataclass, replace as replace_field
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..artifacts import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import (
@@ -34,9 +33,7 @@ from ..errors import (
     UsageError,
     format_seconds,
 )
-from ..protocol._plain_text import origin_of, redact_url
-from ..protocol._strict_json import PARSED_ON_LOOP, encode_json
-from ..protocol._times import checked_timeout
+from ..protocol import PARSED_ON_LOOP, checked_timeout, encode_json, origin_of, redact_url
 from ..protocol.messages import Message, Sender
 from ..tasks import backoff_delay, in_thread
 from . import _tools as tools

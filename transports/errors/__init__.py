@@ -46,6 +46,7 @@ succeed later, ``session_survives`` whether the session can still be used::
 from __future__ import annotations
 
 from ._base import (
+    NOTHING_LISTENS as NOTHING_LISTENS,
     ABPError,
     AddressBlocked,
     ArtifactNotFound,
@@ -85,9 +86,15 @@ from ._base import (
     UnsupportedBinary,
     UrlExpired,
     UsageError,
+    connection_failure as connection_failure,
     first_line,
     format_seconds,
+    is_refused as is_refused,
+    may_have_run as may_have_run,
     no_answer,
+    repeat_advice as repeat_advice,
+    short_traceback as short_traceback,
+    shortened as shortened,
 )
 
 __all__ = [

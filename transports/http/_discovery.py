@@ -17,10 +17,10 @@ from urllib.parse import urljoin
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from ..binary._media import normalise_mime
+from ..binary import normalise_mime
 from ..binary.detect import MAX_DEPTH
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol._strict_json import decode_json, is_deeper
+from ..protocol import decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
 from ._headers import http_date, one_line
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
     from pydantic import BaseModel
 
-    from ..protocol._declarations import Capability, Manifest
+    from ..protocol import Capability, Manifest
     from ._redirects import RedirectedGet
 
 __all__ = [
@@ -58,7 +58,7 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
 
     Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """
-    from ..protocol._declarations import AppInfo, Manifest  # late, as it loads pydantic
+    from ..protocol import AppInfo, Manifest  # late, as it loads pydantic
 
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
@@ -83,7 +83,7 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
 
 
 def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
-    from ..protocol._declarations import parse
+    from ..protocol import parse
 
     try:
         return parse(model, value, what)
@@ -108,7 +108,7 @@ def _version_warnings(version: str) -> list[str]:
 
 
 def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capability]:
-    from ..protocol._declarations import Capability, parse
+    from ..protocol import Capability, parse
 
     taken: dict[str, Capability] = {}
     bad: list[str] = []

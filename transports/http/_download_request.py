@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from ..artifacts._base import Staged
+from ..artifacts import Staged
 from ..base import Transport
 from ..binary import Download
 from ..errors import DownloadFailed, TooLarge, UrlExpired

@@ -14,7 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..artifacts._base import Staged
+from ..artifacts import Staged
 from ..binary import Download
 from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated
 from ..protocol.messages import Sender

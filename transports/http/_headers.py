@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import unquote_to_bytes
 
-from ..binary._media import normalise_mime
+from ..binary import normalise_mime
 
 __all__ = [
     "Representation",

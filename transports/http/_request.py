@@ -13,8 +13,7 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..errors import AddressBlocked, DownloadFailed
-from ..errors._base import connection_failure
+from ..errors import AddressBlocked, DownloadFailed, connection_failure
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from ._addresses import AddressGuard
 from ._download_request import DownloadRequest, RetryRequest, url_expired

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 
 from yarl import URL
 
-from ..protocol._plain_text import redact_url
+from ..protocol import redact_url
 from ._headers import one_line
 
 __all__ = [

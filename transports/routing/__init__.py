@@ -15,8 +15,8 @@ places, and what an agent sees stays small.
 
 from ..binary.detect import Signature
 from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
-from ._guard import clamp
-from ._layers import Fetcher, OnDownload
+from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
+from ._layers import Fetcher, OnDownload, human_size as human_size
 from ._policy import (
     ABP,
     GITHUB,

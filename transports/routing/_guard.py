@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import UsageError
-from ..protocol._strict_json import JSONValue, encode_json
+from ..protocol import JSONValue, encode_json
 
 __all__ = ["MAX_BYTES", "MIN_AGENT_BYTES", "MIN_BYTES", "TRUNCATION_SUFFIX", "clamp", "cut_texts", "json_size"]
 

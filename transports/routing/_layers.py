@@ -8,22 +8,19 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as replace_of_dataclasses
+from dataclasses import dataclass, replace as replace_of_dataclasses
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
-from ..artifacts import ArtifactRef, Staged
-from ..artifacts._files import map_os_errors
+from ..artifacts import ArtifactRef, Staged, map_os_errors
 from ..base import Transport
-from ..binary import BinaryData, Download, Encoded, Handle, verify_size
-from ..binary._media import OCTET_STREAM, extension_for
+from ..binary import OCTET_STREAM, BinaryData, Download, Encoded, Handle, extension_for, verify_size
 from ..binary.detect import Found, Heuristics, Place, find, find_values, is_plain, replace, sniff_base64
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
-from ..protocol._strict_json import decode_json, is_larger
+from ..protocol import decode_json, is_larger
 from ..protocol.messages import Sender
 from ..tasks import in_thread
 from ._events import TransformContext

@@ -10,10 +10,10 @@ from typing import cast
 import msgspec
 
 from ..artifacts import ArtifactRef
-from ..binary._media import is_binary_mime, normalise_mime, sniff
+from ..binary import is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
-from ..protocol._strict_json import JSONValue, encode_json
+from ..protocol import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size

@@ -25,15 +25,15 @@ from ..artifacts import (
     PutOptions,
     Staged,
     discover_store,
+    map_os_errors,
+    pieces_of,
+    read_at,
 )
-from ..artifacts._files import map_os_errors, pieces_of, read_at
-from ..binary import BinaryData, Encoded, LocalFile
-from ..binary._media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+from ..binary import OCTET_STREAM, BinaryData, Encoded, LocalFile, contradicts, is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError
-from ..privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
-from ..protocol._plain_text import redact_url
-from ..protocol._strict_json import JSONValue, encode_json
+from ..privacy import MAX_MASKED_BYTES, KnownSecrets, known_to
+from ..protocol import JSONValue, encode_json, redact_url
 from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ..tasks import in_thread

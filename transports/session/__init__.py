@@ -12,3 +12,111 @@
 * :mod:`.events` — typed events and their streams; :mod:`.callbacks` — the user's functions.
 * :mod:`.resources` — resources of an MCP server.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ._app_tables import AppEntry as AppEntry
+    from ._apps import (
+        app_entries as app_entries,
+        find_app as find_app,
+        is_app_name as is_app_name,
+        shares_browser as shares_browser,
+        sign_in as sign_in,
+    )
+    from ._calls import (
+        NOT_RUN as NOT_RUN,
+        SESSION_LOST as SESSION_LOST,
+        CallHandle as CallHandle,
+        CallStatus as CallStatus,
+        timeout_seconds as timeout_seconds,
+    )
+    from ._connect import (
+        connect as connect,
+        open_configured_store as open_configured_store,
+        uses_own_store as uses_own_store,
+    )
+    from ._dispatch import OnElicitation as OnElicitation, OnNotification as OnNotification, OnProgress as OnProgress
+    from ._events import (
+        CallFinished as CallFinished,
+        CallStarted as CallStarted,
+        ConnectionChanged as ConnectionChanged,
+        Event as Event,
+        Retrying as Retrying,
+    )
+    from ._evidence import (
+        Evidence as Evidence,
+        GeneralEvidence as GeneralEvidence,
+        checked_evidence as checked_evidence,
+        keeping as keeping,
+        read_evidence as read_evidence,
+    )
+    from ._resources import READ_HINT as READ_HINT
+    from ._session import Session as Session
+    from ._settings import (
+        BRIDGE_RETENTION as BRIDGE_RETENTION,
+        Settings as Settings,
+        read_config as read_config,
+        retention_settings as retention_settings,
+        settings_error as settings_error,
+    )
+    from ._targets import reject_options as reject_options
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_app_tables": ("AppEntry",),
+            "_apps": (
+                "app_entries",
+                "find_app",
+                "is_app_name",
+                "shares_browser",
+                "sign_in",
+            ),
+            "_calls": (
+                "CallHandle",
+                "CallStatus",
+                "NOT_RUN",
+                "SESSION_LOST",
+                "timeout_seconds",
+            ),
+            "_connect": (
+                "connect",
+                "open_configured_store",
+                "uses_own_store",
+            ),
+            "_dispatch": (
+                "OnElicitation",
+                "OnNotification",
+                "OnProgress",
+            ),
+            "_events": (
+                "CallFinished",
+                "CallStarted",
+                "ConnectionChanged",
+                "Event",
+                "Retrying",
+            ),
+            "_evidence": (
+                "Evidence",
+                "GeneralEvidence",
+                "checked_evidence",
+                "keeping",
+                "read_evidence",
+            ),
+            "_resources": ("READ_HINT",),
+            "_session": ("Session",),
+            "_settings": (
+                "BRIDGE_RETENTION",
+                "Settings",
+                "read_config",
+                "retention_settings",
+                "settings_error",
+            ),
+            "_targets": ("reject_options",),
+        },
+    )

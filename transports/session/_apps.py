@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..artifacts._files import replacing
-from ..browser.process._extension import extension_folder
-from ..browser.process._launch import Browser
+from ..artifacts import replacing
+from ..browser import Browser, extension_folder
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
-from ..protocol._plain_text import is_page, redact_url
+from ..protocol import is_page, redact_url
 from ..tasks import cancel_and_wait
 from ._secrets import Secrets
 from ._settings import ConfigFile, read_config

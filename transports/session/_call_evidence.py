@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Self
 
 from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
 from ..base import Transport
-from ..browser.evidence._kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
-from ..browser.evidence._recording import CallEvidence, PageEvidence, page_of
+from ..browser import MAX_CHARS, CallEvidence, EvidenceFile, EvidenceKind, PageEvidence, TimedLines, page_of
 from ..errors import ABPError, UsageError, first_line
-from ..privacy._redaction import SecretValues
-from ..privacy._secrets import KnownSecrets, known_to
+from ..privacy import KnownSecrets, SecretValues, known_to
 from ..routing import Result
 from ..tasks import finished, in_thread, spawn
 from ._events import ConnectionChanged, Retrying
@@ -77,7 +75,7 @@ class EventLog:
 
 
 def _line(event: Event) -> str:
-    from ..protocol._payloads import Notification, Progress  # late: they load pydantic
+    from ..protocol import Notification, Progress  # late: they load pydantic
 
     match event:
         case Notification():

@@ -14,13 +14,9 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..artifacts import ArtifactStore, Scope
-from ..artifacts._content import readable_copy
-from ..artifacts._ref import MAX_SCOPE_CHARS
-from ..artifacts._wrapped_transport import TakesStore
+from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, TakesStore, readable_copy
 from ..base import PageTools, Transport
-from ..binary.detect import Found
-from ..binary.detect import replace as replace_places
+from ..binary.detect import Found, replace as replace_places
 from ..errors import (
     ABPError,
     CallTimeout,
@@ -30,13 +26,12 @@ from ..errors import (
     TooLarge,
     UsageError,
     format_seconds,
+    may_have_run,
     no_answer,
+    repeat_advice,
+    short_traceback,
 )
-from ..errors._base import may_have_run, repeat_advice, short_traceback
-from ..protocol._capabilities import answered_data
-from ..protocol._elicitation import INVALID_ANSWER
-from ..protocol._strict_json import encode_json
-from ..protocol._times import checked_timeout
+from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
@@ -47,7 +42,7 @@ from ._events import CallFinished, CallStarted, Retrying
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import Capability
+    from ..protocol import Capability
 
 __all__ = [
     "NOT_RUN",

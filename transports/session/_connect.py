@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
-from ..errors import ABPError, UsageError
-from ..errors._base import shortened
+from ..errors import ABPError, UsageError, shortened
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
-    from ..browser._source import StorageState
-    from ..browser.process._launch import Browser, BrowserLender
-    from ..http._discovery import Discovery
+    from ..browser import Browser, BrowserLender, StorageState
+    from ..http import Discovery
     from ._evidence import Evidence
 
 __all__ = ["connect", "open_configured_store", "uses_own_store"]

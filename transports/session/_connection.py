@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ABPError, ProtocolError, TransportError, UsageError
-from ..privacy._secrets import placeholder_paths
-from ..protocol._capabilities import MANY, Capabilities, deprecation_warnings, is_long
+from ..privacy import placeholder_paths
+from ..protocol import MANY, Capabilities, deprecation_warnings, is_long
 from ..protocol.messages import Message, initialize_params
 from ..protocol.schema import check_params, unnamed_params
 from ..tasks import backoff_delay, cancel_and_wait
@@ -23,7 +23,7 @@ from ._events import ConnectionChanged
 
 if TYPE_CHECKING:
     from ..http import Discovery
-    from ..protocol._declarations import AppInfo, Capability
+    from ..protocol import AppInfo, Capability
     from ._events import Event
 
 __all__ = ["Connection", "Handshake"]
@@ -64,8 +64,11 @@ class Handshake:
 
         Raises what the transport raises, and :class:`~transports.errors.CapabilityError` if the app refuses.
         """
-        from ..protocol._declarations import parse  # late, as they load pydantic
-        from ..protocol._payloads import Answer, Initialized
+        from ..protocol import (
+            Answer,
+            Initialized,
+            parse,  # late, as they load pydantic
+        )
 
         params = initialize_params(capabilities=self._requested)
         greeting = self._transport.request(Message("initialize", params), timeout=timeout)

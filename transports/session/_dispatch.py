@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from ..base import Transport
 from ..errors import ABPError, TransportError
-from ..protocol._elicitation import DECLINED, answer_fault, default_answer, refused_answer
+from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
 from ..tasks import cancel_and_wait, spawn
 from ._connection import Connection
 from ._events import ConnectionChanged, EventStreams
 
 if TYPE_CHECKING:
-    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+    from ..protocol import ElicitationRequest, Notification, Progress
     from ._events import Event
 
 __all__ = [
@@ -321,7 +321,7 @@ class DownloadProgress:
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
         """Report that ``received`` of ``expected`` bytes are there of the file at ``place``."""
-        from ..protocol._payloads import Progress  # late, as it loads pydantic
+        from ..protocol import Progress  # late, as it loads pydantic
 
         now = time.monotonic()
         if place == self._place and received != expected and now - self._last < _INTERVAL:
@@ -454,7 +454,7 @@ class EventDispatcher:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""
         self.streams.emit(event)
         if isinstance(event, ConnectionChanged):
-            from ..protocol._payloads import Notification
+            from ..protocol import Notification
 
             name = "connection/restored" if event.connected else "connection/lost"
             self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
@@ -481,8 +481,12 @@ class EventDispatcher:
                 logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
-        from ..protocol._declarations import parse  # late, as they load pydantic
-        from ..protocol._payloads import ElicitationRequest, Notification, Progress
+        from ..protocol import (
+            ElicitationRequest,
+            Notification,
+            Progress,
+            parse,  # late, as they load pydantic
+        )
 
         payload = message.payload
         match message.type:

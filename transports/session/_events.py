@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from ..errors import ABPError, StoredFile, UsageError
-from ..protocol._capabilities import CapabilitiesChanged
+from ..protocol import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..routing import CustomEvent, ObservationClamped, Result
 
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
-    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+    from ..protocol import ElicitationRequest, Notification, Progress
 
 __all__ = [
     "MAX_EVENTS_BEHIND",
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> object:
     """Make :data:`Event` when it is first used: its models load pydantic."""
     if name != "Event":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ..protocol._payloads import ElicitationRequest, Notification, Progress
+    from ..protocol import ElicitationRequest, Notification, Progress
 
     own = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
     globals()[name] = made = (

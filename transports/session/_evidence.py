@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
-from ..browser.evidence._kinds import KINDS, EvidenceKind
+from ..browser import KINDS, EvidenceKind
 from ..errors import UsageError
-from ..protocol._times import parse_duration
+from ..protocol import parse_duration
 
 __all__ = [
     "Evidence",

@@ -14,16 +14,12 @@ from ..artifacts import ArtifactStore
 from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
-from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
-from ..errors._base import short_traceback
-from ..protocol._capabilities import Capabilities
-from ..protocol._strict_json import JSONValue
-from ..routing import ResourcePolicy, Result
-from ..routing._policy import Step
+from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
+from ..protocol import Capabilities, JSONValue
+from ..routing import ResourcePolicy, Result, Step
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import Resource, ResourceTemplate
-    from ..protocol._payloads import Notification
+    from ..protocol import Notification, Resource, ResourceTemplate
 
 __all__ = ["READ_HINT", "ResourceCache", "Resources"]
 
@@ -169,14 +165,14 @@ class Resources:
     @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
-        from ..protocol._declarations import Resource  # late, as it loads pydantic
+        from ..protocol import Resource  # late, as it loads pydantic
 
         return await self._all(Resource, "resources.list", timeout)
 
     @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
-        from ..protocol._declarations import ResourceTemplate
+        from ..protocol import ResourceTemplate
 
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
@@ -319,7 +315,7 @@ class Resources:
             raise
 
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
-        from ..protocol._declarations import parse
+        from ..protocol import parse
 
         if not self.available:
             return ()

@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ..artifacts import ArtifactStore
-from ..artifacts._wrapped_transport import WrappedTransport
+from ..artifacts import ArtifactStore, WrappedTransport
 from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
-from ..browser.page._problems import SIGN_IN
+from ..browser import SIGN_IN
 from ..errors import (
     ABPError,
     BinaryError,
@@ -34,10 +33,8 @@ from ..errors import (
     TransportError,
     UsageError,
 )
-from ..privacy._secrets import KNOWN_SECRETS, KnownSecrets, give, is_guessable, known_to, placeholders, with_values
-from ..protocol._elicitation import DECLINED
-from ..protocol._plain_text import origin_of
-from ..protocol._strict_json import is_larger
+from ..privacy import KNOWN_SECRETS, KnownSecrets, give, is_guessable, known_to, placeholders, with_values
+from ..protocol import DECLINED, is_larger, origin_of
 from ..protocol.messages import Effect, Message, misdirected
 
 if TYPE_CHECKING:

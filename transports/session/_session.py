@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
-from ..errors import ABPError, CapabilityError, Disconnected, UsageError
-from ..errors._base import short_traceback
-from ..protocol._capabilities import with_suggestions
+from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
+from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
@@ -32,7 +31,7 @@ from ._settings import Settings
 
 if TYPE_CHECKING:
     from ..http import Discovery
-    from ..protocol._declarations import AppInfo, Capability
+    from ..protocol import AppInfo, Capability
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
     from ._evidence import Evidence

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..artifacts import Retention
 from ..errors import UsageError
 from ..files import read_regular
-from ..protocol._plain_text import folder_of
-from ..protocol._times import MAX_TIMEOUT, is_timeout
+from ..protocol import MAX_TIMEOUT, folder_of, is_timeout
 from ..routing import RoutingConfig
 
 if TYPE_CHECKING:

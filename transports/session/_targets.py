@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from ..base import Transport
-from ..browser.process._extension import extension_folder
+from ..browser import extension_folder
 from ..errors import UsageError
 from ..plugins import blame_plugin, installed_plugins, load_plugin
-from ..protocol._plain_text import is_page, redact_url
+from ..protocol import is_page, redact_url
 from ._calls import timeout_seconds
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..browser._top_page import PageProtocol
+    from ..browser import PageProtocol
     from ..http import Discovery
 
 __all__ = ["GROUP", "discovery_for", "make_transport", "reject_options", "takes_browser", "transport_for"]
@@ -85,7 +85,7 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording._recorder import replay_transport
+        from ..adapters.recording import replay_transport
 
         reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
         return replay_transport(target[len(_REPLAY) :])
@@ -120,7 +120,7 @@ def transport_for(
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
     """Return how to find the manifest of ``target``: only a page has one (docs/protocol.md 7.1), or its recording."""
     if target.lower().startswith(_REPLAY):
-        from ..adapters.recording._replay import ReplayTransport
+        from ..adapters.recording import ReplayTransport
 
         return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not is_page(target):

@@ -22,6 +22,9 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ._session import (
     ArtifactStore,
     Browser,
@@ -35,6 +38,16 @@ from ._session import (
     discover,
     open_store,
 )
+
+if TYPE_CHECKING:
+    from ._bridge import SHARED as SHARED
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_bridge": ("SHARED",),
+        },
+    )
 
 __all__ = [
     "ArtifactStore",

@@ -24,8 +24,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
-from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds
-from ..errors._base import shortened
+from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds, shortened
 
 __all__ = [
     "SHARED",

@@ -12,11 +12,15 @@ from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
 from ..browser.process import _launch as launch
 from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
-from ..session import _calls as handles
-from ..session import _connect as asynchronous
-from ..session import _resources as resources
-from ..session import _session as session
-from ..session._dispatch import OnElicitation, OnNotification, OnProgress
+from ..session import (
+    OnElicitation,
+    OnNotification,
+    OnProgress,
+    _calls as handles,
+    _connect as asynchronous,
+    _resources as resources,
+    _session as session,
+)
 from ._bridge import (
     SHARED,
     Blocking,
@@ -39,10 +43,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
-    from ..browser._source import StorageState
-    from ..browser.process._launch import BrowserLender
-    from ..protocol._declarations import AppInfo, Capability
-    from ..session._evidence import Evidence
+    from ..browser import BrowserLender, StorageState
+    from ..protocol import AppInfo, Capability
+    from ..session import Evidence
 
 __all__ = [
     "ArtifactStore",
@@ -348,7 +351,7 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, Blocking):
         return value.wrapped
     if type(value).__module__.startswith("playwright.sync_api"):
-        from ..browser.page._syncpage import to_async
+        from ..browser import to_async
 
         return to_async(value)
     return value
@@ -359,6 +362,6 @@ def _runner(owner: Page | BrowserContext | None) -> Runner:
     one."""
     if owner is None:
         return SHARED
-    from ..browser.page._syncpage import PageRunner
+    from ..browser import PageRunner
 
     return PageRunner(owner)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
-from ..batch import RunOptions, pool
+from ..batch import OnSettled, RunOptions, Source, ignore, pool
 from ..batch.pool import PoolStats
-from ..batch.running import _batch as batch
-from ..batch.running import _runner as runner
-from ..batch.running._batch import Source, ignore
-from ..batch.running._runner import OnSettled
-from ..protocol._strict_json import JSONValue
+from ..batch.running import _batch as batch, _runner as runner
+from ..protocol import JSONValue
 from ._bridge import (
     Blocking,
     Resource,

@@ -1,5 +1,10 @@
 """Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ._instruments import (
     ARTIFACT_BYTES,
     BROWSER_RESTARTS,
@@ -26,6 +31,19 @@ from ._instruments import (
     traced,
 )
 from ._setup import use_global_providers
+
+if TYPE_CHECKING:
+    from ._prometheus import CONTENT_TYPE as CONTENT_TYPE, Exposition as Exposition
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_prometheus": (
+                "CONTENT_TYPE",
+                "Exposition",
+            ),
+        },
+    )
 
 __all__ = [
     "ARTIFACT_BYTES",

@@ -10,22 +10,22 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from ..adapters.memory import Call
     from ._assertions import Golden, assert_schema, assert_size
+    from .conformance._inputs import CannotGenerate as CannotGenerate, generated_params as generated_params
+else:  # the pytest plugin imports this package in every run of pytest
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            ".adapters.memory": ("Call",),
+            "_assertions": ("Golden", "assert_schema", "assert_size"),
+            "conformance._inputs": ("CannotGenerate", "generated_params"),
+        },
+    )
 
 __all__ = ["Call", "Golden", "assert_schema", "assert_size"]
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
-
-    def __getattr__(name: str) -> object:
-        """Load a public name on first use: the pytest plugin imports this package in every run of pytest."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = "..adapters.memory" if name == "Call" else ".assertions"
-        found: object = getattr(importlib.import_module(home, __name__), name)
-        return found

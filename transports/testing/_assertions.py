@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from ..artifacts import ArtifactRef
-from ..binary._media import sniff
+from ..binary import sniff
 from ..binary.detect import find
 from ..errors import UsageError
 from ..protocol.schema import check_output

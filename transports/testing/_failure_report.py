@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base import Transport
-from ..browser.evidence._recording import HasPage, page_of
-from ..browser.page._problems import read_problems
-from ..sync._bridge import SHARED
+from ..browser import HasPage, page_of, read_problems
+from ..sync import SHARED
 
 __all__ = ["FailureReport", "write_log"]
 

@@ -23,15 +23,14 @@ from urllib.parse import quote
 
 import pytest
 
-from ..protocol._plain_text import is_page
-from ..sync._bridge import SHARED
+from ..protocol import is_page
+from ..sync import SHARED
 
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
-    from ..session._session import Session
-    from ..sync import ArtifactStore, Browser
-    from ..sync import Session as BlockingSession
+    from ..session import Session
+    from ..sync import ArtifactStore, Browser, Session as BlockingSession
     from ._assertions import Golden
     from ._failure_report import FailureReport
 
@@ -91,7 +90,7 @@ def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for a number or kinds of evidence that make no sense."""
     if text := _evidence_text(config):
         from ..errors import UsageError
-        from ..session._evidence import read_evidence
+        from ..session import read_evidence
 
         try:
             read_evidence(text)
@@ -132,7 +131,7 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
     """Return the option ``evidence`` of :func:`transports.connect`, if any was asked for."""
     if not (text := _evidence_text(config)):
         return {}
-    from ..session._evidence import GeneralEvidence, read_evidence
+    from ..session import GeneralEvidence, read_evidence
 
     return {"evidence": GeneralEvidence(read_evidence(text))}
 
@@ -388,8 +387,8 @@ def abp_app_async(
     It takes the options of :func:`transports.connect`. In a test that also uses the asynchronous ``page`` of
     pytest-playwright-asyncio it drives that page.
     """
-    from ..browser.process._launch import Browser
-    from ..session._connect import connect
+    from ..browser import Browser
+    from ..session import connect
 
     marked = _options(request, abp_target, abp_transport)
     report = _new_report(request, tmp_path)

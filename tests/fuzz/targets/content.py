@@ -7,9 +7,17 @@ import unicodedata
 from contextlib import suppress
 
 from tests.support.spelled import SPELLED
-from transports.binary import BinaryData, Encoded
+from transports.binary import (
+    BinaryData,
+    Encoded,
+    contradicts,
+    extension_for,
+    is_binary_mime,
+    normalise_mime,
+    safe_filename,
+    sniff,
+)
 from transports.binary._data import padded
-from transports.binary._media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
 from transports.binary.detect import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
 from transports.browser.evidence._har import (
     clean_body,
@@ -21,9 +29,8 @@ from transports.browser.evidence._har import (
     read_lines,
 )
 from transports.errors import BadEncoding
-from transports.privacy._redaction import Redactor, SecretValues
-from transports.privacy._secrets import KnownSecrets, is_guessable
-from transports.protocol._strict_json import decode_json
+from transports.privacy import KnownSecrets, Redactor, SecretValues, is_guessable
+from transports.protocol import decode_json
 from transports.protocol.schema import check_output, check_params
 
 __all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]

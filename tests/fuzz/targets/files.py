@@ -21,14 +21,13 @@ from transports.adapters.recording._file import (
 )
 from transports.adapters.recording._replay import Script
 from transports.artifacts._ref import Metadata, OtherCase
-from transports.batch import Job
-from transports.batch._consent import Consent
+from transports.batch import Consent, Job
 from transports.batch._jobs import job_document, parse_job
 from transports.batch.running._reading import read_jobs
 from transports.errors import ABPError
-from transports.protocol._strict_json import encode_json
+from transports.protocol import encode_json
 from transports.routing import RoutingConfig
-from transports.session._settings import read_config, retention_settings
+from transports.session import read_config, retention_settings
 from transports.surfaces.mcp._options import Options
 
 __all__ = ["jobs", "metadata", "recording", "settings"]

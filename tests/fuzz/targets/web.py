@@ -9,18 +9,11 @@ from typing import Any, cast
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from transports.binary._media import safe_filename
+from transports.binary import safe_filename
 from transports.errors import DiscoveryFailed
+from transports.http import disposition_parameter, filename_of
 from transports.http._discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
-from transports.http._headers import (
-    Representation,
-    content_coding,
-    content_range,
-    disposition_parameter,
-    filename_of,
-    one_line,
-    retry_after,
-)
+from transports.http._headers import Representation, content_coding, content_range, one_line, retry_after
 from transports.http._urls import (
     BadHeader,
     BadUrl,
@@ -32,8 +25,7 @@ from transports.http._urls import (
     resolve_redirect,
     secret_forms,
 )
-from transports.protocol._capabilities import Capabilities
-from transports.protocol._plain_text import is_loopback, redact_url
+from transports.protocol import Capabilities, is_loopback, redact_url
 from transports.surfaces.web._content import _parse_range
 
 __all__ = ["headers", "manifest", "page_head", "url"]

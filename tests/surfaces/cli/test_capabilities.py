@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
-from transports.protocol._declarations import Capability
+from transports.protocol import Capability
 from transports.surfaces.cli._calls import print_capability
 from webapp_fixture import Fixture
 

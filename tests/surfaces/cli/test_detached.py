@@ -16,7 +16,7 @@ from tests.support.web_client import TOKEN, running
 from transports import BinaryData, CapabilityError
 from transports.adapters.memory import Call
 from transports.artifacts import LocalStore
-from transports.surfaces.shared._detached import CallLedger
+from transports.surfaces.shared import CallLedger
 
 URL = "http://app.test/"
 

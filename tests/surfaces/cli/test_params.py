@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transports.errors import UsageError
-from transports.protocol._declarations import Capability
+from transports.protocol import Capability
 from transports.surfaces.cli import _params as params
 from transports.surfaces.cli._calls import print_capability
 from transports.surfaces.cli._params import read_params

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.resources import ResourceApp
-from transports import Session, UsageError
-from transports import connect as connect_app
+from transports import Session, UsageError, connect as connect_app
 from transports.protocol.messages import Message
 from transports.surfaces.cli._commands import run
 from transports.surfaces.cli._output import print_event

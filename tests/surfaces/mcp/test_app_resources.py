@@ -13,8 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve
-from transports import CapabilityError, MemoryTransport
-from transports import connect as connect_app
+from transports import CapabilityError, MemoryTransport, connect as connect_app
 from transports.base import ResourcePage
 from transports.testing import Call
 

@@ -15,8 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
-from transports import MemoryTransport
-from transports import connect as connect_app
+from transports import MemoryTransport, connect as connect_app
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call

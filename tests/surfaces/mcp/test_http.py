@@ -29,7 +29,7 @@ from tests.support.processor import longest_turn
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
-from transports.surfaces.shared._listening import parse_address
+from transports.surfaces.shared import parse_address
 from transports.testing import Call
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"

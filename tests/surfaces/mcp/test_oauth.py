@@ -30,7 +30,7 @@ from tests.support.mcp_clients import ERAS, URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, USERS, client_of
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.session._app_tables import AppEntry
+from transports.session import AppEntry
 from transports.surfaces.mcp import Bridge, Options, serve_http
 
 SCOPES = ["abp", "crm", "draw"]

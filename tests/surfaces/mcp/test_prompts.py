@@ -14,8 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent
 
 from tests.support.mcp_clients import APP, URL, Apps, Serve, called, era, serve
-from transports import MemoryTransport, Session
-from transports import connect as connect_app
+from transports import MemoryTransport, Session, connect as connect_app
 from transports.protocol.messages import Message
 
 __all__ = ["era", "serve"]

@@ -15,9 +15,8 @@ from mcp import Client
 
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
-from transports.artifacts import LocalStore, Retention, Scope, sweeping
-from transports.artifacts import _ref as store_clock
-from transports.session._settings import BRIDGE_RETENTION
+from transports.artifacts import LocalStore, Retention, Scope, _ref as store_clock, sweeping
+from transports.session import BRIDGE_RETENTION
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

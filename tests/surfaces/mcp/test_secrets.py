@@ -15,10 +15,9 @@ from mcp import Client
 
 from tests.support.mcp_clients import ERAS, URL, Apps, called, read_as_resource
 from tests.support.web_client import Web, running
-from transports import BinaryData, CapabilityError, MemoryTransport, Session
-from transports import connect as connect_app
+from transports import BinaryData, CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.artifacts import open_store
-from transports.privacy._secrets import KNOWN_SECRETS
+from transports.privacy import KNOWN_SECRETS
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

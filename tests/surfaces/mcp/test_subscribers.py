@@ -24,8 +24,7 @@ from mcp_types import (
 from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, serve
 from tests.support.resources import ResourceApp
 from tests.support.web_client import eventually
-from transports import Session
-from transports import connect as connect_app
+from transports import Session, connect as connect_app
 from transports.artifacts import open_store
 from transports.testing import Call
 

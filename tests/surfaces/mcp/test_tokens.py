@@ -30,8 +30,7 @@ from tests.support.mcp_clients import URL, called
 from tests.surfaces.mcp.test_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.surfaces.mcp import Bridge, Options, serve_http
-from transports.surfaces.mcp import _access as tokens
+from transports.surfaces.mcp import Bridge, Options, _access as tokens, serve_http
 from transports.surfaces.mcp._access import JwtVerifier
 
 ISSUER, AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"

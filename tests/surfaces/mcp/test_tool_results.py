@@ -28,7 +28,7 @@ from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Rout
 from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
-from transports.protocol._strict_json import encode_json
+from transports.protocol import encode_json
 from transports.surfaces.mcp._results import ArtifactView, call_result, error_result
 from transports.testing import Call
 

@@ -9,7 +9,22 @@
 * :mod:`.transport` — all of it behind the Transport contract.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazy_names
 from ._servers import HttpServer, Server, StdioServer, parse_server
 from ._transport import MCPTransport
+
+if TYPE_CHECKING:
+    from ._wire import request_id as request_id
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_wire": ("request_id",),
+        },
+    )
 
 __all__ = ["HttpServer", "MCPTransport", "Server", "StdioServer", "parse_server"]

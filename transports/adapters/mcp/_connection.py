@@ -44,7 +44,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...errors import ABPError, ConnectFailed, ProtocolError, first_line, format_seconds
-from ...protocol._strict_json import PARSED_ON_LOOP, is_larger
+from ...protocol import PARSED_ON_LOOP, is_larger
 from ...protocol.messages import Message, package_version
 from ...tasks import cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
@@ -503,7 +503,7 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
     groups (Windows), it is what the server has started by now, and nothing if the server has ended by itself.
     """
     if not _HAS_GROUPS:
-        from ...browser.process._processes import kill, process_tree
+        from ...browser import kill, process_tree
 
         started = process_tree([process.pid])
     if process.stdin is not None:

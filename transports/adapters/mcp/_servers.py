@@ -13,7 +13,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 
 __all__ = ["HttpServer", "Server", "StdioServer", "parse_server"]
 

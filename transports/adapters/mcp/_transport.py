@@ -54,9 +54,7 @@ from ...errors import (
     first_line,
     no_answer,
 )
-from ...protocol._capabilities import MAX_CAPABILITIES
-from ...protocol._strict_json import MAX_VALUES, is_larger
-from ...protocol._times import checked_timeout
+from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause

@@ -20,6 +20,7 @@ from mcp_types import (
     ElicitRequestParams,
     ElicitRequestURLParams,
     ElicitResult,
+    ErrorData as ErrorData_of_mcp_types,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCRequest,
@@ -27,17 +28,14 @@ from mcp_types import (
     Tool,
     jsonrpc_message_adapter,
 )
-from mcp_types import ErrorData as ErrorData_of_mcp_types
 from mcp_types.jsonrpc import ErrorData
 from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
 from ...binary.detect import Found, Place, declares_base64, replace
 from ...errors import CapabilityError, ProtocolError, TooLarge
-from ...protocol._payloads import ElicitationRequest
-from ...protocol._strict_json import PARSED_ON_LOOP, inner_values
-from ...protocol.envelope import decode_run, decode_with_runs
-from ...protocol.envelope import to_descriptor as descriptor
+from ...protocol import PARSED_ON_LOOP, ElicitationRequest, inner_values
+from ...protocol.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
 from ...protocol.messages import Message
 
 __all__ = [

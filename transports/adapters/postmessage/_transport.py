@@ -14,21 +14,27 @@ from urllib.parse import urlsplit
 
 from ...base import Features
 from ...binary import BinaryData, Handle
-from ...browser._effects import PageEffects
-from ...browser._source import PageSource, StorageState
-from ...browser._transport import PageTransport, ServerAddress, sender_of
-from ...browser.page._agent import Document, PageAgent
-from ...browser.page._channel import listen, listener
-from ...browser.page._problems import (
+from ...browser import (
+    Browser,
+    BrowserLender,
+    Document,
+    PageAgent,
+    PageEffects,
+    PageSource,
+    PageTransport,
+    ServerAddress,
+    StorageState,
     asks_to_sign_in,
     explain_load_failure,
+    listen,
+    listener,
     not_abp,
     now_at,
     read_problems,
     same_document,
+    sender_of,
     shown_address,
 )
-from ...browser.process._launch import Browser, BrowserLender
 from ...errors import (
     CallTimeout,
     ConnectFailed,
@@ -39,7 +45,7 @@ from ...errors import (
     UsageError,
     format_seconds,
 )
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 from ...protocol.messages import Message, Sender
 from ...tasks import cancel_and_wait
 

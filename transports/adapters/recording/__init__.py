@@ -12,7 +12,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazy_names
 from ._file import Recording
-from ._recorder import Recorder, record_transport
+from ._recorder import Recorder, record_transport, replay_transport as replay_transport
+
+if TYPE_CHECKING:
+    from ._replay import ReplayTransport as ReplayTransport
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_replay": ("ReplayTransport",),
+        },
+    )
 
 __all__ = ["Recorder", "Recording", "record_transport"]

@@ -23,9 +23,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ... import errors
-from ...artifacts import ArtifactRef
-from ...artifacts._files import map_os_errors, open_file, read_at, write_all
-from ...artifacts.local._tree import SYMLINK, Tree
+from ...artifacts import SYMLINK, ArtifactRef, Tree, map_os_errors, open_file, read_at, write_all
 from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import (
@@ -40,10 +38,8 @@ from ...errors import (
 )
 from ...files import open_regular, read_regular, regular_file
 from ...http import Discovery
-from ...privacy._redaction import Redactor
-from ...privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
-from ...protocol._declarations import Manifest, parse
-from ...protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, encode_json, has_more_values, is_larger
+from ...privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets, Redactor
+from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, encode_json, has_more_values, is_larger, parse
 
 __all__ = [
     "ENTRY",

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar, Unpack
 
-from ...artifacts import ArtifactRef, PutOptions, Staged
-from ...artifacts._wrapped_transport import WrappedTransport
+from ...artifacts import ArtifactRef, PutOptions, Staged, WrappedTransport
 from ...base import Fetch, PageTools, PdfOptions, ScreenshotOptions, Transport
 from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded

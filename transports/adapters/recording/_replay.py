@@ -27,8 +27,8 @@ from ...binary import BinaryData, Download, Handle
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, Disconnected, NotRecorded, no_answer
 from ...http import Discovery, Fetched
-from ...privacy._secrets import NO_SECRETS
-from ...protocol._strict_json import encode_json
+from ...privacy import NO_SECRETS
+from ...protocol import encode_json
 from ...protocol.messages import Effect, Message
 from ...tasks import cancel_and_wait, spawn
 from ._file import (

@@ -27,11 +27,8 @@ from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from ...base import Features, Transport
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
-from ...errors._base import connection_failure
-from ...protocol._plain_text import origin_of, redact_url
-from ...protocol._strict_json import PARSED_ON_LOOP
-from ...protocol._times import checked_timeout
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, connection_failure, format_seconds
+from ...protocol import PARSED_ON_LOOP, checked_timeout, origin_of, redact_url
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message, misdirected
 from ...protocol.pending import PendingReplies

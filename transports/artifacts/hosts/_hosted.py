@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack, cast
 
-from ...binary._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
+from ...binary import OCTET_STREAM, extension_for, normalise_mime, safe_filename
 from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
-from ...privacy._redaction import Redactor
-from ...privacy._secrets import NO_SECRETS
+from ...privacy import NO_SECRETS, Redactor
 from ...tasks import in_thread
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text

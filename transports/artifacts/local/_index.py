@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from ...errors import StoreError
-from ...protocol._strict_json import encode_json
+from ...protocol import encode_json
 from .._ref import ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
 from ._tree import Tree

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from ...database import Connection, PostgresConnection, SqliteConnection, without_password
 from ...errors import StoreUnavailable, UsageError
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 
 __all__ = ["open_index", "split_index"]
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ...browser.process._runfolder import short_folder
+from ...browser import short_folder
 from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 from ...tasks import backoff_delay
 from ..ledger import Counts, Ledger
 from ..pool import Pool

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...artifacts._files import open_file, try_lock
+from ...artifacts import open_file, try_lock
 from ...database import PostgresConnection, SqliteConnection
 from ...errors import LedgerError
 

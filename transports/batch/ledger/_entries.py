@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...protocol._strict_json import JSONValue
+from ...protocol import JSONValue
 from .._jobs import Job, Outcome, State
 
 __all__ = ["Added", "Counts", "Leased", "Row", "Settlement"]

@@ -12,7 +12,7 @@ from typing import Self, TypeVar, cast
 
 from ...database import Cursor, PostgresUrl, Transactions, Value
 from ...errors import LedgerError, UsageError
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 from .._jobs import Job, State
 from ._backends import PostgresDatabase, SqliteDatabase
 from ._entries import Added, Counts, Leased, Row, Settlement

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
-from ...protocol._strict_json import decode_json, encode_json
+from ...protocol import decode_json, encode_json
 from .._jobs import State
 from ._entries import Row
 from ._schema import COLUMNS, INPUT, VERSION, Database, row_from, values_of

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from ...database import Connection, Cursor, Value, without_nul
-from ...protocol._strict_json import JSONValue, decode_json, encode_json
+from ...protocol import JSONValue, decode_json, encode_json
 from .._jobs import Job, State, job_document, parse_job
 from ._entries import Row
 

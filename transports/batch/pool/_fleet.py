@@ -14,11 +14,10 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ...browser._source import close_quietly
-from ...browser.process._launch import Browser
+from ...browser import Browser, close_quietly
 from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line, format_seconds
-from ...protocol._plain_text import redact_url
-from ...session._session import Session
+from ...protocol import redact_url
+from ...session import Session
 from ...tasks import backoff_delay, cancel_and_wait, spawn
 from ...telemetry import BROWSER_RESTARTS, record
 

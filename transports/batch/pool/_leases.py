@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
-from ...browser.process._launch import Browser
+from ...browser import Browser
 from ...errors import (
     ABPError,
     BrowserCrashed,
@@ -20,9 +20,7 @@ from ...errors import (
     format_seconds,
 )
 from ...routing import Result
-from ...session._apps import shares_browser
-from ...session._calls import SESSION_LOST
-from ...session._session import Session
+from ...session import SESSION_LOST, Session, shares_browser
 from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
 from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
 

@@ -26,16 +26,18 @@ from typing import Any, Self, cast
 import psutil
 
 from ...artifacts import ArtifactStore
-from ...browser.process._launch import Browser
-from ...errors import UsageError
-from ...errors._base import short_traceback
-from ...protocol._strict_json import JSONValue
+from ...browser import Browser
+from ...errors import UsageError, short_traceback
+from ...protocol import JSONValue
 from ...routing import Result
-from ...session._calls import timeout_seconds
-from ...session._connect import connect as default_connect
-from ...session._connect import open_configured_store
-from ...session._session import Session
-from ...session._settings import Settings, retention_settings
+from ...session import (
+    Session,
+    Settings,
+    connect as default_connect,
+    open_configured_store,
+    retention_settings,
+    timeout_seconds,
+)
 from ...tasks import cancel_and_wait
 from .._jobs import NOT_SENT, Job, Outcome
 from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source

@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ...artifacts import ArtifactRef, ArtifactStore
-from ...artifacts._files import remove_left, temporary_path
-from ...binary._media import safe_filename
+from ...artifacts import ArtifactRef, ArtifactStore, remove_left, temporary_path
+from ...binary import safe_filename
 from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
-from ...protocol._strict_json import JSONValue
+from ...protocol import JSONValue
 from ...tasks import in_thread
 from .._consent import Consent
 from .._jobs import Job, State

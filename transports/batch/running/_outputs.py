@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from ...artifacts._files import replacing
+from ...artifacts import replacing
 from ...errors import ABPError, LedgerError
-from ...protocol._strict_json import JSONValue, decode_json, encode_json
+from ...protocol import JSONValue, decode_json, encode_json
 from ...tasks import in_thread
 from .._jobs import MAX_FIELDS, Job, State, job_document
 from ..ledger import Added, Ledger, Row

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from aiolimiter import AsyncLimiter
 
 from ...errors import ABPError, UsageError
-from ...protocol._times import MAX_TIMEOUT
+from ...protocol import MAX_TIMEOUT
 from ...tasks import backoff_delay, finished
 from .._consent import Consent
 from .._jobs import NOT_SENT, Job, Outcome, State

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_plus
 
 import msgspec
 
-from ...privacy._redaction import REDACTED, Redactor, SecretValues
+from ...privacy import REDACTED, Redactor, SecretValues
 
 __all__ = [
     "TEXT_FRAME",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from ...privacy._redaction import SecretValues
-from ...protocol._times import iso_utc
+from ...privacy import SecretValues
+from ...protocol import iso_utc
 
 __all__ = ["KINDS", "MAX_CHARS", "EvidenceFile", "EvidenceKind", "TimedLines"]
 

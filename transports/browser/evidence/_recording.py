@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ...base import Transport
 from ...errors import first_line
-from ...privacy._redaction import SecretValues
-from ...privacy._secrets import KNOWN_SECRETS, KnownSecrets
+from ...privacy import KNOWN_SECRETS, KnownSecrets, SecretValues
 from ...tasks import in_thread
 from ..page._channel import listener
 from ..process._runfolder import RunFolder

@@ -35,7 +35,7 @@ from ...errors import (
     first_line,
     no_answer,
 )
-from ...protocol._strict_json import PARSED_ON_LOOP
+from ...protocol import PARSED_ON_LOOP
 from ...protocol.messages import Message
 from ...tasks import Deadlines, cancel_and_wait, drop, ending, spawn
 from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, PageObject, listener

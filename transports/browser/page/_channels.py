@@ -20,11 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.async_api import CDPSession
-from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import CDPSession, Error as PlaywrightError
 
 from ...errors import ContextLost, ProtocolError, TransportError, UnsupportedBinary, first_line
-from ...protocol._plain_text import origin_of
+from ...protocol import origin_of
 from ...tasks import spawn
 from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, OnEmit, PageObject, listen, listener
 

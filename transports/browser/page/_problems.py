@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from ...errors import NotAbpApp, first_line, format_seconds
-from ...errors._base import NOTHING_LISTENS
-from ...privacy._redaction import Redactor
-from ...privacy._secrets import NO_SECRETS
-from ...protocol._plain_text import redact_url
+from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds
+from ...privacy import NO_SECRETS, Redactor
+from ...protocol import redact_url
 from ._channel import listen
 from ._received import FoundApp
 

@@ -15,7 +15,7 @@ import pybase64
 from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
-from ...protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
+from ...protocol import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 from ...protocol.messages import Message, misdirected
 
 __all__ = [

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol._plain_text import origin_of, redact_url
+from ...protocol import origin_of, redact_url
 
 __all__ = ["Adapter", "load_script", "not_installed", "read_adapter"]
 

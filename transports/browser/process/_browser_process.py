@@ -19,7 +19,7 @@ from weakref import WeakSet
 import psutil
 
 from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
-from ...protocol._plain_text import origin_of, redact_url
+from ...protocol import origin_of, redact_url
 from ...telemetry import OPEN_BROWSERS
 from .._timeouts import playwright_timeout
 from ._extension import load_unpacked
@@ -27,8 +27,7 @@ from ._find import BrowserChoice
 from ._processes import is_running, kill, process_tree
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import BrowserContext, CDPSession, Playwright
+    from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
 
 __all__ = ["SESSION_CONTEXTS", "BrowserProcess", "Remote", "child_environment", "compile_cache", "start_driver"]
 

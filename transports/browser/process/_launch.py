@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import psutil
 
-from ...errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds
-from ...errors._base import short_traceback
-from ...protocol._times import checked_timeout
+from ...errors import (
+    BrowserCrashed,
+    BrowserNotFound,
+    ProfileInUse,
+    UsageError,
+    first_line,
+    format_seconds,
+    short_traceback,
+)
+from ...protocol import checked_timeout
 from ...telemetry import BROWSER_RESTARTS, record, span
 from ._ahead import next_process
 from ._browser_process import BrowserProcess, Remote
@@ -27,8 +34,7 @@ from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
 from ._runfolder import RunFolder
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import BrowserContext, CDPSession
+    from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
 
 __all__ = [
     "ALREADY_OPEN_MESSAGES",

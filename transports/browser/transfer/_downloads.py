@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...artifacts._content import too_large
-from ...artifacts._files import OPEN_FILES_MOVE
+from ...artifacts import OPEN_FILES_MOVE, too_large
 from ...errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
 from ...tasks import cancel_and_wait, in_thread, spawn
 from ..page._agent import Agent, PageAgent

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import pybase64
 
-from ...artifacts._content import too_large
+from ...artifacts import too_large
 from ...binary import Handle
 from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
 from ...tasks import cancel_and_wait, in_thread, spawn

@@ -15,7 +15,7 @@ import pybase64
 from ...binary import BinaryData, LocalFile
 from ...binary.detect import Found, replace
 from ...errors import CallTimeout, TransportError, UsageError
-from ...protocol._strict_json import encode_json
+from ...protocol import encode_json
 from ..page._agent import Agent
 from ..page._channel import PageObject
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol._plain_text import plain_text
+from ...protocol import plain_text
 from ._options import Json, Output, spread_groups
 from ._output import asynchronous, print_error, print_json, print_note, print_text
 
@@ -122,7 +122,7 @@ class QueryOptions:
 
 def _time(text: str | None, option: str) -> datetime | None:
     from ...errors import UsageError
-    from ...protocol._times import parse_duration
+    from ...protocol import parse_duration
 
     if text is None:
         return None
@@ -137,8 +137,7 @@ def _time(text: str | None, option: str) -> datetime | None:
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
     """Return the store at ``url``, by default that of the settings, as is the retention."""
-    from ...session._connect import open_configured_store
-    from ...session._settings import Settings, retention_settings
+    from ...session import Settings, open_configured_store, retention_settings
 
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
 

@@ -47,8 +47,7 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...batch import Pool, RunOptions
-    from ...batch._consent import Consent
+    from ...batch import Consent, Pool, RunOptions
     from ...batch.ledger import Counts, Settlement
 
 __all__ = [
@@ -122,7 +121,7 @@ class WorkerOptions:
 
     def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
         """Return what jobs may do: those of a run with this ``target``, whose input is in the folder ``inputs``."""
-        from ...batch._consent import Consent
+        from ...batch import Consent
 
         folder = self.files_from or inputs
         return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
@@ -143,8 +142,7 @@ class WorkerOptions:
         """Return a pool with a session for each of ``concurrency`` jobs."""
         from ...batch import Pool
         from ...batch.running import pool_size
-        from ...session._connect import connect
-        from ...session._evidence import keeping
+        from ...session import connect, keeping
 
         headers = headers_of(self.token, self.header or ())
         return Pool(
@@ -249,11 +247,10 @@ class BatchProgress:
 
 
 if TYPE_CHECKING:
-    from ...batch import Ledger
-    from ...batch._consent import Consent
+    from ...batch import Consent, Ledger
     from ...batch.engines import Engine
     from ...batch.ledger import Counts
-    from ...protocol._strict_json import JSONValue
+    from ...protocol import JSONValue
 
     MakeEngine = Callable[[Ledger, BatchProgress], Engine]
 
@@ -316,8 +313,7 @@ async def _metrics_at(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    from ..shared._listening import parse_address
-    from ..shared._metrics_server import serve_metrics
+    from ..shared import parse_address, serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
         print_note(f"numbers for Prometheus: {url}", always=True)

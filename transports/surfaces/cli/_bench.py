@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 import typer
 
 from ...errors import ABPError, UsageError
-from ...protocol._plain_text import plain_line
+from ...protocol import plain_line
 from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
 from ._params import ParamOptions, require_folder
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ...artifacts import ArtifactStore
-    from ...session._session import Session
+    from ...session import Session
 
 __all__ = [
     "Bin",
@@ -105,8 +105,7 @@ async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
     """Open the store for the results, by default in a folder that is removed. They are in a scope of their own, so that
     removing one removes nothing of anybody else's."""
     from ...artifacts import Scope
-    from ...session._connect import open_configured_store
-    from ...session._settings import Settings
+    from ...session import Settings, open_configured_store
 
     with nullcontext(url) if url else TemporaryDirectory(prefix="abp-bench-") as place:
         async with open_configured_store(Settings.load(), place, retention=None) as store:
@@ -133,7 +132,7 @@ def _heading(measured: Measurement) -> str:
 
 def _figures(measured: Measurement) -> dict[str, str]:
     """The figures beside the latencies."""
-    from ...routing._layers import human_size
+    from ...routing import human_size
 
     rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())
     return {

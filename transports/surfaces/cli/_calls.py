@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, UsageError
-from ...protocol._plain_text import plain_json, plain_line
+from ...protocol import plain_json, plain_line
 from ...protocol.schema import is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
@@ -35,9 +35,9 @@ from ._params import ParamOptions, require_folder
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
-    from ...protocol._declarations import AppInfo, Capability
+    from ...protocol import AppInfo, Capability
     from ...routing import Result
-    from ...session._session import Session
+    from ...session import Session
 
 __all__ = ["call_each", "flags_of", "print_capability", "print_result", "print_warnings", "read_each"]
 
@@ -145,7 +145,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 def _example(capability: Capability, target: Sequence[str]) -> str:
     """A call with the app's own example of parameters, else with the needed ones, each the smallest that fits."""
     from ...binary import BinaryData
-    from ...testing.conformance._inputs import CannotGenerate, generated_params
+    from ...testing import CannotGenerate, generated_params
 
     words = [*target, capability.name]
     try:
@@ -174,7 +174,7 @@ def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[
     """Return the number and the parameters of each line of a JSON Lines file, except empty ones; a line's own replace
     the ``common`` ones. Raises :class:`~transports.errors.UsageError` for a line that is no JSON object, before any
     call is made."""
-    from ...protocol._strict_json import json_lines
+    from ...protocol import json_lines
 
     try:
         with file.open("rb") as lines:
@@ -329,8 +329,7 @@ def capabilities(
     connection = options.connection()
 
     async def work() -> int:
-        from ...protocol._capabilities import find_capability
-        from ...protocol._plain_text import redact_url
+        from ...protocol import find_capability, redact_url
 
         async with connection.open(target, store="none:") as app:
             known = app.capabilities
@@ -377,8 +376,8 @@ async def discover(
 ) -> int:
     """Read an app's manifest: what it says it can do, without a browser."""
     from ...http import discover
-    from ...protocol._plain_text import redact_url
-    from ...session._settings import Settings
+    from ...protocol import redact_url
+    from ...session import Settings
 
     found = await discover(url, allow_private=Settings.load().allow_private_addresses)
     if found.reason is not None:

@@ -11,21 +11,23 @@ from typing import Annotated, Any
 
 import typer
 
-from . import _artifacts as artifacts
-from . import _batch as batch
-from . import _bench as bench
-from . import _calls as calls
-from . import _calls as discover
-from . import _conformance as conformance
-from . import _demo as demo
-from . import _demo as fixture
-from . import _detached as detached
-from . import _doctor as doctor
-from . import _init as init
-from . import _mcp as mcp
-from . import _resources as resources
-from . import _serve as serve
-from . import _shell as shell
+from . import (
+    _artifacts as artifacts,
+    _batch as batch,
+    _bench as bench,
+    _calls as calls,
+    _calls as discover,
+    _conformance as conformance,
+    _demo as demo,
+    _demo as fixture,
+    _detached as detached,
+    _doctor as doctor,
+    _init as init,
+    _mcp as mcp,
+    _resources as resources,
+    _serve as serve,
+    _shell as shell,
+)
 from ._login import login
 from ._output import add_options, print_text, report_error, start_output, version_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol._plain_text import plain_line, plain_text
+from ...protocol import plain_line, plain_text
 from ._options import (
     AdapterFile,
     BrowserName,
@@ -65,7 +65,7 @@ async def conformance(
     Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
     with --skip what must not run.
     """
-    from ...protocol._strict_json import encode_json
+    from ...protocol import encode_json
     from ...testing.conformance import Plan, check_app
 
     for file in (junit, badge):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..shared._listening import cannot_listen
+from ..shared import cannot_listen
 from ._options import local_folder
 from ._output import asynchronous, print_json, print_note, print_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...artifacts import ArtifactRef
     from ...routing import Result
-    from ...session._session import Session
+    from ...session import Session
 
 
 @asynchronous
@@ -38,7 +38,7 @@ async def demo(
     """
     from webapp_fixture import serve
 
-    from ...session._connect import connect
+    from ...session import connect
 
     with as_file(files("webapp_fixture") / "samples") as samples:
         print_note("starting Workbench and a browser …")

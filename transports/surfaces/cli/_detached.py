@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
-from ...protocol._plain_text import plain_json, plain_line
+from ...protocol import plain_json, plain_line
 from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, run_async
 from ._params import ParamOptions
@@ -105,7 +105,7 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
 @asynchronous
 async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """Wait for the end of a call and print its result, as `abp call` would."""
-    from ...session._calls import CallStatus
+    from ...session import CallStatus
     from ._server import open_server
 
     asked = False

@@ -21,7 +21,7 @@ from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, version_of
 
 if TYPE_CHECKING:
-    from ...browser.process._launch import Browser
+    from ...browser import Browser
 
 __all__ = ["CHECKS", "Fact", "Facts"]
 
@@ -34,7 +34,7 @@ async def doctor(
     """Say what is here and whether it works: versions, plug-ins, store, ports, browser, and a self-test.
 
     What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
-    from ...browser.process._find import find_browser
+    from ...browser import find_browser
     from ...errors import ABPError
 
     facts: Facts = {}
@@ -63,7 +63,7 @@ async def doctor(
 
 def browser_version() -> str:
     """Return the browser that would be started and its version, as one line."""
-    from ...browser.process._find import HOW_TO_INSTALL, find_browser
+    from ...browser import HOW_TO_INSTALL, find_browser
     from ...errors import ABPError
 
     try:
@@ -190,7 +190,7 @@ def _plugins() -> list[dict[str, str | None]]:
 
 
 async def _system(facts: Facts) -> None:
-    from ...artifacts.local._tree import PosixFolder
+    from ...artifacts import PosixFolder
 
     name, links = platform.system(), PosixFolder.is_possible()
     known = _SYSTEMS.get(name, "not run; please report what fails")
@@ -208,8 +208,8 @@ async def _store(facts: Facts) -> None:
     """Write, read and delete a file, in a scope of its own that nothing else sees."""
     from ...artifacts import Scope, open_store
     from ...errors import StoreError
-    from ...protocol._plain_text import redact_url
-    from ...session._settings import Settings
+    from ...protocol import redact_url
+    from ...session import Settings
 
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
@@ -233,7 +233,7 @@ async def _store(facts: Facts) -> None:
 
 async def _folder(facts: Facts) -> None:
     from ...artifacts import LocalStore, open_store
-    from ...session._settings import Settings
+    from ...session import Settings
 
     store = open_store(Settings.load().output_dir)
     if isinstance(store, LocalStore) and (path := store.root).is_dir():
@@ -268,9 +268,7 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
-    from ...browser.evidence._recording import find_ffmpeg, no_ffmpeg
-    from ...browser.process._find import find_browser
-    from ...browser.process._launch import Browser
+    from ...browser import Browser, find_browser, find_ffmpeg, no_ffmpeg
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
@@ -292,7 +290,7 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
 
     from ...adapters.playwright import PlaywrightTransport
     from ...errors import BinaryError
-    from ...session._connect import connect
+    from ...session import connect
 
     page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
 

@@ -25,8 +25,7 @@ async def login(
 ) -> None:
     """Open an app in a visible browser, and keep what you sign in to for later calls."""
     from ...errors import UsageError
-    from ...session._apps import find_app, sign_in
-    from ...session._settings import read_config
+    from ...session import find_app, read_config, sign_in
 
     app = find_app(read_config(config), name, None)
     if app is None:

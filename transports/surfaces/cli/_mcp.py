@@ -18,8 +18,7 @@ from ._retention import Limits, State, Ttl, open_limited_store
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
-    from ..shared._apps import Connect
-    from ..shared._detached import CallLedger
+    from ..shared import CallLedger, Connect
     from ..web import Served
 
 __all__ = ["mcp", "trust_found_file"]
@@ -28,7 +27,7 @@ __all__ = ["mcp", "trust_found_file"]
 def trust_found_file() -> int:
     """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
     for good, it would trust whatever the file becomes."""
-    from ...privacy._redaction import Redactor
+    from ...privacy import Redactor
     from ...session import _settings as config_file
 
     file, redactor = config_file.trust_found_file(), Redactor()
@@ -82,12 +81,8 @@ def mcp(
     async def work() -> int:
         from ...artifacts import sweeping
         from ...errors import UsageError
-        from ...session._apps import app_entries
-        from ...session._connect import connect
-        from ...session._settings import BRIDGE_RETENTION, read_config
-        from ..shared._apps import pooled
-        from ..shared._detached import CallLedger, DetachedCalls
-        from ..shared._listening import parse_address
+        from ...session import BRIDGE_RETENTION, app_entries, connect, read_config
+        from ..shared import CallLedger, DetachedCalls, parse_address, pooled
 
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
@@ -142,8 +137,7 @@ async def _gallery(
 ) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
-    from ..web import Options
-    from ..web import serve as serve_web
+    from ..web import Options, serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
     serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol._plain_text import folder_of, is_page
-from ...protocol._times import MAX_TIMEOUT
+from ...protocol import MAX_TIMEOUT, folder_of, is_page
 from ._output import print_note
 from ._params import refuse_file_name
 from ._questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
-    from ...session._evidence import Evidence
-    from ...session._session import Session
+    from ...session import Evidence, Session
 
 __all__ = [
     "AdapterFile",
@@ -107,7 +105,7 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     Raises :class:`~transports.errors.UsageError` if there is none, and if there are several and nobody can be asked."""
     if not attach:
         return cdp_url
-    from ...browser.process._find import find_running
+    from ...browser import find_running
     from ...errors import UsageError
 
     if cdp_url is not None:
@@ -240,7 +238,7 @@ class Connection:
             elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
             if self.transport == "auto" and not elsewhere:
                 await start_driver(target, stack)
-            from ...session._connect import connect  # late: it is imported while the driver starts
+            from ...session import connect  # late: it is imported while the driver starts
             from ._questions import Questions, at_terminal, noting_questions
 
             own = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -267,8 +265,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     listens, which connecting says."""
     if not is_page(target):
         return
-    from ...browser._preflight import require_listener
-    from ...browser.process._ahead import driver_ahead
+    from ...browser import driver_ahead, require_listener
 
     with suppress(ConnectFailed, ValueError):
         await require_listener(target, ahead=True)
@@ -294,7 +291,7 @@ class ConnectionOptions:
     def connection(self, *, evidence: str = "") -> Connection:
         """Return the connection that the options describe; ``--attach`` finds its browser. Not for an event loop.
         Raises :class:`~transports.errors.UsageError` for headers and evidence that are none."""
-        from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
+        from ...session import read_evidence  # late: `abp --help` need not wait for it
 
         return Connection(
             transport=self.transport,

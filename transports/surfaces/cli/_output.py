@@ -18,12 +18,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, TransportError, UsageError
-from ...protocol._plain_text import plain_json, plain_line, plain_text
+from ...protocol import plain_json, plain_line, plain_text
 from ...telemetry import is_tracing, use_global_providers
 from ._signals import on_signal
 
 if TYPE_CHECKING:
-    from ...protocol._payloads import Progress
+    from ...protocol import Progress
 
 __all__ = [
     "ProgressBar",
@@ -209,7 +209,7 @@ def print_text(text: str) -> None:
 def print_json(document: Mapping[str, object]) -> None:
     """Print the one JSON document that ``--json`` promises on stdout, in UTF-8; nothing in it is
     obeyed by a terminal. A second one is dropped."""
-    from ...protocol._strict_json import encode_json
+    from ...protocol import encode_json
 
     global _printed
     if sys.stdout is None or _printed:
@@ -226,7 +226,7 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one of the JSON lines of a command that goes on for long."""
-    from ...protocol._strict_json import encode_json
+    from ...protocol import encode_json
 
     if sys.stdout is not None:
         _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
@@ -277,7 +277,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
-    from ...session._settings import Settings  # late: `abp --help` need not wait for these imports
+    from ...session import Settings  # late: `abp --help` need not wait for these imports
 
     level = log_level(Settings.load().log_level)
     handler = logging.StreamHandler(sys.stderr)

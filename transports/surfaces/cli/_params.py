@@ -112,7 +112,7 @@ def refuse_file_name(out: str) -> None:
 
 
 def _document(text: str) -> dict[str, Any]:
-    from ...protocol._strict_json import decode_given
+    from ...protocol import decode_given
 
     source, data = _read(text)
     fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
@@ -168,7 +168,7 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 def parse_value(text: str) -> object:
     """Return ``text`` read as JSON, or as it is where it is no JSON."""
-    from ...protocol._strict_json import decode_json
+    from ...protocol import decode_json
 
     try:
         return decode_json(text)

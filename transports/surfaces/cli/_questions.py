@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...privacy._redaction import Redactor
-from ...protocol._elicitation import DECLINED, default_answer
-from ...protocol._plain_text import plain_text
+from ...privacy import Redactor
+from ...protocol import DECLINED, default_answer, plain_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:
-    from ...protocol._payloads import ElicitationRequest
-    from ...session._events import Event
-    from ...session._session import Session
+    from ...protocol import ElicitationRequest
+    from ...session import Event, Session
 
 __all__ = ["Questions", "at_terminal", "noting_questions", "question_text"]
 
@@ -41,8 +39,8 @@ def at_terminal() -> bool:
 
 def question_text(params: Mapping[str, object]) -> str:
     """Return the words of a question in one line, for a note."""
-    from ...protocol._payloads import ElicitationRequest  # late, as it loads pydantic
-    from ..shared._question import question_of
+    from ...protocol import ElicitationRequest  # late, as it loads pydantic
+    from ..shared import question_of
 
     question = question_of(ElicitationRequest(method="elicitation/input", params=dict(params)))
     text = " ".join(question.message.split()) if question else ""
@@ -54,7 +52,7 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
     """Note each question of the app on stderr, with what it was answered, while the context lasts. Closes the session
     at the end, so that nothing is missed."""
 
-    from ...protocol._payloads import ElicitationRequest
+    from ...protocol import ElicitationRequest
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
@@ -102,7 +100,7 @@ class Questions:
                 return answer
 
     async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        from ..shared._question import question_of
+        from ..shared import question_of
 
         params = request.params
         if request.method == "elicitation/resource":

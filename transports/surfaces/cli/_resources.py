@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol._plain_text import plain_line
+from ...protocol import plain_line
 from ._options import Connection, Headers, Json, Output, Timeout, Token, headers_of
 from ._output import asynchronous, print_event, print_json, print_text
 
 if TYPE_CHECKING:
-    from ...session._session import Session
+    from ...session import Session
 
 __all__ = ["resources"]
 
@@ -57,8 +57,8 @@ async def resources(
 async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
     """Print what is in the resources, now, after each change, and after the connection was lost, since a change may
     have gone unheard; until the session ends."""
-    from ...protocol._payloads import Notification
-    from ...session._events import ConnectionChanged
+    from ...protocol import Notification
+    from ...session import ConnectionChanged
 
     async def show(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)

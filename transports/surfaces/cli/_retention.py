@@ -50,8 +50,7 @@ def open_limited_store(
 
     ``own`` is the retention of a store that nobody named a place for. What holds is printed on stderr.
     """
-    from ...session._connect import open_configured_store, uses_own_store
-    from ...session._settings import Settings, read_config, retention_settings
+    from ...session import Settings, open_configured_store, read_config, retention_settings, uses_own_store
 
     settings = Settings.load()
     retention = retention_settings(

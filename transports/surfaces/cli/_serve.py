@@ -48,13 +48,9 @@ async def serve(
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
     from ...artifacts import sweeping
-    from ...session._apps import app_entries
-    from ...session._connect import connect
-    from ...session._settings import read_config
-    from ..shared._apps import adapter_options, pooled
-    from ..shared._detached import CallLedger
-    from ..web import Options
-    from ..web import serve as serve_web
+    from ...session import app_entries, connect, read_config
+    from ..shared import CallLedger, adapter_options, pooled
+    from ..web import Options, serve as serve_web
 
     connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
     reaching, named = partial(connect, config=config), app_entries(read_config(config))

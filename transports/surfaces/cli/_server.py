@@ -11,7 +11,7 @@ import aiohttp
 
 from ...binary import BinaryData, LocalFile
 from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
-from ...protocol._strict_json import decode_json
+from ...protocol import decode_json
 from ._options import read_token
 
 __all__ = ["Server", "open_server"]

@@ -15,12 +15,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from ...artifacts._files import open_file
+from ...artifacts import open_file
 from ...errors import ProtocolError, UsageError
-from ...privacy._redaction import Redactor
-from ...protocol._plain_text import plain_line
+from ...privacy import Redactor
+from ...protocol import plain_line
 from ...tasks import cancel_and_wait
-from ..shared._state_folder import state_folder
+from ..shared import state_folder
 from ._calls import print_result
 from ._options import ConnectionOptions, Output, Target, Timeout, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async
@@ -29,9 +29,9 @@ from ._questions import at_terminal
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
-    from ...protocol._declarations import Capability
+    from ...protocol import Capability
     from ...routing import Result
-    from ...session._session import Session
+    from ...session import Session
 
 __all__ = ["COMMANDS", "LineCompleter", "open_history", "parse_line", "shell"]
 
@@ -131,7 +131,7 @@ class _Shell:
             await self._run_call(name, params)
 
     def _help(self, name: str) -> None:
-        from ...protocol._capabilities import find_capability
+        from ...protocol import find_capability
         from ._calls import print_capabilities, print_capability
 
         if not name:
@@ -217,7 +217,7 @@ def parse_line(line: str) -> tuple[str, dict[str, object]]:
 
 
 def _json_object(text: str) -> dict[str, object]:
-    from ...protocol._strict_json import decode_json
+    from ...protocol import decode_json
 
     try:
         params = decode_json(text)

@@ -20,15 +20,13 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Send
-from starlette.types import Scope as HttpScope
+from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
 
 from ...artifacts import Scope
-from ...errors import UsageError
-from ...errors._base import first_line
-from ...protocol._plain_text import is_loopback, plain_line
-from ...session._app_tables import AppEntry
-from ..shared._apps import App
+from ...errors import UsageError, first_line
+from ...protocol import is_loopback, plain_line
+from ...session import AppEntry
+from ..shared import App
 from ._options import Options
 from ._tool_list import CapabilityTool, capability_tools, tool_name
 from ._users import User

@@ -48,12 +48,10 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore
 from ...errors import ABPError, UsageError
-from ...protocol._plain_text import plain_line, similar_names
+from ...protocol import plain_line, similar_names
 from ...protocol.messages import package_version
 from ...protocol.schema import check_params
-from ...session._app_tables import AppEntry
-from ...session._apps import is_app_name
-from ...session._connect import connect
+from ...session import AppEntry, connect, is_app_name
 from ...telemetry import (
     MCP_OPERATION_DURATION,
     OTHER,
@@ -65,9 +63,7 @@ from ...telemetry import (
     record,
     use_global_providers,
 )
-from ..shared._activity import Activity
-from ..shared._apps import App, Apps, Connect
-from ..shared._detached import DetachedCalls
+from ..shared import Activity, App, Apps, Connect, DetachedCalls
 from ._access import all_scopes, app_is_in_scope, require_scopes
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks

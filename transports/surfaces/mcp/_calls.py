@@ -32,14 +32,11 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from ...protocol._elicitation import DECLINED, default_answer
-from ...protocol._payloads import ElicitationRequest, Progress
-from ...protocol._plain_text import plain_line, plain_schema, plain_text
+from ...protocol import DECLINED, ElicitationRequest, Progress, default_answer, plain_line, plain_schema, plain_text
 from ...protocol.messages import new_id
 from ...routing import Result
 from ...tasks import cancel_and_wait
-from ..shared._question import Question as AppQuestion
-from ..shared._question import question_of
+from ..shared import Question as AppQuestion, question_of
 
 __all__ = [
     "QUESTION_TIMEOUT",

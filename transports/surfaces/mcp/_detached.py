@@ -23,15 +23,10 @@ from mcp_types import (
 from pydantic import Field
 
 from ...errors import ABPError, OutcomeUnknown, UsageError
-from ...protocol._plain_text import plain_line
-from ...protocol._strict_json import decode_json
-from ...protocol._times import iso_utc
+from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
-from ...session._calls import CallStatus
-from ...session._events import CallFinished
-from ..shared._activity import CallRecord, call_record
-from ..shared._apps import App, PendingCall
-from ..shared._detached import MAX_AGE, KeptCall, MakeContent
+from ...session import CallFinished, CallStatus
+from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, PendingCall, call_record
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
 from ._results import ArtifactView, call_result, error_result, text_result

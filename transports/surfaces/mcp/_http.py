@@ -25,9 +25,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol.messages import package_version
 from ...tasks import cancel_and_wait
-from ...telemetry._prometheus import CONTENT_TYPE, Exposition
-from ..shared._connections import Connections
-from ..shared._listening import cannot_listen
+from ...telemetry import CONTENT_TYPE, Exposition
+from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._options import is_address

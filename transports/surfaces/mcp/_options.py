@@ -14,13 +14,10 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
-from ...protocol._plain_text import is_address
-from ...routing import FileLimits
-from ...routing._guard import MAX_BYTES
-from ...session._evidence import checked_evidence
-from ...session._settings import read_config, settings_error
-from ..shared._apps import adapter_options
-from ..shared._listening import base_url
+from ...protocol import is_address
+from ...routing import MAX_BYTES, FileLimits
+from ...session import checked_evidence, read_config, settings_error
+from ..shared import adapter_options, base_url
 
 __all__ = ["Options", "is_address"]
 

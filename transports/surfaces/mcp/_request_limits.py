@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge
-from ...protocol._strict_json import MAX_REQUESTED, ValueCounter
-from ..shared._connections import SLOW_BODY, BodyDeadline, Connections
+from ...protocol import MAX_REQUESTED, ValueCounter
+from ..shared import SLOW_BODY, BodyDeadline, Connections
 
 __all__ = ["MAX_SESSIONS", "TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply", "UserLimits", "error_body"]
 

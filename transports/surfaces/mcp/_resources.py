@@ -22,9 +22,9 @@ from mcp_types import (
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
-from ...protocol._strict_json import encode_json
+from ...protocol import encode_json
 from ...routing import Result, is_textual
-from ..shared._apps import App
+from ..shared import App
 from ._results import ArtifactView
 
 __all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]

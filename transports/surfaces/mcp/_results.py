@@ -15,15 +15,21 @@ from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.detect import Place, field_of, replace
-from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
-from ...errors._base import may_have_run, repeat_advice
-from ...protocol._plain_text import plain_line, plain_text, plain_tree
-from ...protocol._strict_json import JSONValue
-from ...protocol._times import format_duration
-from ...routing import FileLimits, Result, auto_read_safe, clamp, estimated_tokens, is_textual, large_file_warning
-from ...routing._guard import MIN_BYTES, json_size
-from ...session._resources import READ_HINT
-from ..shared._reader_process import MAX_SOURCE, run_reader
+from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError, may_have_run, repeat_advice
+from ...protocol import JSONValue, format_duration, plain_line, plain_text, plain_tree
+from ...routing import (
+    MIN_BYTES,
+    FileLimits,
+    Result,
+    auto_read_safe,
+    clamp,
+    estimated_tokens,
+    is_textual,
+    json_size,
+    large_file_warning,
+)
+from ...session import READ_HINT
+from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
 __all__ = [

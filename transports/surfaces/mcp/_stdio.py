@@ -14,8 +14,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError
 
-from ...adapters.mcp._wire import request_id
-from ...protocol._strict_json import MAX_REQUESTED, has_more_values
+from ...adapters.mcp import request_id
+from ...protocol import MAX_REQUESTED, has_more_values
 from ._bridge import Bridge
 from ._request_limits import TOO_MANY
 

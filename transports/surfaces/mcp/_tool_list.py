@@ -9,10 +9,8 @@ from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
-from ...protocol._declarations import Capability
-from ...protocol._plain_text import plain_line, plain_schema
-from ...protocol._strict_json import encode_json
-from ..shared._apps import Apps
+from ...protocol import Capability, encode_json, plain_line, plain_schema
+from ..shared import Apps
 from ._options import Options
 
 __all__ = ["BRIEF_FILES", "FIXED_TOOLS", "SESSION", "CapabilityTool", "capability_tools", "fixed_tools", "tool_name"]

@@ -20,22 +20,28 @@ from urllib.parse import urlsplit
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope
-from ...artifacts._files import write_all
-from ...artifacts.local._blobs import NO_LINKS, place
-from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
+from ...artifacts import (
+    NO_LINKS,
+    ArtifactRef,
+    ArtifactStore,
+    Folder,
+    Scope,
+    folder_beneath,
+    open_beneath,
+    place,
+    temporary_name,
+    write_all,
+)
 from ...base import ScreenshotOptions
 from ...binary.detect import set_path
 from ...errors import ABPError, StoreError, TooLarge, UsageError
-from ...http._addresses import is_public, own_addresses
-from ...protocol._capabilities import find_capability
-from ...protocol._plain_text import plain_line, plain_tree, redact_url
+from ...http import is_public, own_addresses
+from ...protocol import find_capability, plain_line, plain_tree, redact_url
 from ...protocol.schema import check_params
-from ...routing import GivenFile, OpenFile, Result, Router, accept_files
-from ...routing._guard import json_size
-from ...session._settings import Settings
+from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
+from ...session import Settings
 from ...tasks import in_thread
-from ..shared._apps import App
+from ..shared import App
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall
 from ._detached import TASK_AFTER, DetachedTools, listed_in, new_task, takes_tasks
@@ -239,8 +245,7 @@ async def screenshot_url(
     )
     await hosts.check(url)
     # Not before a picture is wanted: the import takes longer than the rest of the bridge.
-    from ...browser._tools import screenshot_of_url
-    from ...browser.process._launch import Browser
+    from ...browser import Browser, screenshot_of_url
 
     headless = settings.headless if options.headless is None else options.headless
     async with Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:

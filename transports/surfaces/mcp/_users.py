@@ -37,20 +37,23 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
-from ...protocol._capabilities import CapabilitiesChanged
-from ...protocol._payloads import Notification
-from ...protocol._plain_text import plain_tree, redact_url
-from ...protocol._strict_json import JSONValue
+from ...protocol import CapabilitiesChanged, JSONValue, Notification, plain_tree, redact_url
 from ...routing import Result, clamp
-from ...session._app_tables import AppEntry
-from ...session._apps import is_app_name
-from ...session._events import ConnectionChanged, Event
-from ...session._evidence import keeping
+from ...session import AppEntry, ConnectionChanged, Event, is_app_name, keeping
 from ...tasks import cancel_and_wait, spawn
-from ..shared._activity import Activity
-from ..shared._apps import App, Apps, Connect, PendingCall
-from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
-from ..shared._store_watcher import StoreChange, StoreWatcher
+from ..shared import (
+    MAX_CONNECTIONS,
+    Activity,
+    App,
+    Apps,
+    CallLedger,
+    Connect,
+    DetachedCalls,
+    KeptConnection,
+    PendingCall,
+    StoreChange,
+    StoreWatcher,
+)
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 from ._request_limits import MAX_SESSIONS

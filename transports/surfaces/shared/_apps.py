@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
-from ...browser.page._scripts import read_adapter
+from ...browser import read_adapter
 from ...errors import UsageError
-from ...protocol._elicitation import default_answer
-from ...protocol._payloads import ElicitationRequest
-from ...protocol._plain_text import plain_line, redact_url
-from ...session._apps import is_app_name, shares_browser
-from ...session._events import Event
-from ...session._session import Session
-from ...session._settings import Settings
+from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
+from ...session import Event, Session, Settings, is_app_name, shares_browser
 from ...tasks import cancel_and_wait, spawn
 
 __all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key", "pooled"]

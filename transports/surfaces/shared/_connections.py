@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from ...protocol._plain_text import is_loopback
+from ...protocol import is_loopback
 
 __all__ = ["SLOW_BODY", "BodyDeadline", "Connections"]
 

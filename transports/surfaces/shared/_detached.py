@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from ...artifacts import Scope
-from ...batch.ledger._backends import SqliteDatabase
-from ...batch.ledger._schema import decoded_object, encoded
+from ...batch import SqliteDatabase, decoded_object, encoded
 from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
-from ...protocol._payloads import ElicitationRequest
+from ...protocol import ElicitationRequest
 from ...routing import Result
-from ...session._calls import CallStatus
-from ...session._events import CallFinished
+from ...session import CallFinished, CallStatus
 from ...tasks import finished
 from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall

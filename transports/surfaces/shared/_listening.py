@@ -6,7 +6,7 @@ import errno
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol._plain_text import is_loopback
+from ...protocol import is_loopback
 
 __all__ = ["base_url", "cannot_listen", "parse_address"]
 

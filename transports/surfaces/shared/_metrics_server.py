@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ...protocol._plain_text import is_loopback
+from ...protocol import is_loopback
 from ...protocol.messages import package_version
-from ...telemetry._prometheus import CONTENT_TYPE, Exposition
+from ...telemetry import CONTENT_TYPE, Exposition
 from ._connections import Connections
 from ._listening import cannot_listen
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...protocol._elicitation import DECLINED, options_of
-from ...protocol._payloads import ElicitationRequest
+from ...protocol import DECLINED, ElicitationRequest, options_of
 
 __all__ = ["Question", "question_of"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ...artifacts._files import belongs_to_us, others_may_read
+from ...artifacts import belongs_to_us, others_may_read
 from ...errors import LedgerError
 
 __all__ = ["make_private", "state_folder"]

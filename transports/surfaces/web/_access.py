@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ...artifacts import Scope
-from ...protocol._plain_text import is_loopback
+from ...protocol import is_loopback
 from ._responses import RequestRefused
 from ._signing import Expired, Signer, decode_scope, encode_scope
 

@@ -11,15 +11,12 @@ from fnmatch import fnmatchcase
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope, is_named, search
-from ...artifacts._query import age_key
-from ...binary._media import normalise_mime
+from ...artifacts import ArtifactRef, ArtifactStore, Scope, age_key, is_named, search
+from ...binary import normalise_mime
 from ...errors import ArtifactNotFound, Corrupt, UsageError
-from ...http._headers import disposition_parameter, filename_of
-from ...protocol._times import iso_utc
-from ..shared._connections import SLOW_BODY, BodyDeadline
-from ..shared._reader_process import MAX_SOURCE, run_reader
-from ..shared._store_watcher import StoreWatcher
+from ...http import disposition_parameter, filename_of
+from ...protocol import iso_utc
+from ..shared import MAX_SOURCE, SLOW_BODY, BodyDeadline, StoreWatcher, run_reader
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
 from ._options import Options

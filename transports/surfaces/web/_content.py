@@ -13,7 +13,7 @@ from urllib.parse import quote
 from aiohttp import ETag, web
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...binary._media import safe_filename
+from ...binary import safe_filename
 from ...errors import ABPError
 from ._responses import Metrics
 

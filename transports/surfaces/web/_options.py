@@ -6,9 +6,8 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts import Scope
-from ...session._evidence import checked_evidence
-from ...session._settings import settings_error
-from ..shared._listening import base_url
+from ...session import checked_evidence, settings_error
+from ..shared import base_url
 
 __all__ = ["Options"]
 

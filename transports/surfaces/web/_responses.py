@@ -9,7 +9,7 @@ from aiohttp import web
 from prometheus_client import Counter, Gauge
 
 from ...artifacts import Scope
-from ...binary._media import normalise_mime
+from ...binary import normalise_mime
 from ...errors import (
     ABPError,
     ArtifactNotFound,
@@ -22,9 +22,9 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
+from ...protocol import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
-from ...telemetry._prometheus import CONTENT_TYPE, Exposition
+from ...telemetry import CONTENT_TYPE, Exposition
 
 __all__ = ["CONTENT_TYPE", "Metrics", "RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
 

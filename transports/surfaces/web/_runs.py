@@ -21,10 +21,8 @@ from ...batch import State
 from ...batch.ledger import FINAL, JobQuery, LedgerView, Overview, Row, open_view
 from ...errors import ABPError, ArtifactNotFound, UsageError
 from ...files import read_regular
-from ...privacy._redaction import Redactor
-from ...protocol._plain_text import plain_line, plain_text, redact_url
-from ...protocol._strict_json import decode_json, encode_json
-from ...protocol._times import iso_utc
+from ...privacy import Redactor
+from ...protocol import decode_json, encode_json, iso_utc, plain_line, plain_text, redact_url
 from ...tasks import cancel_and_wait, in_thread
 from ._access import Visitor
 from ._responses import RequestRefused, json_response

@@ -16,17 +16,10 @@ from aiohttp.web import RequestPayloadError
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError, StoreError, UsageError
-from ...protocol._plain_text import is_loopback
-from ...protocol._times import iso_utc
-from ...session._connect import connect as connect_app
-from ...session._evidence import keeping
+from ...protocol import is_loopback, iso_utc
+from ...session import connect as connect_app, keeping
 from ...telemetry import annotate, continue_trace, is_tracing, span, use_global_providers
-from ..shared._activity import Activity
-from ..shared._apps import Apps, Connect
-from ..shared._connections import Connections
-from ..shared._detached import CallLedger, DetachedCalls
-from ..shared._listening import cannot_listen
-from ..shared._store_watcher import StoreWatcher
+from ..shared import Activity, Apps, CallLedger, Connect, Connections, DetachedCalls, StoreWatcher, cannot_listen
 from ._access import Access, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
 from ._calls import AppRoutes, CallRoutes

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 
 from itsdangerous import BadData, URLSafeSerializer
 
-from ...artifacts import ArtifactStore, Scope
-from ...artifacts._files import belongs_to_us, open_file, others_may_read
+from ...artifacts import ArtifactStore, Scope, belongs_to_us, open_file, others_may_read
 from ...errors import ABPError, StoreError, UsageError
-from ...protocol._times import iso_utc, parse_duration
-from ..shared._state_folder import state_folder
+from ...protocol import iso_utc, parse_duration
+from ..shared import state_folder
 from ._options import Options
 
 __all__ = [

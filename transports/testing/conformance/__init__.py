@@ -15,15 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...protocol._plain_text import redact_url
+from ...protocol import redact_url
 from ._evidence import Check, Evidence, Outcome, Plan
 from ._gather import gather
 from ._report import Report
 from .checks import CHECKS, WEBMCP_CHECKS
 
 if TYPE_CHECKING:
-    from ...browser._source import StorageState
-    from ...browser.process._launch import Browser
+    from ...browser import Browser, StorageState
 
 __all__ = ["CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
 

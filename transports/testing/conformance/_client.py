@@ -19,9 +19,7 @@ from ...binary import BinaryData, Download, Handle, verify_size
 from ...binary.detect import Found, find, prepare_params
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
 from ...http import cookies_of, download
-from ...protocol._declarations import parse
-from ...protocol._elicitation import default_answer
-from ...protocol._payloads import ElicitationRequest
+from ...protocol import ElicitationRequest, default_answer, parse
 from ...protocol.messages import Effect, Message, Sender, initialize_params
 from ...tasks import cancel_and_wait
 from ._evidence import ContentItem, Exchange

@@ -9,13 +9,12 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from ...binary import BinaryData
-from ...browser.process._extension import extension_folder
+from ...browser import extension_folder
 from ...errors import ABPError, UsageError
 from ...http import Discovery
-from ...protocol._declarations import Capability
-from ...protocol._plain_text import is_page
+from ...protocol import Capability, is_page
 from ...protocol.messages import Effect, Sender
-from ...session._settings import Settings
+from ...session import Settings
 
 __all__ = [
     "Cancellation",

@@ -21,20 +21,20 @@ from ...adapters.webmcp import WebMcpTransport
 from ...adapters.websocket import WebSocketTransport
 from ...base import Transport
 from ...binary.detect import prepare_params
-from ...browser._preflight import require_listener
-from ...browser._source import StorageState
-from ...browser._top_page import TopPageTransport
-from ...browser._transport import PageTransport
-from ...browser.page._scripts import read_adapter
-from ...browser.process._extension import extension_folder
-from ...browser.process._launch import Browser
+from ...browser import (
+    Browser,
+    PageTransport,
+    StorageState,
+    TopPageTransport,
+    extension_folder,
+    read_adapter,
+    require_listener,
+)
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line
 from ...http import discover
-from ...protocol._capabilities import Capabilities
-from ...protocol._strict_json import decode_json
+from ...protocol import Capabilities, decode_json
 from ...protocol.messages import Message
-from ...session._settings import Settings
-from ...session._targets import reject_options
+from ...session import Settings, reject_options
 from ._client import Client, measured_content
 from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
@@ -42,7 +42,7 @@ from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from ...browser.page._scripts import Adapter
+    from ...browser import Adapter
 
 __all__ = ["UNKNOWN_NAME", "StrictWebSocket", "gather", "probe_page"]
 

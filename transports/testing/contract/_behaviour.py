@@ -17,9 +17,7 @@ from ...artifacts import ArtifactStore
 from ...base import Transport
 from ...errors import ABPError, CallTimeout
 from ...protocol.messages import Message, initialize_params
-from ...session._connect import connect
-from ...session._dispatch import OnElicitation, OnNotification, OnProgress
-from ...session._session import Session
+from ...session import OnElicitation, OnNotification, OnProgress, Session, connect
 
 __all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "initialized", "raises", "until", "value"]
 

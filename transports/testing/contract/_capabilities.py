@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ...errors import CapabilityError, UsageError
-from ...protocol._capabilities import CapabilitiesChanged
+from ...protocol import CapabilitiesChanged
 from ._behaviour import Subject, behaviour, expect, raises, value
 
 _CHANGED = "notifications/capabilities/list_changed"

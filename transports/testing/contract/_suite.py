@@ -9,16 +9,18 @@ import pytest
 
 from ...errors import ABPError, CallTimeout, UsageError
 from ...protocol.messages import Message
-from . import _binaries as binaries
-from . import _calls as calls
-from . import _cancellation as cancellation
-from . import _capabilities as capabilities
-from . import _downloads as downloads
-from . import _events as events
-from . import _faults as faults
-from . import _lifecycle as lifecycle
-from . import _messages as messages
-from . import _parameters as parameters
+from . import (
+    _binaries as binaries,
+    _calls as calls,
+    _cancellation as cancellation,
+    _capabilities as capabilities,
+    _downloads as downloads,
+    _events as events,
+    _faults as faults,
+    _lifecycle as lifecycle,
+    _messages as messages,
+    _parameters as parameters,
+)
 from ._behaviour import Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "verify"]

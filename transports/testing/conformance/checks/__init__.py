@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from .._evidence import Check
-from . import _answers as answers
-from . import _binaries as binaries
-from . import _cancelling as cancelling
-from . import _discovery as discovery
-from . import _errors as errors
-from . import _page as page
-from . import _schemas as schemas
-from . import _session as session
-from . import _webmcp as webmcp
-from . import _wire as wire
+from . import (
+    _answers as answers,
+    _binaries as binaries,
+    _cancelling as cancelling,
+    _discovery as discovery,
+    _errors as errors,
+    _page as page,
+    _schemas as schemas,
+    _session as session,
+    _webmcp as webmcp,
+    _wire as wire,
+)
 
 __all__ = ["CHECKS", "WEBMCP_CHECKS"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
-from ....protocol._strict_json import encode_json
+from ....protocol import encode_json
 from .._client import GRACE
 from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 

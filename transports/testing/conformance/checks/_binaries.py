@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ....binary import Encoded
-from ....binary._media import contradicts, safe_filename, sniff
+from ....binary import Encoded, contradicts, safe_filename, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
 from .._evidence import ContentItem, Evidence, NotApplicable, Rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....protocol._declarations import Manifest
+from ....protocol import Manifest
 from ....protocol.messages import PROTOCOL_VERSION
 from .._evidence import Evidence, NotApplicable, Rules
 
