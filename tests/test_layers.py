@@ -13,6 +13,7 @@ import transports
 #: Every room of ``transports`` and its rank: a room may import rooms of a lower rank, never its equals. Modules of one
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
+    "_lazy": 0,
     "errors": 0,
     "files": 0,
     "tasks": 0,
@@ -80,6 +81,11 @@ def imports(path: str, code: str, modules: set[str]) -> Iterator[str]:
                 yield name.removeprefix("transports").removeprefix(".")
 
 
+def _is_inside(module: str) -> bool:
+    """Return whether a module may be imported in its own room only."""
+    return any(step.startswith("_") for step in module.split(".")[1:])
+
+
 def violations(files: Mapping[str, str]) -> list[str]:
     """What is wrong with the imports of some files, in words."""
     modules = {dotted(path) for path in files}
@@ -95,6 +101,8 @@ def violations(files: Mapping[str, str]) -> list[str]:
             if not module.startswith(f"{target}.") and target != "":  # a module may name its own package
                 edges.setdefault(module, set()).add(target)
             theirs = rank_of(target)
+            if room(target) != room(module) and _is_inside(target):
+                found.append(f"{path} imports {target}, not the door of its room")
             if theirs is None:
                 found.append(f"{path} imports {target}, which is not in the table")
             elif path in STARTERS and target.startswith("surfaces."):
@@ -153,6 +161,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("surfaces/cli/_params.py", "from ..mcp import x", "surfaces/cli/_params.py (65) imports surfaces.mcp (65)"),
         ("surfaces/shared/a.py", "from ..mcp import x", "surfaces/shared/a.py (64) imports surfaces.mcp (65)"),
         ("new.py", "", "new.py is not in the table"),
+        ("artifacts/a.py", "from ..errors._base import x", "artifacts/a.py imports errors._base, not the door of its room"),
         ("base.py", "from .nowhere import x", "base.py imports nowhere, which is not in the table"),
         ("artifacts/a.py", "from .a import x", "a ring: artifacts.a → artifacts.a"),
         ("artifacts/a.py", CHECKED + "from .a import x", "a ring: artifacts.a → artifacts.a"),
@@ -160,7 +169,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 )
 def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint: str) -> None:
     files = {**BASE, **dict.fromkeys(("adapters/b.py", "surfaces/cli/__init__.py", "surfaces/cli/_params.py"), "")}
-    files |= {"surfaces/mcp/__init__.py": "", path: code}
+    files |= {"surfaces/mcp/__init__.py": "", "errors/_base.py": "", path: code}
     assert complaint in violations(files)
 
 
@@ -178,8 +187,9 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
         "adapters/__init__.py": "",
         "adapters/b.py": "from ..base import Transport\nfrom ..artifacts import a",
         "surfaces/shared/__init__.py": "from ...session import connect",
-        "surfaces/cli/__init__.py": "from . import params\nfrom ..shared import apps",
-        "surfaces/cli/_params.py": "from ...session import connect",
+        "surfaces/cli/__init__.py": "from . import _params\nfrom ..shared import Apps",
+        "surfaces/cli/_params.py": "from ...session import connect\nfrom ._output import x",
+        "surfaces/cli/_output.py": "",
         "surfaces/cli/_mcp.py": "from ..mcp import serve_http",
         "surfaces/mcp/__init__.py": "",
     }

@@ -12,8 +12,6 @@ from ..protocol import iso_utc
 from ._files import open_file
 from ._ref import Scope
 
-__all__ = ["AuditLog"]
-
 
 class AuditLog:
     """An append-only file with one JSON object per line. Any number of processes may share it.

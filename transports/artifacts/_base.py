@@ -24,18 +24,6 @@ from ._query import Page, Query, page_of
 from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
 from ._retention import Entry, Incoming, Removal, Retention
 
-__all__ = [
-    "DEFAULT_MAX_BYTES",
-    "ArtifactStore",
-    "Evictable",
-    "Evictor",
-    "Readable",
-    "Staged",
-    "StagedFile",
-    "check_all",
-    "stream",
-]
-
 
 class Staged(ABC):
     """A file that is not visible yet.

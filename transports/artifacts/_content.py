@@ -20,24 +20,6 @@ from ..privacy import NO_SECRETS, Redactor
 from ..protocol import decode_json, encode_json, iso_utc, redact_url
 from ._files import read_into, sync_data
 
-__all__ = [
-    "NO_NAMESPACE",
-    "Description",
-    "Durability",
-    "Follower",
-    "Meter",
-    "PutOptions",
-    "as_bytes",
-    "clean_namespace",
-    "describe",
-    "encode_text",
-    "measure_file",
-    "nothing_written",
-    "read_more",
-    "readable_copy",
-    "too_large",
-]
-
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
 _HEAD = 4096  # bytes that are enough to recognise every signature

@@ -19,35 +19,6 @@ from typing import TypeVar
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
 from ..tasks import in_thread
 
-__all__ = [
-    "OPEN_FILES_MOVE",
-    "OTHER_FOLDER",
-    "PIECE",
-    "TO_SYNC",
-    "ExportFile",
-    "Replacement",
-    "belongs_to_us",
-    "copy_out",
-    "is_link",
-    "map_os_errors",
-    "may_be_running",
-    "open_file",
-    "others_may_read",
-    "patiently",
-    "pieces_of",
-    "read_at",
-    "read_into",
-    "read_pieces",
-    "remove_left",
-    "replace_file",
-    "replacing",
-    "sync_data",
-    "temporary_path",
-    "try_lock",
-    "write_all",
-    "write_out",
-]
-
 OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 
 

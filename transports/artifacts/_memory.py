@@ -13,8 +13,6 @@ from ._ref import ArtifactRef, Metadata, Scope, candidate_ids, not_found, stamp
 from ._retention import Entry, Retention
 from ._spool import BufferedFile
 
-__all__ = ["MemoryStore"]
-
 
 @dataclass(slots=True)
 class _Contents:

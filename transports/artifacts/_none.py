@@ -17,8 +17,6 @@ from ._ref import ArtifactRef, Scope, artifact_id
 from ._retention import Entry
 from ._spool import HASHED_AT_ONCE, SpooledFile
 
-__all__ = ["NoneStore"]
-
 logger = logging.getLogger("transports.artifacts")
 
 _WARNING = "Content not stored (no ArtifactStore configured)"

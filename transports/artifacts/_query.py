@@ -11,8 +11,6 @@ from ..errors import UsageError
 from ..protocol import iso_utc
 from ._ref import ArtifactRef
 
-__all__ = ["Page", "Query", "age_key", "find", "page_of"]
-
 #: Artifacts of one page, at most.
 _MAX_LIMIT = 10_000
 

@@ -22,33 +22,6 @@ from ..protocol import encode_json
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
 
-__all__ = [
-    "ID",
-    "LATEST",
-    "LONGEST",
-    "MAX_SCOPE_CHARS",
-    "Ages",
-    "ArtifactRef",
-    "CheckReport",
-    "Metadata",
-    "Name",
-    "OtherCase",
-    "Problem",
-    "ReindexReport",
-    "Scope",
-    "artifact_id",
-    "candidate_ids",
-    "damaged_metadata",
-    "digest_prefix",
-    "export_file",
-    "id_of",
-    "load",
-    "not_found",
-    "now",
-    "stamp",
-    "stored_at",
-]
-
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
 

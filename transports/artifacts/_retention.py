@@ -11,8 +11,6 @@ from ..errors import StoreFull, TooLarge, UsageError
 from ..protocol import format_duration
 from ._ref import Scope
 
-__all__ = ["Entry", "Incoming", "Removal", "Retention"]
-
 
 class Entry(NamedTuple):
     """An artifact as a retention sees it. ``size`` is in bytes; ``stored`` and ``used`` (stored or read last) are

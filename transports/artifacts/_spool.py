@@ -19,8 +19,6 @@ from ._base import ArtifactStore, StagedFile
 from ._content import Meter, as_bytes, measure_file, nothing_written
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
 
-__all__ = ["HASHED_AT_ONCE", "BufferedFile", "SpooledFile"]
-
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 #: Bytes that are hashed faster than a thread is reached.
 HASHED_AT_ONCE = 256 << 10

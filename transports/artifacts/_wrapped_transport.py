@@ -11,8 +11,6 @@ from ..binary import Handle
 from ..protocol.messages import Message, Sender
 from ._base import ArtifactStore
 
-__all__ = ["TakesStore", "WrappedTransport"]
-
 
 @runtime_checkable
 class TakesStore(Protocol):

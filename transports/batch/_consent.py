@@ -12,8 +12,6 @@ from ..protocol import is_address, is_page, redact_url
 from ..session import is_app_name
 from ._jobs import Job, shown_path
 
-__all__ = ["Consent"]
-
 #: Characters of a target that a message shows.
 _MAX_SHOWN = 200
 

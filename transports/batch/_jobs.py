@@ -30,18 +30,6 @@ from ..protocol import MAX_TIMEOUT, JSONValue, decode_given, decode_json, is_dee
 from ..routing import Result
 from ..session import NOT_RUN
 
-__all__ = [
-    "MAX_FIELDS",
-    "NOT_SENT",
-    "Job",
-    "Outcome",
-    "State",
-    "job_document",
-    "parse_job",
-    "require_few_fields",
-    "shown_path",
-]
-
 #: Characters of a path that a message shows.
 _MAX_SHOWN = 200
 

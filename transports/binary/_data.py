@@ -26,8 +26,6 @@ import pybase64
 from ..errors import BadEncoding, SizeMismatch, UsageError
 from ._media import sniff
 
-__all__ = ["BinaryData", "Broken", "Content", "Download", "Encoded", "Handle", "LocalFile", "verify_size"]
-
 #: Characters decoded at a time: a multiple of four, so that base64 can be cut there. Bytes of a file read at a time.
 _CHUNK_CHARS = 4 << 20
 

@@ -7,17 +7,6 @@ import unicodedata
 from collections.abc import Container, Mapping
 from functools import lru_cache
 
-__all__ = [
-    "OCTET_STREAM",
-    "OFFICE_TYPES",
-    "contradicts",
-    "extension_for",
-    "is_binary_mime",
-    "normalise_mime",
-    "safe_filename",
-    "sniff",
-]
-
 #: (offset, bytes, MIME type). Long enough that text which happens to begin with these letters is not mistaken.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "application/pdf"),

@@ -41,19 +41,6 @@ from .transfer._downloads import AppDownloads, CdpDownloads
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
 
-__all__ = [
-    "BEGIN_TIMEOUT",
-    "CallEffects",
-    "Detail",
-    "Dialogs",
-    "EffectTracker",
-    "ExpectedEffect",
-    "PageEffects",
-    "Windows",
-    "check_permissions",
-    "set_permissions",
-]
-
 #: The names of ``navigator.permissions.query`` (W3C Permissions). Not local-network-access: that one decides whether an
 #: app on this machine may load at all.
 _ASKED = (

@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 from ..errors import NOTHING_LISTENS, ConnectFailed, is_refused
 from ..protocol import is_loopback, redact_url
 
-__all__ = ["require_listener"]
-
 #: Seconds that the check may take; then the browser finds out.
 _PATIENCE = 2.0
 #: The address, in a list of one, that was checked ahead of a session and not for it yet.

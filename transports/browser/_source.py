@@ -23,8 +23,6 @@ from .transfer._downloads import CdpDownloads, PlaywrightDownloads
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-__all__ = ["PageSource", "StorageState", "Tab", "close_quietly"]
-
 #: Seconds after which a shared browser that answers nothing is taken for dead. Its end costs all its sessions their
 #: apps, so it gets more time than a browser of one session.
 _SHARED_PATIENCE = 15.0

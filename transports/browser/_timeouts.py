@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["playwright_timeout"]
-
 
 def playwright_timeout(seconds: float) -> float:
     """Return ``seconds`` in milliseconds; 0, which Playwright takes as no limit, for ``math.inf``."""

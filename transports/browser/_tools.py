@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from .process._launch import Browser
 
-__all__ = ["FetchedRequests", "Judge", "JudgedNetwork", "render_to_pdf", "screenshot", "screenshot_of_url"]
-
 #: Requests of one page, those at a time, and bytes of all answers.
 _MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
 

@@ -45,8 +45,6 @@ from .process._launch import Browser, BrowserLender
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-__all__ = ["PageProtocol", "TopPageTransport"]
-
 #: What a page is driven by: ``window.abp``, its WebMCP tools, or the first of the two that it has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 #: Seconds for the events of a navigation to arrive; how often a call that never began is sent, or an app looked for.

@@ -51,19 +51,6 @@ from .transfer._uploads import Uploads
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Response
 
-__all__ = [
-    "PageTransport",
-    "Reach",
-    "ServerAddress",
-    "around",
-    "cancellation",
-    "loss_error",
-    "mapping_opening_errors",
-    "reconnect",
-    "sender_of",
-    "sends_cookie",
-]
-
 
 async def reconnect(
     agent: PageAgent,

@@ -16,8 +16,6 @@ from ._transactions import Cursor, Value
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresConnection", "PostgresUrl", "without_password"]
-
 _HOST = r"(?:\[[^\]@/?]*\]|[^:/,@?\[\]]*)(?::\d*)?"
 _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@?]*)?")
 #: A parameter; only some have an @ in their values.

@@ -15,8 +15,6 @@ from ..errors import ABPError
 from ..files import open_regular
 from ._transactions import Cursor
 
-__all__ = ["SqliteConnection"]
-
 T = TypeVar("T")
 
 #: Seconds that one process waits for another's transaction.

@@ -12,8 +12,6 @@ from typing import Protocol, TypeAlias, TypeVar
 from ..errors import ABPError
 from ..tasks import backoff_delay
 
-__all__ = ["Connection", "Cursor", "Transactions", "Value", "without_nul"]
-
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | None
 

@@ -18,26 +18,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import lazy_names
-from ._discovery import Discovery, ManifestCache, discover, missing_capabilities
-from ._download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
-from ._downloads import RETRIES, download
-from ._redirects import fetch_public
 
 if TYPE_CHECKING:
     from ._addresses import is_public as is_public, own_addresses as own_addresses
+    from ._discovery import Discovery, ManifestCache, discover, missing_capabilities
+    from ._download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
+    from ._downloads import RETRIES, download
     from ._headers import disposition_parameter as disposition_parameter, filename_of as filename_of
-else:
+    from ._redirects import fetch_public
+else:  # `_downloads` and `_redirects` import aiohttp, which most sessions never need
     __getattr__ = lazy_names(
         __name__,
         {
-            "_addresses": (
-                "is_public",
-                "own_addresses",
-            ),
-            "_headers": (
-                "disposition_parameter",
-                "filename_of",
-            ),
+            "_addresses": ("is_public", "own_addresses"),
+            "_discovery": ("Discovery", "ManifestCache", "discover", "missing_capabilities"),
+            "_download_request": ("MAX_REDIRECTS", "Cookies", "Downloads", "Fetched", "cookies_of"),
+            "_downloads": ("RETRIES", "download"),
+            "_headers": ("disposition_parameter", "filename_of"),
+            "_redirects": ("fetch_public",),
         },
     )
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aiohttp.connector import AddrInfoType
 
-__all__ = ["AddressGuard", "is_public", "own_addresses"]
-
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from ..protocol import Capability, Manifest
     from ._redirects import RedirectedGet
 
-__all__ = [
-    "HEAD_BYTES",
-    "MANIFEST_BYTES",
-    "MAX_CAPABILITIES",
-    "CachedResponse",
-    "Discovery",
-    "ManifestCache",
-    "PageHead",
-    "discover",
-    "missing_capabilities",
-    "read_manifest",
-]
-
 #: Largest number of capabilities that are read (docs/protocol.md 7.2).
 MAX_CAPABILITIES = 1000
 _LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted

@@ -17,19 +17,6 @@ from ._urls import Origin, Target
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-__all__ = [
-    "MAX_REDIRECTS",
-    "REDIRECTS",
-    "Cookies",
-    "DownloadRequest",
-    "Downloads",
-    "Fetched",
-    "RetryRequest",
-    "cookies_of",
-    "download_too_large",
-    "url_expired",
-]
-
 #: Redirects that are followed in one attempt.
 MAX_REDIRECTS = 5
 #: The status codes that are redirects.

@@ -49,8 +49,6 @@ from ._urls import (
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-__all__ = ["RETRIES", "Transfer", "download", "metadata_headers"]
-
 #: Requests after the first one, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 

@@ -12,17 +12,6 @@ from urllib.parse import unquote_to_bytes
 
 from ..binary import normalise_mime
 
-__all__ = [
-    "Representation",
-    "content_coding",
-    "content_range",
-    "disposition_parameter",
-    "filename_of",
-    "http_date",
-    "one_line",
-    "retry_after",
-]
-
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
 _CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)

@@ -17,8 +17,6 @@ from ._headers import content_coding
 from ._request import failure_reason, get, status_phrase
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
-__all__ = ["RedirectedGet", "UserHost", "fetch_public"]
-
 
 class UserHost:
     """The host that the user gave. Its first address may be any; then the host must stay there, or be public."""

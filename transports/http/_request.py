@@ -19,8 +19,6 @@ from ._addresses import AddressGuard
 from ._download_request import DownloadRequest, RetryRequest, url_expired
 from ._headers import content_coding, one_line, retry_after
 
-__all__ = ["body_excerpt", "failure_reason", "get", "status_error", "status_phrase"]
-
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
 _EXCERPT_SECONDS = 2.0

@@ -16,20 +16,6 @@ from yarl import URL
 from ..protocol import redact_url
 from ._headers import one_line
 
-__all__ = [
-    "BadHeader",
-    "BadUrl",
-    "Origin",
-    "Target",
-    "add_query",
-    "check_headers",
-    "display_unparsed_url",
-    "origin_of",
-    "parse",
-    "resolve_redirect",
-    "secret_forms",
-]
-
 Origin: TypeAlias = tuple[str, str, int]
 """Scheme, host, port (RFC 6454)."""
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from ..binary import BinaryData
 
-__all__ = ["SPELLINGS", "Finder", "Found", "Spelling", "masked_tree", "replaced", "starred", "to_bytes", "to_text"]
-
 #: Bytes that are searched in one go: a longer search would hold the interpreter's lock for too long.
 _PIECE = 1 << 18
 #: Bytes of a spelling for each byte of its value, at most, where a value lies across two pieces.

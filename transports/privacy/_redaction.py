@@ -14,8 +14,6 @@ from urllib.parse import unquote_plus
 from ._masking import Finder, masked_tree, replaced
 from ._secrets import KNOWN_SECRETS, KnownSecrets, placeholders
 
-__all__ = ["REDACTED", "Redactor", "SecretValues"]
-
 #: What stands in the place of a secret.
 REDACTED = "<redacted>"
 

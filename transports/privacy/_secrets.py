@@ -16,19 +16,6 @@ from weakref import WeakValueDictionary
 from ..errors import ABPError
 from ._masking import Finder, masked_tree, replaced, starred, to_bytes, to_text
 
-__all__ = [
-    "KNOWN_SECRETS",
-    "MAX_MASKED_BYTES",
-    "NO_SECRETS",
-    "KnownSecrets",
-    "give",
-    "is_guessable",
-    "known_to",
-    "placeholder_paths",
-    "placeholders",
-    "with_values",
-]
-
 E = TypeVar("E", bound=ABPError)
 
 #: Characters of a value: of any, of one without letters, and different ones. A user who may have a secret and does not

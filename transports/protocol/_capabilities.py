@@ -15,18 +15,6 @@ from .schema import unnamed_params
 if TYPE_CHECKING:
     from ._declarations import Capability
 
-__all__ = [
-    "MANY",
-    "MAX_CAPABILITIES",
-    "Capabilities",
-    "CapabilitiesChanged",
-    "answered_data",
-    "deprecation_warnings",
-    "find_capability",
-    "is_long",
-    "with_suggestions",
-]
-
 logger = logging.getLogger("transports")
 
 #: How many entries without a name are logged one by one.

@@ -15,18 +15,6 @@ from pydantic.alias_generators import to_camel
 from ..errors import ProtocolError
 from .messages import PROTOCOL_VERSION
 
-__all__ = [
-    "AppInfo",
-    "Capability",
-    "JSONObject",
-    "Manifest",
-    "Model",
-    "Requirement",
-    "Resource",
-    "ResourceTemplate",
-    "parse",
-]
-
 
 class Model(BaseModel):
     """Base of the models: fields in camelCase on the wire, unknown ones ignored, values frozen.

@@ -12,8 +12,6 @@ from .schema import check_value
 if TYPE_CHECKING:
     from ._payloads import ElicitationRequest
 
-__all__ = ["DECLINED", "INVALID_ANSWER", "answer_fault", "default_answer", "options_of", "refused_answer"]
-
 #: The answer that declines a question.
 DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 #: The code of an answer of a handler that does not fit the question.

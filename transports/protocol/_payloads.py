@@ -22,8 +22,6 @@ from ..binary.detect import find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError
 from ._declarations import AppInfo, JSONObject, Model
 
-__all__ = ["Answer", "ElicitationRequest", "ErrorInfo", "Initialized", "Notification", "Progress"]
-
 
 class Initialized(Model):
     """The answer to ``initialize`` (docs/protocol.md 2.2). ``capabilities`` stay unread, since there may be very many:

@@ -14,21 +14,6 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = [
-    "folder_of",
-    "is_address",
-    "is_loopback",
-    "is_page",
-    "origin_of",
-    "plain_json",
-    "plain_line",
-    "plain_schema",
-    "plain_text",
-    "plain_tree",
-    "redact_url",
-    "similar_names",
-]
-
 #: Control characters but tab and newline, and the marks, embeddings, overrides and isolates that change the direction
 #: of writing (UAX #9).
 _OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"

@@ -12,26 +12,6 @@ import msgspec
 
 from ..errors import ProtocolError, UsageError
 
-__all__ = [
-    "MAX_LISTED",
-    "MAX_ON_LOOP",
-    "MAX_REQUESTED",
-    "MAX_VALUES",
-    "PARSED_ON_LOOP",
-    "JSONValue",
-    "ValueCounter",
-    "decode_given",
-    "decode_json",
-    "encode_json",
-    "has_more_values",
-    "inner_values",
-    "is_deeper",
-    "is_larger",
-    "json_lines",
-    "require_few_values",
-    "without_collection",
-]
-
 #: Longest line of JSON Lines, in bytes.
 _MAX_LINE = 64 << 20
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 
 from ..errors import UsageError
 
-__all__ = ["MAX_TIMEOUT", "checked_timeout", "format_duration", "is_timeout", "iso_utc", "parse_duration"]
-
 #: Seconds of the longest timeout, 11 days. A page counts milliseconds in 32 bits: much longer ones end at once there.
 MAX_TIMEOUT = 1_000_000
 

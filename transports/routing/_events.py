@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from ..artifacts import ArtifactStore, Scope
 
-__all__ = ["CustomEvent", "ObservationClamped", "OnRoutingEvent", "RoutingEvent", "TransformContext"]
-
 
 @dataclass(frozen=True, slots=True)
 class ObservationClamped:

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol import JSONValue, encode_json
 
-__all__ = ["MAX_BYTES", "MIN_AGENT_BYTES", "MIN_BYTES", "TRUNCATION_SUFFIX", "clamp", "cut_texts", "json_size"]
-
 #: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (docs/requirements.md
 #: R2-4.4).
 MAX_BYTES = 50_000

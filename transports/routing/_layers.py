@@ -26,18 +26,6 @@ from ..tasks import in_thread
 from ._events import TransformContext
 from ._policy import FieldRule, RoutingPolicy, Step, walk_path
 
-__all__ = [
-    "Fetcher",
-    "FieldMatch",
-    "Layers",
-    "OnDownload",
-    "Recognised",
-    "fill_summary",
-    "human_size",
-    "match_fields",
-    "parse_text_blocks",
-]
-
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: Characters below which base64 without a signature is taken for a word such as ``pending``, not for a file.

@@ -20,24 +20,6 @@ if TYPE_CHECKING:
     from jsonpath_rfc9535 import JSONPathQuery
     from pydantic import TypeAdapter
 
-__all__ = [
-    "ABP",
-    "GITHUB",
-    "TABLEAU",
-    "AgentLimits",
-    "FieldRule",
-    "ResourcePolicy",
-    "RoutingConfig",
-    "RoutingPolicy",
-    "Step",
-    "Transformer",
-    "check_path",
-    "named_preset",
-    "preset",
-    "walk_path",
-    "words_of",
-]
-
 _DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
 _STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
 

@@ -19,8 +19,6 @@ from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
 from ._policy import AgentLimits, Step
 
-__all__ = ["Result", "is_long", "long_texts", "preview", "shorten"]
-
 #: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
 _PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 

@@ -44,29 +44,6 @@ from ._layers import Fetcher, Layers, OnDownload, Recognised, fill_summary
 from ._policy import ABP, RoutingPolicy, Step
 from ._result import Result, is_long, long_texts, preview, shorten
 
-__all__ = [
-    "Accepted",
-    "FileLimits",
-    "GivenFile",
-    "OpenFile",
-    "Router",
-    "Storing",
-    "Unkept",
-    "accept_files",
-    "auto_read_safe",
-    "captured_places",
-    "declared_text",
-    "estimated_tokens",
-    "is_textual",
-    "large_file_warning",
-    "masked",
-    "metadata_of",
-    "reference_for",
-    "reference_metadata",
-    "stored_as",
-    "unkept",
-]
-
 
 def reference_for(ref: ArtifactRef, found: Found) -> dict[str, object]:
     """Return the value that takes the place of stored content: its reference, with the other fields of its descriptor

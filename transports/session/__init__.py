@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         keeping as keeping,
         read_evidence as read_evidence,
     )
-    from ._resources import READ_HINT as READ_HINT
+    from ._resources import READ_HINT as READ_HINT, Resources as Resources
     from ._session import Session as Session
     from ._settings import (
         BRIDGE_RETENTION as BRIDGE_RETENTION,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         read_config as read_config,
         retention_settings as retention_settings,
         settings_error as settings_error,
+        trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
 else:
@@ -108,7 +109,7 @@ else:
                 "keeping",
                 "read_evidence",
             ),
-            "_resources": ("READ_HINT",),
+            "_resources": ("READ_HINT", "Resources"),
             "_session": ("Session",),
             "_settings": (
                 "BRIDGE_RETENTION",
@@ -116,6 +117,7 @@ else:
                 "read_config",
                 "retention_settings",
                 "settings_error",
+                "trust_found_file",
             ),
             "_targets": ("reject_options",),
         },

@@ -18,8 +18,6 @@ from ..protocol import MAX_TIMEOUT, origin_of
 from ._evidence import checked_evidence
 from ._settings import settings_error
 
-__all__ = ["AppEntry", "AppTables", "SecretEntry"]
-
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 #: Settings in which `${SECRET:NAME}` is resolved; elsewhere it would be shown or mean nothing.

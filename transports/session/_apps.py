@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..artifacts import replacing
-from ..browser import Browser, extension_folder
+from ..browser import extension_folder
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
 from ..protocol import is_page, redact_url
 from ..tasks import cancel_and_wait
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
     from ._app_tables import AppEntry, AppTables
-
-__all__ = ["NamedApp", "app_entries", "find_app", "is_app_name", "secrets_for", "shares_browser", "sign_in"]
 
 #: Characters of a host that is part of too many words.
 _SHORT = 3
@@ -170,6 +168,8 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         raise UsageError(f"{app.name} is no page in a browser of ours; sign in to it with headers, or where it runs")
     if kept is None:
         raise UsageError(f'[apps.{app.name}] says nowhere what to keep; add storage_state = "{app.name}.json"')
+    from ..browser import Browser  # late: every session imports this module, and Browser takes 20 ms
+
     async with Browser(headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT) as browser:
         from playwright.async_api import Error
 

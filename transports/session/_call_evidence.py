@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ._calls import Results
     from ._events import Event, EventStreams
 
-__all__ = ["EventLog", "EvidenceOfCalls"]
-
 
 class EventLog:
     """Collects the events of a session from now until :meth:`end`. ``params`` are those of the call."""

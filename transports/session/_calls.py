@@ -44,19 +44,6 @@ from ._settings import Settings
 if TYPE_CHECKING:
     from ..protocol import Capability
 
-__all__ = [
-    "NOT_RUN",
-    "SESSION_LOST",
-    "CallHandle",
-    "CallStatus",
-    "Calls",
-    "Repeats",
-    "Results",
-    "annotate_params",
-    "seconds_left",
-    "timeout_seconds",
-]
-
 
 class CallStatus(StrEnum):
     """The state of a call, in the words of MCP's tasks and one more. The first two change; the others are final."""

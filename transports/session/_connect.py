@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..http import Discovery
     from ._evidence import Evidence
 
-__all__ = ["connect", "open_configured_store", "uses_own_store"]
-
 
 def open_configured_store(
     settings: Settings, url: str | Path | None = None, *, retention: Retention | None

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..protocol import AppInfo, Capability
     from ._events import Event
 
-__all__ = ["Connection", "Handshake"]
-
 #: Seconds that the manifest may still take once the app is initialized; then the session opens without it.
 _MANIFEST_WAIT = 1.0
 

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from ..protocol import ElicitationRequest, Notification, Progress
     from ._events import Event
 
-__all__ = [
-    "MAX_VALUES_WAITING",
-    "Callbacks",
-    "DownloadProgress",
-    "EventDispatcher",
-    "OnElicitation",
-    "OnNotification",
-    "OnProgress",
-    "Questions",
-    "invoke",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

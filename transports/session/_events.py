@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
     from ..protocol import ElicitationRequest, Notification, Progress
 
-__all__ = [
-    "MAX_EVENTS_BEHIND",
-    "CallFinished",
-    "CallStarted",
-    "ConnectionChanged",
-    "Event",
-    "EventStream",
-    "EventStreams",
-    "Listener",
-    "Retrying",
-]
-
 logger = logging.getLogger("transports")
 
 #: Events that a stream holds for a listener that is slow; after that each new event drops the oldest one.

@@ -11,16 +11,6 @@ from ..browser import KINDS, EvidenceKind
 from ..errors import UsageError
 from ..protocol import parse_duration
 
-__all__ = [
-    "Evidence",
-    "EvidenceMode",
-    "GeneralEvidence",
-    "checked_evidence",
-    "evidence_for",
-    "keeping",
-    "read_evidence",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from ..routing import ResourcePolicy, Result, Step
 if TYPE_CHECKING:
     from ..protocol import Notification, Resource, ResourceTemplate
 
-__all__ = ["READ_HINT", "ResourceCache", "Resources"]
-
 #: Results that are cached; the one used longest ago goes first.
 _SIZE = 1000
 _UPDATED = "notifications/resources/updated"

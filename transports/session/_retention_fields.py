@@ -9,8 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..protocol import parse_duration
 
-__all__ = ["RetentionFields"]
-
 _NO_LIMIT = ("none", "off")
 
 

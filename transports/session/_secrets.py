@@ -40,8 +40,6 @@ from ..protocol.messages import Effect, Message, misdirected
 if TYPE_CHECKING:
     from ._app_tables import SecretEntry
 
-__all__ = ["Guard", "Secrets", "guarded"]
-
 logger = logging.getLogger("transports")
 
 #: Seconds for a command that prints a secret, and bytes of a secret.

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ._events import Event
     from ._evidence import Evidence
 
-__all__ = ["Caller", "Loading", "PageToolCalls", "Session", "begin_loading", "check_arguments"]
-
 
 def check_arguments(capability: object, params: object) -> None:
     """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""

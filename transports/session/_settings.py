@@ -21,20 +21,6 @@ from ..routing import RoutingConfig
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = [
-    "BRIDGE_RETENTION",
-    "TABLES",
-    "ConfigFile",
-    "Settings",
-    "is_trusted",
-    "read_config",
-    "retention_settings",
-    "routing_of",
-    "settings_error",
-    "trust",
-    "trust_found_file",
-]
-
 _PREFIX = "ABP_"
 #: The words for yes and no, in any case of letters.
 _FLAGS = {**dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)} | {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..browser import PageProtocol
     from ..http import Discovery
 
-__all__ = ["GROUP", "discovery_for", "make_transport", "reject_options", "takes_browser", "transport_for"]
-
 #: The entry-point group of transports.
 GROUP = "abp.transports"
 

@@ -26,26 +26,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAli
 
 from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds, shortened
 
-__all__ = [
-    "SHARED",
-    "Background",
-    "Blocking",
-    "Closable",
-    "Resource",
-    "Runner",
-    "blocking",
-    "blocking_function",
-    "closing",
-    "described",
-    "iterate",
-    "iterating",
-    "made_by",
-    "making",
-    "managing",
-    "namesake",
-    "taking_parameters_of",
-]
-
 logger = logging.getLogger("transports")
 
 #: Seconds that cancelled work may take to end: to tell an app, to close a browser.

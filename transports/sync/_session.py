@@ -7,19 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from .. import artifacts, http, routing
+from .. import artifacts, browser, http, routing, session
 from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
-from ..browser.process import _launch as launch
 from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
 from ..session import (
     OnElicitation,
     OnNotification,
     OnProgress,
-    _calls as handles,
-    _connect as asynchronous,
-    _resources as resources,
-    _session as session,
 )
 from ._bridge import (
     SHARED,
@@ -47,39 +42,24 @@ if TYPE_CHECKING:
     from ..protocol import AppInfo, Capability
     from ..session import Evidence
 
-__all__ = [
-    "ArtifactStore",
-    "Browser",
-    "CallHandle",
-    "LocalStore",
-    "NoneStore",
-    "Resources",
-    "Router",
-    "Session",
-    "Staged",
-    "connect",
-    "discover",
-    "open_store",
-]
 
-
-class Browser(Resource[launch.Browser]):
+class Browser(Resource[browser.Browser]):
     """A Chromium of our own that several sessions may share; see :class:`transports.Browser`::
 
     with Browser() as browser:
         with connect(url, browser=browser) as app: ...
     """
 
-    @taking_parameters_of(launch.Browser)
-    def __init__(self, wrapped: launch.Browser) -> None:
+    @taking_parameters_of(browser.Browser)
+    def __init__(self, wrapped: browser.Browser) -> None:
         super().__init__(wrapped)
 
-    load_extension = blocking(launch.Browser.load_extension)
-    responds = blocking(launch.Browser.responds)
-    resident_bytes = blocking(launch.Browser.resident_bytes)
-    restart = blocking(launch.Browser.restart)
-    ensure_running = blocking(launch.Browser.ensure_running)
-    close = closing(launch.Browser.aclose)
+    load_extension = blocking(browser.Browser.load_extension)
+    responds = blocking(browser.Browser.responds)
+    resident_bytes = blocking(browser.Browser.resident_bytes)
+    restart = blocking(browser.Browser.restart)
+    ensure_running = blocking(browser.Browser.ensure_running)
+    close = closing(browser.Browser.aclose)
 
     @property
     def version(self) -> str:
@@ -214,14 +194,14 @@ class Router(Blocking[routing.Router]):
 open_store = made_by(artifacts.open_store, ArtifactStore)
 
 
-class Resources(Blocking[resources.Resources]):
+class Resources(Blocking[session.Resources]):
     """The resources of an MCP server, as :attr:`Session.resources`."""
 
-    list = blocking(resources.Resources.list)
-    templates = blocking(resources.Resources.templates)
-    read = blocking(resources.Resources.read)
-    subscribe = blocking(resources.Resources.subscribe)
-    unsubscribe = blocking(resources.Resources.unsubscribe)
+    list = blocking(session.Resources.list)
+    templates = blocking(session.Resources.templates)
+    read = blocking(session.Resources.read)
+    subscribe = blocking(session.Resources.subscribe)
+    unsubscribe = blocking(session.Resources.unsubscribe)
 
     @property
     def available(self) -> bool:
@@ -234,12 +214,12 @@ class Resources(Blocking[resources.Resources]):
         return self.wrapped.subscriptions
 
 
-class CallHandle(Blocking[handles.CallHandle]):
+class CallHandle(Blocking[session.CallHandle]):
     """A call under way, made by :meth:`Session.start`."""
 
-    status = blocking(handles.CallHandle.status)
-    result = blocking(handles.CallHandle.result)
-    cancel = blocking(handles.CallHandle.cancel)
+    status = blocking(session.CallHandle.status)
+    result = blocking(session.CallHandle.result)
+    cancel = blocking(session.CallHandle.cancel)
 
     @property
     def id(self) -> str:
@@ -311,7 +291,7 @@ class Session(Resource[session.Session]):
 discover = blocking_function(http.discover)
 
 
-@described(asynchronous.connect)
+@described(session.connect)
 def connect(
     target: str,
     *,
@@ -343,7 +323,7 @@ def connect(
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
-    return Session(asynchronous.connect(**options), _runner(page or context))
+    return Session(session.connect(**options), _runner(page or context))
 
 
 def _unwrapped(value: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
+from .. import batch
 from ..batch import OnSettled, RunOptions, Source, ignore, pool
 from ..batch.pool import PoolStats
-from ..batch.running import _batch as batch, _runner as runner
 from ..protocol import JSONValue
 from ._bridge import (
     Blocking,
@@ -61,7 +61,7 @@ class Pool(Resource[pool.Pool]):
         return self._runner.run(look())
 
 
-Driver: TypeAlias = Pool | runner.Driver
+Driver: TypeAlias = Pool | batch.running.Driver
 _run = blocking_function(batch.run)
 
 

@@ -14,36 +14,6 @@ from weakref import WeakSet
 
 from ..errors import ABPError
 
-__all__ = [
-    "ARTIFACT_BYTES",
-    "BROWSERS",
-    "BROWSER_RESTARTS",
-    "CALL_DURATION",
-    "MCP_OPERATION_DURATION",
-    "METRICS",
-    "OPEN_BROWSERS",
-    "OTHER",
-    "Attributes",
-    "Kind",
-    "Metric",
-    "Sink",
-    "Tracing",
-    "add_sink",
-    "annotate",
-    "continue_trace",
-    "error_type",
-    "fail",
-    "is_observing",
-    "is_tracing",
-    "observed_call",
-    "propagation_headers",
-    "record",
-    "recording",
-    "span",
-    "trace_with",
-    "traced",
-]
-
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
 

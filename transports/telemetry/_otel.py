@@ -15,8 +15,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ._instruments import METRICS, Attributes, Kind, Metric, add_sink, error_type, trace_with
 
-__all__ = ["OtelMetrics", "OtelTracing", "use_global_providers"]
-
 _NAME = "transports"
 _KINDS: Mapping[Kind, SpanKind] = {
     "internal": SpanKind.INTERNAL,

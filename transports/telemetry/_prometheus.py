@@ -12,8 +12,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from ._instruments import METRICS, Metric, recording
 
-__all__ = ["CONTENT_TYPE", "Exposition"]
-
 #: The media type of :meth:`Exposition.render`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["use_global_providers"]
-
 
 def use_global_providers() -> None:
     """Send spans and measurements to the global providers of OpenTelemetry from now on, if the application has set

@@ -21,8 +21,6 @@ from ..protocol.schema import check_output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Golden", "assert_schema", "assert_size"]
-
 #: Seconds for another process to write a golden file.
 _PATIENCE = 60.0
 _DIFFERENT = (255, 0, 80)

@@ -14,8 +14,6 @@ from ..base import Transport
 from ..browser import HasPage, page_of, read_problems
 from ..sync import SHARED
 
-__all__ = ["FailureReport", "write_log"]
-
 #: Characters of one message in a log.
 _MAX_CHARS = 1000
 

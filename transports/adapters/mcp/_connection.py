@@ -50,19 +50,6 @@ from ...tasks import cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
 from ._wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
 
-__all__ = [
-    "MANY",
-    "Aside",
-    "Connection",
-    "Stderr",
-    "Streams",
-    "http_streams",
-    "is_size_error",
-    "repair_tools",
-    "root_cause",
-    "stdio_streams",
-]
-
 #: Values of a result from which on it is put aside, and looked at in threads.
 MANY = 3000
 #: Values of a question or a notification, which the SDK looks at in the event loop; larger ones are left out.

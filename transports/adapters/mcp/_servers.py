@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol import redact_url
 
-__all__ = ["HttpServer", "Server", "StdioServer", "parse_server"]
-
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)

@@ -71,8 +71,6 @@ from ._wire import (
     with_content,
 )
 
-__all__ = ["MCPTransport", "Reconnector", "list_tools", "map_errors", "send_request"]
-
 
 class Reconnector:
     """Holds the connection to one server.

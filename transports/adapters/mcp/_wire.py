@@ -38,30 +38,6 @@ from ...protocol import PARSED_ON_LOOP, ElicitationRequest, inner_values
 from ...protocol.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
 from ...protocol.messages import Message
 
-__all__ = [
-    "OVER_LIMIT",
-    "TOO_MANY",
-    "UNREADABLE",
-    "Base64Run",
-    "LineReader",
-    "Questions",
-    "encode_line",
-    "error_answer",
-    "parse_json_text",
-    "parse_message",
-    "request_id",
-    "to_answer",
-    "to_arguments",
-    "to_capability",
-    "to_elicit_result",
-    "to_elicitation",
-    "to_sampling_elicitation",
-    "to_sampling_result",
-    "unreadable",
-    "unsent_error",
-    "with_content",
-]
-
 logger = logging.getLogger("transports.mcp")
 
 #: Codes of our own errors for answers that arrived and could not be read; no server sends them.

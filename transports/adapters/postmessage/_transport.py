@@ -52,8 +52,6 @@ from ...tasks import cancel_and_wait
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
 
-__all__ = ["HARNESS_ORIGIN", "AppFrame", "HarnessSite", "NavigationWatcher", "PostMessageTransport", "open_harness"]
-
 
 class AppFrame:
     """The frame of an app, in a process of its own or in that of the harness.

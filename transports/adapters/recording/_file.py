@@ -41,36 +41,6 @@ from ...http import Discovery
 from ...privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets, Redactor
 from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, encode_json, has_more_values, is_larger, parse
 
-__all__ = [
-    "ENTRY",
-    "FORMAT",
-    "STATE",
-    "Abandoned",
-    "Answer",
-    "ContentEntry",
-    "ContentPacker",
-    "Entry",
-    "EventEntry",
-    "Failed",
-    "Header",
-    "Kind",
-    "Operation",
-    "Reader",
-    "RecordedEffect",
-    "RecordedError",
-    "Recording",
-    "Writer",
-    "hash_content",
-    "pack_discovery",
-    "read_header",
-    "record_error",
-    "restore_error",
-    "scrubbed",
-    "unpack",
-    "unpack_content",
-    "unpack_discovery",
-]
-
 #: The version of the format that is written, and the newest that is read.
 FORMAT = 1
 #: An event that the recorder adds: from here on the transport has another address or other features.

@@ -40,8 +40,6 @@ from ._file import (
 )
 from ._replay import ReplayTransport
 
-__all__ = ["Fields", "PageRecorder", "PageReplay", "Recorder", "TeeStaged", "record_transport", "replay_transport"]
-
 
 class TeeStaged(Staged):
     """Writes to ``staged`` and to the file ``copy``. For downloads, which only write and reset."""

@@ -51,8 +51,6 @@ from ._file import (
     unpack_discovery,
 )
 
-__all__ = ["Action", "ReplayProgress", "ReplayTransport", "Script", "match_key"]
-
 #: Lines of a diff that a message shows.
 _MAX_DIFF_LINES = 40
 

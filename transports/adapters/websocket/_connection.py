@@ -19,8 +19,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.frames import CloseCode, Opcode
 from websockets.protocol import State
 
-__all__ = ["Connection", "OnMessage"]
-
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # a build of the library without its compiled part

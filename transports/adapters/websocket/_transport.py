@@ -35,17 +35,6 @@ from ...protocol.pending import PendingReplies
 from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from ._connection import Connection
 
-__all__ = [
-    "Incoming",
-    "State",
-    "WebSocketTransport",
-    "answered_request",
-    "close_error",
-    "lost_error",
-    "open_connection",
-    "open_error",
-]
-
 _REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
 
 

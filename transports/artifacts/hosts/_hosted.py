@@ -32,8 +32,6 @@ from ._protocol import (
     text_of,
 )
 
-__all__ = ["FacadeStore", "HostedStore", "StoreForHost"]
-
 
 class FacadeStore:
     """A :class:`HostFacade` with the methods of a :class:`HostStore`. The facade decides whose an artifact is and who

@@ -12,23 +12,6 @@ from typing import Protocol, TypeGuard
 from ...errors import StoreError
 from .._ref import Scope
 
-__all__ = [
-    "HostFacade",
-    "HostScope",
-    "HostStore",
-    "id_of",
-    "is_facade",
-    "is_host_store",
-    "keywords_of",
-    "scope_class",
-    "scope_from_host",
-    "scope_of",
-    "scope_to_host",
-    "size_of",
-    "source_of",
-    "text_of",
-]
-
 
 class HostStore(Protocol):
     """The store protocol of docs/requirements.md R2-5.2, as a host implements it.

@@ -37,17 +37,6 @@ from ._catalog import read_metadata
 from ._index import Index
 from ._tree import Folder, OpenFile, OpenFolders, Tree, temporary_name, use
 
-__all__ = [
-    "NO_LINKS",
-    "BlobStore",
-    "ContentFolders",
-    "add_readable_name",
-    "discard_name",
-    "keys_of",
-    "place",
-    "same_file",
-]
-
 #: How file systems say that they have no hard links, or no more of them for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _TRIES = 1000

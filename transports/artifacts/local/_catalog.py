@@ -17,8 +17,6 @@ from .._retention import Entry
 from ._index import Index, Row, ref_from_row
 from ._tree import SYMLINK, Folder, Tree
 
-__all__ = ["Catalog", "read_metadata"]
-
 logger = logging.getLogger("transports.artifacts")
 
 _INTERVAL = 60.0  # seconds between two comparisons of index and metadata where the answer need not be exact

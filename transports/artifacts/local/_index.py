@@ -28,8 +28,6 @@ from .._ref import ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
 from ._tree import Tree
 
-__all__ = ["Index", "Row", "TextIndex", "ref_from_row", "row_of", "where"]
-
 #: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
 Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
 

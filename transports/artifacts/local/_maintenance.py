@@ -16,8 +16,6 @@ from ._blobs import BlobStore, ContentFolders, keys_of, same_file
 from ._catalog import Catalog, read_metadata
 from ._tree import Folder, Tree
 
-__all__ = ["Maintenance", "Stray", "Strays"]
-
 #: With the process that writes the name; without one, of a name that was open when it was removed.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name

@@ -33,8 +33,6 @@ from ._index import Index, TextIndex
 from ._maintenance import Maintenance
 from ._tree import Folder, LockBusy, OpenFile, OpenFolders, Tree, temporary_name, use
 
-__all__ = ["LocalStaged", "LocalStore", "Writer", "check_free", "default_root"]
-
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[OpenFolders], Any], "asyncio.Future[Any]"]
 _Outcome: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"

@@ -22,21 +22,6 @@ from ...errors import StoreError, UsageError
 from ...files import regular_file
 from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, write_all
 
-__all__ = [
-    "SYMLINK",
-    "Folder",
-    "LockBusy",
-    "OpenFile",
-    "OpenFolders",
-    "PortableFolder",
-    "PosixFolder",
-    "Tree",
-    "folder_beneath",
-    "open_beneath",
-    "temporary_name",
-    "use",
-]
-
 
 class OpenFile(NamedTuple):
     """The name of a file, and its descriptor, which ``close()`` closes."""

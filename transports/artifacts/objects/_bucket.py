@@ -25,8 +25,6 @@ from ...protocol import is_loopback
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "ListedObject"]
-
 T = TypeVar("T")
 
 _PART = 5 << 20  # bytes, the smallest part that S3 takes. Larger content is uploaded in parts of this size

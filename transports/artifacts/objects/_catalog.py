@@ -16,8 +16,6 @@ from .._retention import Entry, Retention
 from ._bucket import Bucket
 from ._index import Indexed, NotBuilt, StoreIndex
 
-__all__ = ["Catalog", "Compared", "IndexedCatalog", "Listed"]
-
 logger = logging.getLogger("transports.artifacts")
 
 _CONCURRENCY = 16  # requests for metadata at once

@@ -19,19 +19,6 @@ from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
 from .._retention import Entry, Retention
 from ..local._index import where
 
-__all__ = [
-    "COLUMNS",
-    "IndexTables",
-    "Indexed",
-    "NotBuilt",
-    "StoreIndex",
-    "condition",
-    "metadata_of",
-    "row_of",
-    "scope_condition",
-    "tables",
-]
-
 logger = logging.getLogger("transports.artifacts")
 
 #: The columns of a row, after the number of its store. Another layout gets tables of another name.

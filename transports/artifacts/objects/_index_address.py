@@ -9,8 +9,6 @@ from ...database import Connection, PostgresConnection, SqliteConnection, withou
 from ...errors import StoreUnavailable, UsageError
 from ...protocol import redact_url
 
-__all__ = ["open_index", "split_index"]
-
 _NAME = "the index"
 
 

@@ -36,8 +36,6 @@ from ._catalog import Catalog, IndexedCatalog
 from ._index import StoreIndex
 from ._index_address import open_index
 
-__all__ = ["Maintenance", "ObjectStaged", "ObjectStore"]
-
 _IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
 
 

@@ -10,8 +10,6 @@ from ..pool import Pool, PoolStats
 from ..running import Runner, RunOptions
 from ..running._runner import OnSettled
 
-__all__ = ["LocalEngine", "WorkReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:

@@ -28,8 +28,6 @@ from ..pool import Pool
 from ..running import RunOptions, open_run
 from ._local import LocalEngine, WorkReport
 
-__all__ = ["MakePool", "RayCluster", "RayEngine", "RayWorker", "require_ray"]
-
 T = TypeVar("T")
 
 #: Seconds for one answer of Ray; for a cluster to start or to be found.

@@ -12,8 +12,6 @@ from ...artifacts import open_file, try_lock
 from ...database import PostgresConnection, SqliteConnection
 from ...errors import LedgerError
 
-__all__ = ["PostgresDatabase", "SqliteDatabase"]
-
 _PAUSE = 0.01  # seconds between two tries to lock a file
 
 

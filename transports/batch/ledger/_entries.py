@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ...protocol import JSONValue
 from .._jobs import Job, Outcome, State
 
-__all__ = ["Added", "Counts", "Leased", "Row", "Settlement"]
-
 
 @dataclass(frozen=True, slots=True)
 class Added:

@@ -31,8 +31,6 @@ from ._schema import (
 )
 from ._writes import Addition, HostTurns, LeaseRequest, lease_jobs, settle_jobs
 
-__all__ = ["Ledger", "open_ledger", "open_view"]
-
 T = TypeVar("T")
 
 #: Attempts after which a job whose workers were lost is given up, though it may run again.

@@ -14,8 +14,6 @@ from .._jobs import State
 from ._entries import Row
 from ._schema import COLUMNS, INPUT, VERSION, Database, row_from, values_of
 
-__all__ = ["FINAL", "JobPage", "JobQuery", "LedgerView", "Overview", "Tally", "list_copies", "list_jobs"]
-
 #: Where a job stands in a list: the time of its end, or its host; then its place in the input.
 _Position: TypeAlias = "tuple[float | str, int]"
 #: Jobs that are looked through for one page.

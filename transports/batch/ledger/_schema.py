@@ -11,24 +11,6 @@ from ...protocol import JSONValue, decode_json, encode_json
 from .._jobs import Job, State, job_document, parse_job
 from ._entries import Row
 
-__all__ = [
-    "COLUMNS",
-    "COPY_COLUMNS",
-    "INPUT",
-    "LEASED",
-    "VERSION",
-    "Database",
-    "decoded_list",
-    "decoded_object",
-    "encoded",
-    "host_of",
-    "make_tables",
-    "new_row",
-    "put_value",
-    "row_from",
-    "values_of",
-]
-
 
 def encoded(value: object) -> str:
     """Return a JSON value as text."""

@@ -15,8 +15,6 @@ from .._jobs import Job, State, parse_job
 from ._entries import Added, Leased, Settlement
 from ._schema import INPUT, LEASED, Database, decoded_object, encoded, new_row, put_value, values_of
 
-__all__ = ["Addition", "HostTurns", "LeaseRequest", "lease_jobs", "replace_failed", "settle_jobs"]
-
 #: Hosts that one statement looks up.
 _HOSTS = 64
 #: Seconds for which a worker that finds jobs enough goes on with the hosts it knows. To ask for them is half of what

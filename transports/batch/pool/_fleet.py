@@ -24,23 +24,6 @@ from ...telemetry import BROWSER_RESTARTS, record
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-__all__ = [
-    "PATIENCE",
-    "BrowserStats",
-    "Endpoint",
-    "Fleet",
-    "HeldSession",
-    "Latency",
-    "Limits",
-    "Member",
-    "PoolStats",
-    "Slot",
-    "Slots",
-    "Source",
-    "clear_context",
-    "open_context",
-]
-
 #: Calls of one kind that a median is taken over.
 _CALLS = 100
 #: Milliseconds that a median must grow by to count: below them it is noise.

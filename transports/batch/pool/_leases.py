@@ -24,8 +24,6 @@ from ...session import SESSION_LOST, Session, shares_browser
 from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
 from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
 
-__all__ = ["Connect", "Leases", "Reuse", "Work"]
-
 #: :func:`transports.connect`, or a function that stands for it.
 Connect: TypeAlias = Callable[..., Session]
 #: What the next call finds: the ``session`` of an earlier one, a new page in its ``context``, emptied, or neither.

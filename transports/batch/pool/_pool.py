@@ -43,8 +43,6 @@ from .._jobs import NOT_SENT, Job, Outcome
 from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from ._leases import Connect, Leases, Reuse
 
-__all__ = ["FreeMemory", "Pool", "free_memory", "run_all"]
-
 
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int

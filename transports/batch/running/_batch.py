@@ -24,8 +24,6 @@ from ._outputs import export_run
 from ._reading import fingerprint, read_jobs, require_input, spool_jobs
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
 
-__all__ = ["Source", "add_input", "export_files", "ignore", "open_run", "run"]
-
 Source = str | os.PathLike[str] | Iterable[Job]
 
 

@@ -21,8 +21,6 @@ from .._jobs import MAX_FIELDS, Job, State, job_document
 from ..ledger import Added, Ledger, Row
 from ._reading import first_jobs
 
-__all__ = ["CarriedParameters", "export_run", "input_notes", "write_parquet"]
-
 logger = logging.getLogger("transports")
 
 _ROWS = 5000

@@ -18,18 +18,6 @@ from ...protocol import encode_json, json_lines
 from .._consent import Consent
 from .._jobs import Job, job_document, parse_job, require_few_fields
 
-__all__ = [
-    "EXAMPLE",
-    "Refused",
-    "fingerprint",
-    "first_jobs",
-    "read_jobs",
-    "require_columns",
-    "require_input",
-    "spool_jobs",
-    "spool_stream",
-]
-
 #: A line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
 #: Refused lines that are named, and the characters of each.

@@ -25,20 +25,6 @@ from .._jobs import NOT_SENT, Job, Outcome, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger._schema import host_of
 
-__all__ = [
-    "Ahead",
-    "Driver",
-    "Elapsed",
-    "Ended",
-    "HostPauses",
-    "OnSettled",
-    "Rate",
-    "Retries",
-    "RunOptions",
-    "Runner",
-    "pool_size",
-]
-
 #: Seconds that an app may ask to wait; a job is not sent again where it asks for more.
 _MAX_RETRY_AFTER = 3600.0
 #: Retries that every run has, and how many more for each job that has ended.

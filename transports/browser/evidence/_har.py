@@ -18,29 +18,6 @@ import msgspec
 
 from ...privacy import REDACTED, Redactor, SecretValues
 
-__all__ = [
-    "TEXT_FRAME",
-    "clean_body",
-    "clean_entry",
-    "clean_event",
-    "clean_frames",
-    "clean_har",
-    "clean_trace",
-    "decoded",
-    "is_textual",
-    "learn_body",
-    "learn_entry",
-    "learn_event",
-    "learn_har",
-    "learn_json",
-    "learn_trace",
-    "read_lines",
-    "sides",
-    "text_in",
-    "text_of",
-    "walk",
-]
-
 #: What can only be meant as JSON, also where it cannot be read.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
 #: A text that is a form, such as ``a=1&b=2``, and one of GraphQL.

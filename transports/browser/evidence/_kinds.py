@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias, get_args
 from ...privacy import SecretValues
 from ...protocol import iso_utc
 
-__all__ = ["KINDS", "MAX_CHARS", "EvidenceFile", "EvidenceKind", "TimedLines"]
-
 #: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a picture of the page at the end.
 EvidenceKind: TypeAlias = Literal["trace", "video", "har", "console", "screenshot"]
 KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)

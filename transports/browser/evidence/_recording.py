@@ -28,18 +28,6 @@ from ._kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Request
 
-__all__ = [
-    "EXCLUSIVE",
-    "CallEvidence",
-    "CallRecording",
-    "ConsoleLog",
-    "HasPage",
-    "PageEvidence",
-    "find_ffmpeg",
-    "no_ffmpeg",
-    "page_of",
-]
-
 
 def find_ffmpeg() -> tuple[Path, bool]:
     """Return where Playwright looks for its ffmpeg, and whether it is there."""

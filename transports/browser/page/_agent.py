@@ -46,23 +46,6 @@ from ._scripts import load_script
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
-__all__ = [
-    "CLOSED_MESSAGES",
-    "DRIVER_CLOSED_MESSAGE",
-    "INLINE_BYTES",
-    "MARK",
-    "NAVIGATED_MESSAGES",
-    "NOT_SENT_MESSAGES",
-    "Agent",
-    "Document",
-    "FrameAgent",
-    "FrameTools",
-    "PageAgent",
-    "ToolFrame",
-    "is_closed",
-    "own_tools",
-]
-
 #: Parts of messages: the page, the browser or the connection to it has ended.
 CLOSED_MESSAGES = (
     "Target crashed",

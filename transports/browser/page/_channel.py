@@ -17,18 +17,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-__all__ = [
-    "OPAQUE",
-    "Channel",
-    "DevTools",
-    "FrameDocument",
-    "FrameWatcher",
-    "OnEmit",
-    "PageObject",
-    "listen",
-    "listener",
-]
-
 #: The origin of a document that shares its origin with no other, as browsers spell it.
 OPAQUE = "null"
 

@@ -30,8 +30,6 @@ from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, On
 if TYPE_CHECKING:
     from playwright.async_api import Frame, JSHandle, Page
 
-__all__ = ["CdpChannel", "FrameContexts", "FrameSession", "PlaywrightChannel", "Rate", "open_channel"]
-
 logger = logging.getLogger("transports.browser")
 
 #: Messages of one process of frames in a second: all that its documents emit, and all that they write to the console.

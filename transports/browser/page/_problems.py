@@ -22,20 +22,6 @@ from ._received import FoundApp
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
-__all__ = [
-    "SIGN_IN",
-    "PageProblems",
-    "advice_for",
-    "app_fault",
-    "asks_to_sign_in",
-    "explain_load_failure",
-    "not_abp",
-    "now_at",
-    "read_problems",
-    "same_document",
-    "shown_address",
-]
-
 #: Characters of an address that a page chose.
 _SHOWN = 200
 _REASONS = {

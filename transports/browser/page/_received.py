@@ -18,23 +18,6 @@ from ...errors import ProtocolError
 from ...protocol import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 from ...protocol.messages import Message, misdirected
 
-__all__ = [
-    "Clipboard",
-    "Effect",
-    "Elicitation",
-    "FileChooser",
-    "Flood",
-    "FoundApp",
-    "Held",
-    "Print",
-    "Tools",
-    "checked",
-    "decode_base64",
-    "parse_event",
-    "parse_json",
-    "parse_reply",
-]
-
 T = TypeVar("T")
 #: Warnings of a reply, and characters of each.
 _MAX_WARNINGS, _MAX_WARNING = 100, 1000

@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol import origin_of, redact_url
 
-__all__ = ["Adapter", "load_script", "not_installed", "read_adapter"]
-
 
 @cache
 def load_script(name: str) -> str:

@@ -21,8 +21,6 @@ from ...errors import Disconnected, UsageError
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
-__all__ = ["PageRunner", "to_async"]
-
 T = TypeVar("T")
 
 #: Seconds for work to end once it is cancelled.

@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from ._browser_process import BrowserProcess
 from ._runfolder import RunFolder
 
-__all__ = ["driver_ahead", "next_process"]
-
 #: Seconds until the driver's process runs, and imports may take the interpreter's lock.
 _LEAD = 0.03
 #: The process that nobody has taken yet, as a list of one.

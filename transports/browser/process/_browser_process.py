@@ -29,8 +29,6 @@ from ._processes import is_running, kill, process_tree
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
 
-__all__ = ["SESSION_CONTEXTS", "BrowserProcess", "Remote", "child_environment", "compile_cache", "start_driver"]
-
 _HOW_TO_SEE_WHY = (
     "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
     "(apt-get install libatomic1)"

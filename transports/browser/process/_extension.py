@@ -11,8 +11,6 @@ from ...errors import ConnectFailed, UsageError, first_line
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = ["EXTENSION_PAGE", "extension_folder", "extension_page_in", "load_unpacked"]
-
 #: Path of the page that speaks ABP, unless ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
 _SCHEME = "extension:"

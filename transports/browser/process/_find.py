@@ -14,8 +14,6 @@ from pathlib import Path
 
 from ...errors import BrowserNotFound, UsageError
 
-__all__ = ["ENGINES", "HOW_TO_INSTALL", "BrowserChoice", "RunningBrowser", "find_browser", "find_running"]
-
 HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
 #: The accepted values of ``browser=``, and the engine of Playwright that drives each.
 ENGINES = {

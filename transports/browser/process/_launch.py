@@ -36,18 +36,6 @@ from ._runfolder import RunFolder
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
 
-__all__ = [
-    "ALREADY_OPEN_MESSAGES",
-    "Browser",
-    "BrowserLender",
-    "is_playwright_error",
-    "lock_profile",
-    "not_found",
-    "require_display",
-    "start_error",
-    "start_reason",
-]
-
 
 @runtime_checkable
 class BrowserLender(Protocol):

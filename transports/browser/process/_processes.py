@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 import psutil
 
-__all__ = ["is_running", "kill", "process_tree"]
-
 #: Seconds until killed processes must be gone.
 _KILL_TIMEOUT = 3.0
 

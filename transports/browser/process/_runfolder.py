@@ -17,8 +17,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["RunFolder", "short_folder"]
-
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
 #: Chromium puts a Unix socket below its TMPDIR, and such a path is limited to 104 bytes (macOS) or 108 (Linux).
 _MAX_BASE_BYTES = 28

@@ -27,18 +27,6 @@ from ..page._channel import listener
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = [
-    "AppDownloads",
-    "CdpDownloads",
-    "GrowingFile",
-    "PlaywrightDownloads",
-    "RungUnusable",
-    "check_blob_url",
-    "is_over",
-    "move_file",
-    "remaining",
-]
-
 _INTERVAL = 0.003  # seconds between two checks for the file
 
 

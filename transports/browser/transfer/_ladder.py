@@ -30,8 +30,6 @@ from ..page._channel import PageObject
 from ..page._received import Held, decode_base64, parse_json
 from ._downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_file, remaining
 
-__all__ = ["Ladder"]
-
 MB = 1 << 20
 #: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
 _DOWNLOAD_FROM = 1 * MB

@@ -19,8 +19,6 @@ from ...protocol import encode_json
 from ..page._agent import Agent
 from ..page._channel import PageObject
 
-__all__ = ["Uploads"]
-
 #: Content of up to this many bytes travels as base64 in the call itself: faster than another round trip (measured).
 _MAX_INLINE = 64 * 1024
 _SLICE = 3 << 20  # 4 MB of base64

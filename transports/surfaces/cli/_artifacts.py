@@ -20,8 +20,6 @@ from ._output import asynchronous, print_error, print_json, print_note, print_te
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore, Query, Retention
 
-__all__ = ["Id", "QueryOptions", "document_of", "find", "fsck", "gc", "print_list", "reindex", "store_at"]
-
 
 def document_of(ref: ArtifactRef) -> dict[str, object]:
     """Return an artifact as JSON values, with what is known of its origin."""

@@ -50,17 +50,6 @@ if TYPE_CHECKING:
     from ...batch import Consent, Pool, RunOptions
     from ...batch.ledger import Counts, Settlement
 
-__all__ = [
-    "BatchProgress",
-    "WorkerOptions",
-    "app",
-    "exit_status",
-    "in_this_process",
-    "on_ray",
-    "print_report",
-    "work_off",
-]
-
 Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
 Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
 PerHost = Annotated[

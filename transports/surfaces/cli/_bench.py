@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ...session import Session
 
-__all__ = [
-    "Bin",
-    "Failure",
-    "Measurement",
-    "bins_of",
-    "format_ms",
-    "histogram_lines",
-    "histogram_picture",
-    "percentile",
-]
-
 
 @spread_groups
 def bench(

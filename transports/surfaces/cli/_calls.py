@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ...routing import Result
     from ...session import Session
 
-__all__ = ["call_each", "flags_of", "print_capability", "print_result", "print_warnings", "read_each"]
-
 #: Characters of a summary, which are enough for hundreds of files.
 _MAX_SUMMARY = 100_000
 

@@ -31,8 +31,6 @@ from . import (
 from ._login import login
 from ._output import add_options, print_text, report_error, start_output, version_of
 
-__all__ = ["app", "command_for", "complete", "run", "take_plain_values"]
-
 #: A shell's script sets it to ``complete_bash``, ``complete_zsh`` and so on, and describes the line in more variables.
 _VARIABLE = "_ABP_COMPLETE"
 

@@ -17,8 +17,6 @@ from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, run_async
 from ._params import ParamOptions
 
-__all__ = ["Detach", "ServerUrl", "app", "start_detached"]
-
 app = typer.Typer(
     name="calls",
     help="Look at calls of a running `abp serve` that were made with `abp call --detach`, wait for them, cancel them.",

@@ -23,8 +23,6 @@ from ._output import asynchronous, print_json, print_note, print_text, version_o
 if TYPE_CHECKING:
     from ...browser import Browser
 
-__all__ = ["CHECKS", "Fact", "Facts"]
-
 
 @asynchronous
 async def doctor(

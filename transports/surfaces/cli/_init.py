@@ -15,8 +15,6 @@ from ...errors import UsageError
 from ._options import Json
 from ._output import print_json, print_text
 
-__all__ = ["app"]
-
 #: A suffix of stored files whose own suffix would make them modules of this package.
 _STORED_SUFFIX = ".txt"
 #: The address in the stored files.

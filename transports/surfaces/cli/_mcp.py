@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from ..shared import CallLedger, Connect
     from ..web import Served
 
-__all__ = ["mcp", "trust_found_file"]
-
 
 def trust_found_file() -> int:
     """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
     for good, it would trust whatever the file becomes."""
     from ...privacy import Redactor
-    from ...session import _settings as config_file
+    from ...session import trust_found_file
 
-    file, redactor = config_file.trust_found_file(), Redactor()
+    file, redactor = trust_found_file(), Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():

@@ -23,31 +23,6 @@ if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ...session import Evidence, Session
 
-__all__ = [
-    "AdapterFile",
-    "Attach",
-    "BrowserName",
-    "Connection",
-    "ConnectionOptions",
-    "EvidenceText",
-    "Headed",
-    "Headers",
-    "Json",
-    "Output",
-    "SharedBrowsers",
-    "StorageState",
-    "Target",
-    "Timeout",
-    "Token",
-    "TransportName",
-    "attached_to",
-    "headers_of",
-    "local_folder",
-    "read_token",
-    "spread_groups",
-    "start_driver",
-]
-
 R = TypeVar("R")
 
 

@@ -25,30 +25,6 @@ from ._signals import on_signal
 if TYPE_CHECKING:
     from ...protocol import Progress
 
-__all__ = [
-    "ProgressBar",
-    "add_options",
-    "asynchronous",
-    "configure",
-    "evidence_lines",
-    "finish",
-    "is_dumb_terminal",
-    "is_quiet",
-    "log_level",
-    "naming_options",
-    "print_error",
-    "print_event",
-    "print_json",
-    "print_line",
-    "print_note",
-    "print_text",
-    "report_error",
-    "reset",
-    "run_async",
-    "start_output",
-    "version_of",
-]
-
 E = TypeVar("E", bound=ABPError)
 
 #: Arguments of the Python API in messages, and the options that they are here.

@@ -18,17 +18,6 @@ from ._output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-__all__ = [
-    "ParamOptions",
-    "parse_value",
-    "read_file",
-    "read_params",
-    "read_value",
-    "refuse_file_name",
-    "require_folder",
-    "set_param",
-]
-
 #: Bytes of a text that is read as parameters; larger content is a file.
 _MAX_TEXT = 64_000_000
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ...protocol import ElicitationRequest
     from ...session import Event, Session
 
-__all__ = ["Questions", "at_terminal", "noting_questions", "question_text"]
-
 #: Characters of a question in a note, and of the label of a field.
 _MAX_TEXT, _MAX_LABEL = 300, 80
 _YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")

@@ -14,8 +14,6 @@ from ._output import asynchronous, print_event, print_json, print_text
 if TYPE_CHECKING:
     from ...session import Session
 
-__all__ = ["resources"]
-
 
 @asynchronous
 async def resources(

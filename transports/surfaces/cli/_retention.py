@@ -13,8 +13,6 @@ from ._output import print_note
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore, Retention
 
-__all__ = ["Limits", "State", "Ttl", "open_limited_store"]
-
 Ttl = Annotated[
     str | None,
     typer.Option("--ttl", metavar="TIME", help="Remove artifacts so long after they were stored: 90s, 30m, 1h, 7d."),

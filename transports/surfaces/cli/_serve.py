@@ -14,8 +14,6 @@ from ._options import AdapterFile, Json, Output, SharedBrowsers
 from ._output import asynchronous, print_json, print_text
 from ._retention import Limits, State, Ttl, open_limited_store
 
-__all__ = ["link", "serve"]
-
 
 @asynchronous
 async def serve(

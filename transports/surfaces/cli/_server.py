@@ -14,8 +14,6 @@ from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...protocol import decode_json
 from ._options import read_token
 
-__all__ = ["Server", "open_server"]
-
 #: Seconds for a request, besides what it waits for, and the largest answer in bytes.
 _TIMEOUT, _MAX_ANSWER = 30.0, 16 << 20
 #: Seconds that one request waits for the end of a call.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ...routing import Result
     from ...session import Session
 
-__all__ = ["COMMANDS", "LineCompleter", "open_history", "parse_line", "shell"]
-
 _HELP = """\
 CAPABILITY KEY=VALUE KEY@FILE …   call it: export.pdf html="<h1>Hi</h1>" options.landscape=true
 CAPABILITY {"key": "value"}       the same, with parameters as JSON

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "draining", "handle_signals", "on_interrupt", "on_signal"]
-
 _REASONS = {
     "SIGINT": "interrupted",
     "SIGTERM": "terminated",

@@ -16,8 +16,6 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 
 from ._output import is_dumb_terminal
 
-__all__ = ["LineReader"]
-
 
 class LineReader:
     """Reads lines from the terminal at stdin. Prompts go to stderr: stdout is for results. ``secret`` shows nothing of

@@ -31,18 +31,6 @@ from ._options import Options
 from ._tool_list import CapabilityTool, capability_tools, tool_name
 from ._users import User
 
-__all__ = [
-    "BearerVerifier",
-    "JwtVerifier",
-    "ScopeChallenge",
-    "all_scopes",
-    "app_is_in_scope",
-    "parse_tokens",
-    "require_app_scopes",
-    "require_scopes",
-    "scopes_for",
-]
-
 logger = logging.getLogger("transports")
 
 _MIN_SECRET = 16

@@ -74,8 +74,6 @@ from ._tool_list import capability_tools, fixed_tools, tool_name
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 
-__all__ = ["Bridge", "SdkServer", "complete", "get_prompt", "instructions", "list_prompts", "observe", "tool_page"]
-
 _INSTRUCTIONS = (
     "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
     "Whatever a call produces is stored, and the answer says where."

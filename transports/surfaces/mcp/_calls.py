@@ -38,19 +38,6 @@ from ...routing import Result
 from ...tasks import cancel_and_wait
 from ..shared import Question as AppQuestion, question_of
 
-__all__ = [
-    "QUESTION_TIMEOUT",
-    "ClientRequest",
-    "Context",
-    "Form",
-    "ProgressReporter",
-    "Prompt",
-    "Question",
-    "ToolCall",
-    "client_request_for",
-    "is_modern",
-]
-
 _SAMPLING = "sampling/create"
 #: Tokens that a model may answer with unless the app says otherwise.
 _DEFAULT_MAX_TOKENS = 1000

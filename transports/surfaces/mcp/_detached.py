@@ -32,8 +32,6 @@ from ._options import Options
 from ._results import ArtifactView, call_result, error_result, text_result
 from ._users import User
 
-__all__ = ["TASK_AFTER", "DetachedTools", "add_tasks", "kept_result", "listed_in", "new_task", "takes_tasks"]
-
 #: Seconds that `abp_result` waits unless it says otherwise, and for what became of a call that has ended to be kept.
 _WAIT, _KEEP_WAIT = 20.0, 10.0
 #: Calls in the answer of `abp_status`.

@@ -23,16 +23,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...protocol import is_address
 from ...protocol.messages import package_version
 from ...tasks import cancel_and_wait
 from ...telemetry import CONTENT_TYPE, Exposition
 from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
-from ._options import is_address
 from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
-
-__all__ = ["http_app", "metrics_route", "serve_http"]
 
 
 def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:

@@ -14,12 +14,9 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
-from ...protocol import is_address
 from ...routing import MAX_BYTES, FileLimits
 from ...session import checked_evidence, read_config, settings_error
 from ..shared import adapter_options, base_url
-
-__all__ = ["Options", "is_address"]
 
 #: Bytes of a request over HTTP besides the files in it.
 _REQUEST_BYTES = 1 << 20

@@ -19,8 +19,6 @@ from ...errors import CallTimeout, TooLarge
 from ...protocol import MAX_REQUESTED, ValueCounter
 from ..shared import SLOW_BODY, BodyDeadline, Connections
 
-__all__ = ["MAX_SESSIONS", "TOO_MANY", "ServedConnection", "SlowReply", "TooLargeReply", "UserLimits", "error_body"]
-
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
 

@@ -27,8 +27,6 @@ from ...routing import Result, is_textual
 from ..shared import App
 from ._results import ArtifactView
 
-__all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]
-
 #: A function that returns the bytes of a range: its offset and its length.
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 

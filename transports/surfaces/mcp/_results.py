@@ -32,19 +32,6 @@ from ...session import READ_HINT
 from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
-__all__ = [
-    "ArtifactView",
-    "Images",
-    "Link",
-    "call_result",
-    "document_text",
-    "error_result",
-    "for_version",
-    "read_images",
-    "read_texts",
-    "text_result",
-]
-
 #: Types that clients show, and types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _CONVERTED = ("image/bmp", "image/tiff", "image/avif")

@@ -19,8 +19,6 @@ from ...protocol import MAX_REQUESTED, has_more_values
 from ._bridge import Bridge
 from ._request_limits import TOO_MANY
 
-__all__ = ["serve_stdio"]
-
 #: Seconds between two checks that the parent process lives: another process may hold the pipe open (docs/faults.md 7).
 _PARENT_CHECK = 0.5
 #: Seconds from the end of the client to that of this process, whatever hangs meanwhile.

@@ -13,8 +13,6 @@ from ...protocol import Capability, encode_json, plain_line, plain_schema
 from ..shared import Apps
 from ._options import Options
 
-__all__ = ["BRIEF_FILES", "FIXED_TOOLS", "SESSION", "CapabilityTool", "capability_tools", "fixed_tools", "tool_name"]
-
 #: Schemas of the arguments `session`, and `files` of abp_call.
 SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
 _FILES = {

@@ -36,7 +36,7 @@ from ...base import ScreenshotOptions
 from ...binary.detect import set_path
 from ...errors import ABPError, StoreError, TooLarge, UsageError
 from ...http import is_public, own_addresses
-from ...protocol import find_capability, plain_line, plain_tree, redact_url
+from ...protocol import find_capability, is_address, plain_line, plain_tree, redact_url
 from ...protocol.schema import check_params
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
@@ -45,25 +45,11 @@ from ..shared import App
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall
 from ._detached import TASK_AFTER, DetachedTools, listed_in, new_task, takes_tasks
-from ._options import Options, is_address
+from ._options import Options
 from ._resources import read_slice
 from ._results import ArtifactView, document_text, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, tool_name
 from ._users import User
-
-__all__ = [
-    "Answer",
-    "ArtifactTools",
-    "PictureHosts",
-    "Tools",
-    "app_document",
-    "app_name",
-    "capability_names",
-    "check_host",
-    "export_artifact",
-    "screenshot_url",
-    "with_files",
-]
 
 #: Capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40

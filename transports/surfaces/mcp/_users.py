@@ -58,8 +58,6 @@ from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 from ._request_limits import MAX_SESSIONS
 
-__all__ = ["NO_APPS", "Connections", "Open", "ServerSubscriptions", "Subscribers", "User", "Users", "connection_key"]
-
 #: Opens an app with the arguments of `abp_connect`, under a name.
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
 #: The argument that stands for an app of the bridge's own settings.

@@ -32,19 +32,6 @@ from ...session import CallFinished, CallStarted, CallStatus, Event
 from ._apps import App, Apps
 from ._store_watcher import StoreChange
 
-__all__ = [
-    "MAX_TEXT",
-    "Activity",
-    "CallRecord",
-    "ConnectedApp",
-    "Entry",
-    "LogGap",
-    "Subject",
-    "call_record",
-    "question_document",
-    "result_document",
-]
-
 #: Characters of a text from an app, and bytes of its question, that are kept.
 MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
 #: Largest result in bytes of JSON; the data of a larger one is left out.

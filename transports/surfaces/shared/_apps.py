@@ -18,8 +18,6 @@ from ...protocol import ElicitationRequest, default_answer, plain_line, redact_u
 from ...session import Event, Session, Settings, is_app_name, shares_browser
 from ...tasks import cancel_and_wait, spawn
 
-__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key", "pooled"]
-
 logger = logging.getLogger("transports")
 
 #: :func:`transports.connect`, or a function that stands for it.

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from ...protocol import is_loopback
 
-__all__ = ["SLOW_BODY", "BodyDeadline", "Connections"]
-
 #: Seconds for the head of the first request, and from the end of a response for the head of the next request.
 _HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0
 #: Connections at most, whatever the limit of descriptors, and how many are kept free for the store and apps at least.

@@ -26,18 +26,6 @@ from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
 from ._state_folder import make_private
 
-__all__ = [
-    "COLUMNS",
-    "MAX_AGE",
-    "MAX_CONNECTIONS",
-    "CallLedger",
-    "DetachedCalls",
-    "KeptCall",
-    "KeptConnection",
-    "LiveCall",
-    "MakeContent",
-]
-
 #: Columns of the ledger that make a call.
 COLUMNS = (
     "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol import is_loopback
 
-__all__ = ["base_url", "cannot_listen", "parse_address"]
-
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
     """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` names another

@@ -16,8 +16,6 @@ from ...telemetry import CONTENT_TYPE, Exposition
 from ._connections import Connections
 from ._listening import cannot_listen
 
-__all__ = ["serve_metrics"]
-
 _NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
 _SHUTDOWN_TIMEOUT = 1.0
 

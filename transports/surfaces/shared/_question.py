@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from ...protocol import DECLINED, ElicitationRequest, options_of
 
-__all__ = ["Question", "question_of"]
-
 #: The field of a form, by method (docs/protocol.md 5.2); it is the key of the answer's ``data`` too.
 _FIELDS = {
     "elicitation/input": "value",

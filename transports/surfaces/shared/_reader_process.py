@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_SOURCE", "run_reader"]
-
 #: The largest file in bytes that is given to a program, and seconds until it is ended.
 MAX_SOURCE, _TIMEOUT = 64 << 20, 20.0
 #: The programs beside this module, and seconds of processor time that each may take.

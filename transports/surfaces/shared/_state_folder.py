@@ -11,8 +11,6 @@ import platformdirs
 from ...artifacts import belongs_to_us, others_may_read
 from ...errors import LedgerError
 
-__all__ = ["make_private", "state_folder"]
-
 
 def state_folder(*below: str) -> Path:
     """Return the user's state folder, or a folder below it, made with mode 0700. Raises :class:`OSError` if it cannot

@@ -14,8 +14,6 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError
 from ...tasks import cancel_and_wait
 
-__all__ = ["StoreChange", "StoreWatcher"]
-
 logger = logging.getLogger("transports")
 
 #: Seconds between two checks of a store that has a change token.

@@ -19,8 +19,6 @@ from ...protocol import is_loopback
 from ._responses import RequestRefused
 from ._signing import Expired, Signer, decode_scope, encode_scope
 
-__all__ = ["Access", "AuthorizedHandler", "Visitor"]
-
 #: Seconds that a cookie is good for, and how many ended cookies are remembered.
 _COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
 _COOKIE = "abp_serve"

@@ -24,8 +24,6 @@ from ._responses import Metrics, RequestRefused, json_response, read_json
 from ._runs import ServedRuns
 from ._signing import MAX_SECONDS, Expired, Signer
 
-__all__ = ["ArtifactRoutes", "ThumbnailRoutes", "UploadRoutes", "seconds_in"]
-
 #: Artifacts in one page of a list: by default, and at most.
 _PAGE, _MAX_PAGE = 100, 500
 #: Artifacts of a listing that is remembered (about a KB each); a longer one is read again for each page.

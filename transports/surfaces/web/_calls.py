@@ -30,8 +30,6 @@ from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
 from ._responses import RequestRefused, json_response, read_json, scope_in
 
-__all__ = ["AppRoutes", "CallRoutes"]
-
 #: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
 _MAX_LISTED = 1000
 #: Characters of a description in a list.

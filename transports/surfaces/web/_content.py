@@ -17,8 +17,6 @@ from ...binary import safe_filename
 from ...errors import ABPError
 from ._responses import Metrics
 
-__all__ = ["INLINE_TYPES", "Preview", "artifact_meta", "content_disposition", "preview_of", "serve_content"]
-
 #: Characters that RFC 8187 lets stand as they are; all others are percent-encoded.
 _UNQUOTED = "!#$&+-.^_`|~"
 _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")

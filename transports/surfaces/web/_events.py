@@ -19,8 +19,6 @@ from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import Metrics, RequestRefused
 
-__all__ = ["EventStream"]
-
 #: Seconds between two comment lines, which keep a connection open and reveal clients that are gone.
 _HEARTBEAT = 15.0
 #: Milliseconds after which a client that lost its connection comes back.

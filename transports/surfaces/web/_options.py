@@ -9,8 +9,6 @@ from ...artifacts import Scope
 from ...session import checked_evidence, settings_error
 from ..shared import base_url
 
-__all__ = ["Options"]
-
 _MIN_SECRET = 16
 
 

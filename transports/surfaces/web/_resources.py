@@ -15,8 +15,6 @@ from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import RequestRefused, json_response, read_json
 
-__all__ = ["ResourceRoutes"]
-
 #: Resources in one list; a server may have any number.
 _MAX_LISTED = 5000
 #: JSON-RPC codes by which MCP servers say that there is no such resource: that of MCP, and "invalid params".

@@ -24,9 +24,7 @@ from ...errors import (
 )
 from ...protocol import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
-from ...telemetry import CONTENT_TYPE, Exposition
-
-__all__ = ["CONTENT_TYPE", "Metrics", "RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
+from ...telemetry import Exposition
 
 #: Largest JSON document that is accepted, in bytes, and seconds for all of it to arrive.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0

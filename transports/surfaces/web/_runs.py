@@ -27,8 +27,6 @@ from ...tasks import cancel_and_wait, in_thread
 from ._access import Visitor
 from ._responses import RequestRefused, json_response
 
-__all__ = ["Place", "RunRoutes", "ServedRun", "ServedRuns", "states_document"]
-
 logger = logging.getLogger("transports")
 
 #: Runs that are shown, the newest of a folder, and folders that are looked into for them.

@@ -18,7 +18,7 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol import is_loopback, iso_utc
 from ...session import connect as connect_app, keeping
-from ...telemetry import annotate, continue_trace, is_tracing, span, use_global_providers
+from ...telemetry import CONTENT_TYPE, annotate, continue_trace, is_tracing, span, use_global_providers
 from ..shared import Activity, Apps, CallLedger, Connect, Connections, DetachedCalls, StoreWatcher, cannot_listen
 from ._access import Access, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
@@ -26,11 +26,9 @@ from ._calls import AppRoutes, CallRoutes
 from ._events import EventStream
 from ._options import Options
 from ._resources import ResourceRoutes
-from ._responses import CONTENT_TYPE, Metrics, RequestRefused, error_response, json_response, read_json, scope_in
+from ._responses import Metrics, RequestRefused, error_response, json_response, read_json, scope_in
 from ._runs import RunRoutes, ServedRuns, states_document
 from ._signing import Signer, registered, signing_key
-
-__all__ = ["Served", "Site", "serve", "trace_request"]
 
 _READING = ("GET", "HEAD", "OPTIONS")
 

@@ -19,18 +19,6 @@ from ...protocol import iso_utc, parse_duration
 from ..shared import state_folder
 from ._options import Options
 
-__all__ = [
-    "MAX_SECONDS",
-    "Expired",
-    "Signer",
-    "decode_scope",
-    "encode_scope",
-    "find_server",
-    "make_link",
-    "registered",
-    "signing_key",
-]
-
 #: Longest life of what is signed, in seconds.
 MAX_SECONDS = 30 * 86400.0
 #: Seconds by which the clock may have been set back since a value was signed. One that ends later than its longest life

@@ -24,8 +24,6 @@ from ...protocol.messages import Effect, Message, Sender, initialize_params
 from ...tasks import cancel_and_wait
 from ._evidence import ContentItem, Exchange
 
-__all__ = ["GRACE", "Client", "measured_content"]
-
 #: Seconds beyond its timeout in which a call's answer is still waited for.
 GRACE = 1.0
 

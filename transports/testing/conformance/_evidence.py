@@ -16,25 +16,6 @@ from ...protocol import Capability, is_page
 from ...protocol.messages import Effect, Sender
 from ...session import Settings
 
-__all__ = [
-    "Cancellation",
-    "Check",
-    "ContentItem",
-    "Evidence",
-    "Exchange",
-    "Judge",
-    "Kind",
-    "Level",
-    "NotApplicable",
-    "Outcome",
-    "Plan",
-    "ProbeStep",
-    "Rules",
-    "Status",
-    "Trial",
-    "kind_of",
-]
-
 #: How the app is reached. Some rules apply to some kinds only.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from ...browser import Adapter
 
-__all__ = ["UNKNOWN_NAME", "StrictWebSocket", "gather", "probe_page"]
-
 #: The name of a capability, and of a call, that no app has.
 UNKNOWN_NAME = "abp-conformance.nothing"
 #: Seconds that each step of the probe has.

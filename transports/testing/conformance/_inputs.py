@@ -19,8 +19,6 @@ from ...binary.detect import prepare_params
 from ...errors import UsageError
 from ...protocol.schema import check_output, check_params
 
-__all__ = ["CannotGenerate", "generated_params", "with_wrong_type", "without_required"]
-
 #: Levels of a schema that are followed, and examples that are taken.
 _MAX_DEPTH, _MAX_EXAMPLES = 12, 5
 _TEXT = "abp"

@@ -11,8 +11,6 @@ from xml.etree import ElementTree
 from ...protocol.messages import PROTOCOL_VERSION
 from ._evidence import Kind, Outcome, Status
 
-__all__ = ["Report"]
-
 _MARKS: Mapping[Status, str] = {"passed": "ok  ", "failed": "FAIL", "warning": "warn", "not-applicable": "-   "}
 _MAX_SKIPPED_SHOWN = 20
 

@@ -19,8 +19,6 @@ from ...errors import ABPError, CallTimeout
 from ...protocol.messages import Message, initialize_params
 from ...session import OnElicitation, OnNotification, OnProgress, Session, connect
 
-__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "initialized", "raises", "until", "value"]
-
 #: Characters of a value that a message shows.
 _MAX_CHARS = 300
 

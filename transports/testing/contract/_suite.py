@@ -23,8 +23,6 @@ from . import (
 )
 from ._behaviour import Behaviour, Subject
 
-__all__ = ["BEHAVIOURS", "verify"]
-
 _THEMES = (
     lifecycle,
     messages,
