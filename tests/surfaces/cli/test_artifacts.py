@@ -131,4 +131,4 @@ def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
     assert "there are no such artifacts in" in abp("artifacts", "list", "--out", out, "--app", "z").err
     for bad in ("soon", "2020-13-01", "7"):
         assert "--since takes a date" in abp("artifacts", "list", "--since", bad).err
-    assert "has no index that could be lost" in abp("artifacts", "reindex", "--out", out).err
+    assert "has no index to rebuild" in abp("artifacts", "reindex", "--out", out).err
