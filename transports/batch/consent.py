@@ -1,4 +1,4 @@
-"""What jobs that somebody else may have written are allowed to do: which targets they name, which files they send."""
+"""Permissions of jobs from an untrusted input: allowed targets, and the files that may be sent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """The user's word on jobs of an input, or of a ledger, that somebody else may have written.
+    """The user's permissions for jobs of an untrusted input or ledger.
 
-    Their targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
-    run's own ``target``; with ``programs`` also such as start a program, load an extension or read a file. Their files
-    are in ``folder``; without one they have none. Files go to the run's own target and to apps of the settings file;
-    with ``any_target`` also to one that the job names itself.
+    Allowed targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
+    run's own ``target``; with ``programs`` also targets that start a program, load an extension or read a file. Files
+    must be in ``folder``; without a folder, jobs may not send files. Files go to the run's own target and to apps of
+    the settings file; with ``any_target`` also to a target that the job itself names.
     """
 
     programs: bool = False
@@ -34,9 +34,10 @@ class Consent:
     any_target: bool = False
 
     def checked(self, job: Job) -> Job:
-        """Return the job with the real paths of its files. It blocks if there are any.
+        """Return the job with the real paths of its files. Blocks if it has files.
 
-        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` for what is not allowed."""
+        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` if the job exceeds these
+        permissions."""
         target = job.target or ""
         if not self.programs and target != self.target and not _is_harmless(target):
             raise _denied(
@@ -66,7 +67,7 @@ class Consent:
 
 
 def _is_harmless(target: str) -> bool:
-    """Whether a target is reached over a network, or is one that the user has described."""
+    """Return whether a target is a network address or an app of the settings file."""
     return is_address(target) or is_page(target.removeprefix("mcp+")) or is_app_name(target)
 
 
