@@ -142,9 +142,9 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
         ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),
         ('[secrets.X]\nenv = "A"', r"secrets\.X\.origins: Field required"),
         ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: give one of env, file"),
-        ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is no origin"),
-        ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is no origin"),
-        ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"nobody is signed in to crm.*abp login crm"),
+        ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is not an origin"),
+        ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is not an origin"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"crm is not signed in; .*abp login crm"),
         ('[apps.crn]\nurl = "ws://a.test/"', r"there is no app 'crm'; do you mean crn\?"),
     ],
 )  # fmt: skip
