@@ -156,7 +156,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--record", "/dev/null/x.jsonl"), "/dev/null/x.jsonl", "a folder that exists"),
         (("call", URL, "x", "--file", "image"), "'image' is not of the form --file KEY=PATH", "--file image=photo.png"),
         (("call", URL, "x", "--file", "image=/no/file"), "/no/file", "o such file"),
-        (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
+        (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is not a regular file", "save its content"),
         (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
         (("fixture", "--port", "99999"), "'--port'", "65535"),
         (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is no page of its own"),

@@ -99,7 +99,7 @@ def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, mo
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
     ran = abp("artifacts", "open", "one.txt")
-    assert ran.status == 1 and f"nothing here opens text/plain; the file is {ref.path}" in ran.err
+    assert ran.status == 1 and f"no program is registered for text/plain; open {ref.path} yourself" in ran.err
     for name in ("xdg-open", "open"):
         (programs / name).write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
         (programs / name).chmod(0o700)

@@ -187,7 +187,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         terminal.wait_for("browsers and apps are starting")
         until_leased(tmp_path / "run")
         interrupt()
-        terminal.wait_for("no more jobs are begun")
+        terminal.wait_for("no more jobs are started")
 
     drained = abp.at_terminal(*run, script=once, term="xterm")
     assert drained.status == 130 and (tmp_path / "run" / "manifest.jsonl").exists()
@@ -203,7 +203,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         terminal.wait_for("0/1")
         until_leased(tmp_path / "stuck")
         interrupt()
-        terminal.wait_for("no more jobs are begun")
+        terminal.wait_for("no more jobs are started")
         interrupt()
 
     assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130
