@@ -59,7 +59,7 @@ class Consent:
 
     def _below(self, place: str, path: Path, folder: Path) -> Path:
         refused = _denied(
-            f"files.{place}: {shown_path(path)} is no regular file in {folder}; correct the path, or name another "
+            f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             "folder with files_from="
         )
         with open_beneath(str(path), (folder,), refused) as file:

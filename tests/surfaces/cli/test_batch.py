@@ -101,10 +101,10 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
     run = ("batch", "run", table, "--out", out, "--target", workbench.ws_url)
     first = abp(*run)
     assert first.status == 3 and "2 of 3 lines are the same jobs as earlier lines; each job runs once" in first.err
-    assert "html is carried along, no parameter; name it params.html if it is one\n" in first.err
+    assert "html is carried along, not a parameter; name it params.html if it is one\n" in first.err
     assert "Jobs: 1 failed\nLines: 3, of which 2 are the same jobs" in first.out
     assert (
-        "Hint: html is carried along, no parameter; name it params.html if it is one\n" in first.out
+        "Hint: html is carried along, not a parameter; name it params.html if it is one\n" in first.out
         and "Hint: t" not in first.out
     )
     assert (
@@ -155,7 +155,7 @@ def test_a_worker_keeps_files_where_the_run_does(abp: CommandLine, workbench: Fi
         (("run", "{bad}", "--out", "{run}"), 2, "line 2 is not JSON"),
         (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
         (("status", "{run}"), 1, "has no run"),
-        (("worker", "mysql://host/db"), 2, "is no ledger"),
+        (("worker", "mysql://host/db"), 2, "is not a ledger"),
         (("worker", "postgresql://host/db"), 2, "--store URL"),
         (("export", "postgresql://host/db"), 2, "--out DIR"),
     ],

@@ -1,4 +1,10 @@
-"""The table that knows what became of each job: SQLite in the run's folder, or PostgreSQL for many machines."""
+"""Ledger of a run: the state and outcome of each job, in SQLite in the run's folder, or in PostgreSQL for workers on
+many machines.
+
+* :mod:`.ledger` — the :class:`Ledger` of a worker; :mod:`.reads` — :class:`LedgerView`: lists and statistics.
+* :mod:`.writes` — statements that add, lease and settle jobs; :mod:`.schema` — tables; :mod:`.entries` — records.
+* :mod:`.backends` — the databases.
+"""
 
 from .entries import Added, Counts, Leased, Row, Settlement
 from .ledger import Ledger, open_ledger, open_view

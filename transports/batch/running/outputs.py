@@ -164,7 +164,7 @@ class CarriedParameters:
 
 def _hints(names: Iterable[str]) -> list[str]:
     some = sorted(set(names))[:_MOST]
-    return [f"{name} is carried along, no parameter; name it params.{_place(name)} if it is one" for name in some]
+    return [f"{name} is carried along, not a parameter; name it params.{_place(name)} if it is one" for name in some]
 
 
 def _place(name: str) -> str:

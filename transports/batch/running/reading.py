@@ -63,7 +63,7 @@ class Refused:
             lines = "\n".join([*self._reasons, *more])
             again = _AGAIN.replace("it", "them", 1)
             raise UsageError(
-                f"{self._path} has {self._count} lines that are no jobs; nothing was run: {again}\n{lines}",
+                f"{self._path} has {self._count} invalid lines; nothing was run: {again}\n{lines}",
                 details={"refused": lines},
             )
 
@@ -92,7 +92,7 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     elif delimiter and any(one != delimiter and one in names[0] for one in _SEPARATORS):
         advice = f"separate columns with {_SEPARATORS[delimiter]}"
     else:
-        advice = "one must be capability, what each row calls, such as export.pdf"
+        advice = "one must be capability, with the capability of each row, such as export.pdf"
     raise UsageError(f"{path}: {found}; {advice}")
 
 
@@ -121,7 +121,7 @@ def require_input(path: Path) -> None:
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
     if not path.is_file():
-        raise UsageError(f"{path} is no regular file; name one, or - to read JSON Lines from stdin")
+        raise UsageError(f"{path} is not a regular file; name one, or - to read JSON Lines from stdin")
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
@@ -248,7 +248,7 @@ def _parquet(path: Path, refused: Refused) -> Iterator[_Found]:
                     number += 1
                     yield f"row {number}", batch.nbytes // batch.num_rows, _plain_row(row)
     except pyarrow.ArrowException as error:
-        raise UsageError(f"{path} cannot be read behind row {number} ({error})") from error
+        raise UsageError(f"{path} cannot be read after row {number} ({error})") from error
 
 
 def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:

@@ -465,7 +465,7 @@ class Runner:
             self._ended[:0] = ended  # written again when the run ends: known outcomes must not become unknown
             raise
         if held < len(ended):
-            logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
+            logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [one for one in ended if one.begun]
         self._ahead.add(leased, asked, {*self._running, *(one.key for one in self._ended)})
         return len(leased)
