@@ -53,7 +53,7 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
     ("name", "text", "refusal"),
     [
         ("a.jsonl", '{"capability": "do"}\n\n{"capability"}', r"line 3 is not JSON \("),
-        ("a.jsonl", "[]", "line 1 is no JSON object such as"),
+        ("a.jsonl", "[]", "line 1 is not a JSON object such as"),
         ("a.jsonl", '{"params": {}}', "line 1: capability is missing"),
         ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
@@ -94,7 +94,7 @@ def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
     first, *lines = refused.value.message.splitlines()
     assert first == f"{path} has 1003 invalid lines; nothing was run: correct them, and give the same command again"
     assert lines[0].startswith("line 2 is not JSON (") and lines[1].startswith("line 3: capability is missing")
-    assert lines[2].startswith("line 4 is no JSON object") and lines[19].startswith("line 21: ")
+    assert lines[2].startswith("line 4 is not a JSON object") and lines[19].startswith("line 21: ")
     assert lines[20:] == ["and 983 more"]
     table = tmp_path / "a.csv"
     table.write_text("capability,timeout\ndo,x\ndo,2\ndo,1,1\n" + "do,never\n" * 2)

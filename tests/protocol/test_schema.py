@@ -367,7 +367,7 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
         ({"description": "x" * 300_000}, {}, "bytes, more than"),
         ({"a": "\ud800"}, {}, "no JSON"),
         ({"type": "object"}, {"a": [0] * 100_001}, "the value has more than 100,000 values"),
-        ({"items": {"type": "string"}}, [0] * 9_000, "too large to say where"),
+        ({"items": {"type": "string"}}, [0] * 9_000, "too large to list its faults"),
         ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
     ],
 )

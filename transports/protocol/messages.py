@@ -1,4 +1,4 @@
-"""What a transport carries: one :class:`Message` per request, reply or event. No I/O."""
+"""Messages of a transport (requests, replies, events), and pending requests with their replies. No I/O."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = [
     "package_version",
 ]
 
-#: The version of ABP that this library speaks (docs/protocol.md 1.4).
+#: Version of ABP that this library speaks (docs/protocol.md 1.4).
 PROTOCOL_VERSION = "0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something that an app did beside answering (``docs/side-effects.md``).
+    """Side effect of an app (``docs/side-effects.md``).
 
-    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` where
-    further effects were dropped; ``detail["count"]`` is then how many. ``call`` is the id of the call that was running,
-    or ``None``. ``detail`` is small and holds no content.
+    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` if
+    further effects were dropped, with their number in ``detail["count"]``. ``call`` is the id of the running call, or
+    ``None``. ``detail`` is small and holds no content.
     """
 
     kind: str
@@ -54,13 +54,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The document that a message came from, as the browser knows it: in its name its downloads are made.
+    """Document that a message came from, according to the browser. Downloads are made in the name of this document.
 
-    ``url`` is its address, against which relative ones are resolved. ``origin`` is as a browser writes it, ``"null"``
-    for a document without one (a sandbox). ``domain`` is the registered name that ends the host of its site
-    (``app.example`` for ``a.app.example``), empty where nobody knows: then it is the host. ``page`` is the site of the
-    page that it is in, with the scheme. ``third_party`` says that a document of another site is around it, so that its
-    cookies for its own site (``SameSite``) are not sent. ``server_address`` is as that of a transport.
+    ``url`` is the base of relative addresses. ``origin`` is in the browser's notation, ``"null"`` for a document
+    without an origin (a sandbox). ``domain`` is the registrable domain (``app.example`` for ``a.app.example``), empty
+    if unknown: the host is used then. ``page`` is the site of the embedding page, with the scheme. ``third_party`` is
+    true if a document of another site embeds this one, so that its ``SameSite`` cookies are not sent.
+    ``server_address`` is as that of a transport.
     """
 
     url: str
@@ -73,18 +73,16 @@ class Sender:
 
 @dataclass(slots=True)
 class Message:
-    """A request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
+    """Request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
 
     ``timestamp`` is Unix time in milliseconds. ``content`` lists the binaries in the parameters of a call with their
-    paths below ``params``; a :class:`~transports.BinaryData` stands at each. A reply may have ``outputs``, which are
-    files beside its answer (a printed page), ``effects``, and ``warnings`` about values that could not be sent as they
-    were.
+    paths below ``params``, each a :class:`~transports.BinaryData`. A reply may have ``outputs`` (files beside its
+    answer, such as a printed page), ``effects``, and ``warnings`` about values that could not be sent unchanged.
 
-    ``origins`` are the only ones that the message may go to (``https://app.example``), ``None`` for any: it holds
-    secrets. A transport whose far side may be another at the moment of sending compares them there, and raises
-    :func:`misdirected`; that of :meth:`Transport.receiver <transports.base.Transport.receiver>` was among them just
-    before. ``sender`` is the document that a reply came from, where that is known; downloads of a reply without one are
-    the app's own.
+    ``origins`` restricts a message with secrets to these origins (``https://app.example``), ``None`` allows any. The
+    session has checked :meth:`Transport.receiver <transports.base.Transport.receiver>` before. A transport whose peer
+    may have changed since must check again when sending, and raise :func:`misdirected`. ``sender`` is the document that
+    a reply came from, if known; downloads of a reply without a sender are made in the name of the app.
     """
 
     type: str
@@ -100,8 +98,10 @@ class Message:
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:
-    """Return the error for a message that may not go to who is at ``url``, because of its ``secret``, if that has a
-    name here. Nothing was sent."""
+    """Return the error for a message that may not be sent to ``url`` because of a secret. Nothing was sent.
+
+    ``secret`` is the name of the secret, if it has one.
+    """
     what = f"the secret {secret}" if secret else "a secret in this message"
     where = redact_url(url or "an app without an address")
     return UsageError(
@@ -111,7 +111,7 @@ def misdirected(url: str | None, secret: str = "") -> UsageError:
 
 
 def package_version() -> str:
-    """Return the version of this package, or "0" where it runs from a source tree that was never installed."""
+    """Return the version of this package, or "0" if it runs from a source tree that was never installed."""
     import importlib.metadata  # late: it takes 20 ms to load
 
     try:
@@ -121,8 +121,10 @@ def package_version() -> str:
 
 
 def initialize_params(agent: str = "abp-transports", *, capabilities: Sequence[str] = ()) -> dict[str, object]:
-    """Return the payload of ``initialize``: who asks, the protocol's version, the features of this client, and the
-    names of the capabilities that are wanted, where not all are."""
+    """Return the payload of ``initialize``: the agent, the protocol's version and the features of this client.
+
+    ``capabilities`` are the names of the requested capabilities, if not all are requested.
+    """
     params: dict[str, object] = {
         "agent": {"name": agent, "version": package_version()},
         "protocolVersion": PROTOCOL_VERSION,
@@ -139,8 +141,8 @@ def new_id() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
-#: The fate of a message that came in: ``delivered`` to the request that waited; ``late`` or ``duplicate``, a reply to a
-#: request that has ended without or with one; ``unknown``, a reply to no request; ``event``, no reply at all.
+#: Outcome of an incoming message: ``delivered`` to its request; ``late`` or ``duplicate``, a reply to a request that
+#: has ended without or with a reply; ``unknown``, a reply without a request; ``event``, not a reply.
 Outcome: TypeAlias = Literal["delivered", "late", "duplicate", "unknown", "event"]
 
 #: Types of replies, and the requests that they answer.
@@ -149,13 +151,15 @@ _REQUEST_OF_REPLY = {
     "capabilities/call-result": "capabilities/call",
     "capabilities/cancel-result": "capabilities/cancel",
 }
-#: How many ended requests are remembered, to tell a late reply from a foreign one.
+#: Maximum ended requests that are remembered, to distinguish late replies from unknown ones.
 _MAX_REMEMBERED = 4096
 
 
 class PendingReplies:
-    """The requests of one connection that wait for a reply; its length is their number. ``counts`` says how many
-    messages had which :data:`Outcome`. Use it in one event loop."""
+    """Pending requests of one connection. Its length is their number. ``counts`` are the messages by :data:`Outcome`.
+
+    Use it in one event loop.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, asyncio.Future[Message]]] = {}
@@ -167,16 +171,15 @@ class PendingReplies:
         return len(self._waiting)
 
     def register(self, message: Message) -> asyncio.Future[Message]:
-        """Return a future for the reply to a request. Raises :class:`ValueError` without an id, or with one that was
-        used before."""
+        """Return a future for the reply to a request. Raises :class:`ValueError` for a missing or reused id."""
         if message.id is None or message.id in self._waiting or message.id in self._ended:
-            raise ValueError(f"a request needs an id of its own, not {message.id!r}")
+            raise ValueError(f"a request needs a new id, not {message.id!r}")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[message.id] = (message.type, future)
         return future
 
     def forget(self, message_id: str) -> None:
-        """Wait no longer for a reply, after a timeout or a cancellation. If it still comes, it is late."""
+        """Stop waiting for a reply, after a timeout or a cancellation. A reply that still comes counts as late."""
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
 
@@ -185,9 +188,9 @@ class PendingReplies:
     ) -> Message:
         """Send a request and return its reply. ``message`` gets an id if it has none.
 
-        ``send`` returns ``None`` if the message has been sent, else what sends it. Raises what ``send`` raises, the
-        error of :meth:`fail` or :meth:`fail_all`, and after ``timeout`` seconds, for sending and waiting together,
-        :class:`~transports.errors.CallTimeout`.
+        ``send`` returns ``None`` if the message has been sent, otherwise an awaitable that sends it. Raises the errors
+        of ``send``, the error of :meth:`fail` or :meth:`fail_all`, and :class:`~transports.errors.CallTimeout` after
+        ``timeout`` seconds of sending and waiting together.
         """
         message.id = identity = message.id or new_id()
         future = self.register(message)
@@ -208,8 +211,10 @@ class PendingReplies:
             future.cancel()
 
     def deliver(self, message: Message) -> Outcome:
-        """Give a message to the request that waits for it, and return what became of it. The first reply wins. A reply
-        of another type than the request's is ``unknown``, and the request goes on waiting."""
+        """Deliver a message to its pending request and return the outcome.
+
+        The first reply wins. A reply of a different type than the request's is ``unknown``; the request stays pending.
+        """
         outcome = self._match(message)
         self.counts[outcome] += 1
         return outcome
@@ -233,7 +238,7 @@ class PendingReplies:
         return "delivered"
 
     def fail(self, message_id: str, error: ABPError) -> None:
-        """Raise ``error`` in one request instead of a reply. Does nothing if that request does not wait."""
+        """Raise ``error`` in one request instead of a reply. Does nothing if that request is not pending."""
         waiting = self._waiting.pop(message_id, None)
         if waiting is not None:
             self._end(message_id, "late")
@@ -241,7 +246,7 @@ class PendingReplies:
                 waiting[1].set_exception(error)
 
     def fail_all(self, error: ABPError) -> None:
-        """Raise an error of the same class, message and details in every request, each its own instance."""
+        """Raise an error in every pending request, each a new instance of its class, message and details."""
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
         self._deadlines.clear()

@@ -89,7 +89,7 @@ def test_a_store_is_named_by_its_address(
         assert "no artifact store is known for" in abp("artifacts", "list", "--out", wrong).err
     for command in (("demo",), ("batch", "run", "jobs.jsonl"), ("batch", "export", "run")):
         ran = abp(*command, "--out", memory_bucket)
-        assert ran.status == 2 and f"{memory_bucket} is no folder of this machine; ABP_STORE={memory_bucket}" in ran.err
+        assert ran.status == 2 and f"{memory_bucket} is not a folder of this machine; ABP_STORE={memory_bucket}" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 
