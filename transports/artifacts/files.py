@@ -211,8 +211,8 @@ try:
 except ImportError:
 
     def try_lock(fd: int) -> bool:
-        """Lock an open file against all other descriptors of it. Returns ``False`` if one has it. The system frees the
-        lock when the descriptor is closed, and when the process ends, however it ends."""
+        """Lock an open file against all other descriptors of the file. Return ``False`` if it is locked. The system
+        frees the lock when the descriptor is closed or the process ends, in any way."""
         from filelock import lock_descriptor
 
         return lock_descriptor(fd, blocking=False)
@@ -220,8 +220,8 @@ except ImportError:
 else:
 
     def try_lock(fd: int) -> bool:
-        """Lock an open file against all other descriptors of it. Returns ``False`` if one has it. The system frees the
-        lock when the descriptor is closed, and when the process ends, however it ends."""
+        """Lock an open file against all other descriptors of the file. Return ``False`` if it is locked. The system
+        frees the lock when the descriptor is closed or the process ends, in any way."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -407,8 +407,8 @@ class LocalStore(ArtifactStore):
         .abp/staging, locks, quarantine              files on their way in; locks; damaged content
 
     Nothing is created before the first artifact is stored. A new root gets mode 0700, files get 0600. Several
-    processes, threads and event loops may use one folder at once. A readable name *is* the content: a program that edits it in
-    place damages the artifact, and :meth:`open` raises :class:`~transports.errors.Corrupt`.
+    processes, threads and event loops may use one folder at once. A readable name *is* the content: editing it in place
+    damages the artifact, and :meth:`open` raises :class:`~transports.errors.Corrupt`.
 
     Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of the store
     in it is a symlink, or if the default root (``None``) belongs to another user.
