@@ -135,10 +135,10 @@ _REDACTOR = Redactor(known=NO_SECRETS)
 
 @dataclass(slots=True)
 class PageProblems:
-    """Diagnostics of a page since its last navigation. Each item is one line of at most 300 characters, without secrets.
+    """Diagnostics of a page since its last navigation, each item as a line of at most 300 characters without secrets.
 
     ``errors`` are uncaught exceptions and violations of the page's policy, with file, line and column if known.
-    ``requests`` are failed requests as ``URL: reason``; ``console`` are lines of the console as ``console.level: text``.
+    ``requests`` are failed requests as ``URL: reason``. ``console`` are its lines as ``console.level: text``.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -271,8 +271,8 @@ _LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no windo
 
 
 def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
-    """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is complete.
-    ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
+    """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is
+    complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
     if found.threw:
         return f"has a window.abp that throws: {found.threw[:200]}"
     if not found.present:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _MAX_WARNINGS, _MAX_WARNING = 100, 1000
 #: Longest event in characters: it is parsed in the event loop.
 _MAX_EVENT = 8 << 20
-#: Size of content in bytes. Up to 2**53, the largest whole number of JavaScript.
+#: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
