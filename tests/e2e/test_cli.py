@@ -159,7 +159,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is not a regular file", "save its content"),
         (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
         (("fixture", "--port", "99999"), "'--port'", "65535"),
-        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is no page of its own"),
+        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is not a top page"),
         (("conformance", URL, "--adapter", "/no.js"), "the adapter '/no.js' cannot be read", "No such file"),
         (("serve", "--adapter", "/no.js"), "(no.js) is for one app, and 0 are given", "name just that app"),
         (("serve", "--app", "ws://x.test/", "--adapter", "/no.js"), "an adapter is for a page", "the page's origin"),
