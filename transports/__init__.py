@@ -1,4 +1,4 @@
-"""Drive browser apps that speak ABP, and keep every binary result as a verified file.
+"""Client kit for browser apps that speak ABP; every binary result is kept as a verified file.
 
 >>> from transports import connect
 >>> async with connect("http://127.0.0.1:8000/") as app:  # doctest: +SKIP
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .session.evidence import Evidence
     from .session.session import Session
 
-#: The module that each public name is loaded from.
+#: Home module of each public name.
 _HOMES = {
     "adapters.memory": ("MemoryTransport",),
     "adapters.playwright": ("PlaywrightTransport",),
@@ -176,7 +176,7 @@ __all__ = [
 __version__: str
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name of the package
 
     def __getattr__(name: str) -> object:
         if name == "__version__":

@@ -63,7 +63,7 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.jsonl", '{"capability": "do", "idempotent": "maybe"}', "line 1: idempotent must be true or false"),
         ("a.jsonl", '{"capability": "do", "files": {"a": 3}}', "line 1: files.a must be text"),
         ("a.jsonl", '{"capability": "do", "files": {"a": "gone"}}', r"line 1: files\.a: .*gone cannot be read"),
-        ("a.jsonl", '{"capability": "do", "files": {"a": "/dev/zero"}}', r"line 1: files\.a: .*no regular file"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": "/dev/zero"}}', r"line 1: files\.a: .*not a regular file"),
         ("a.jsonl", '{"capability": "do", "files": {"a": "x\\u0000"}}', r"line 1: files\.a: .*cannot be read"),
         ("a.csv", f"capability,params{'.a' * 3000}\ndo,1", "line 2: params are nested deeper than 64 levels"),
         ("a.jsonl", "\n\n", "has no jobs; each line is one"),

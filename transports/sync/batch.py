@@ -1,4 +1,4 @@
-"""The blocking names of :mod:`transports.batch`."""
+"""Blocking names of :mod:`transports.batch`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Pool", "run"]
 
 
 class Pool(Resource[pool.Pool]):
-    """Sessions and browsers for many calls at once; see :class:`transports.batch.Pool`::
+    """Blocking pool of sessions and browsers for concurrent calls; see :class:`transports.batch.Pool`::
 
         with Pool(browsers=2) as pool:
             for outcome in pool.map(jobs): ...
@@ -36,12 +36,12 @@ class Pool(Resource[pool.Pool]):
 
     @property
     def closed(self) -> bool:
-        """Whether the pool is not open: not yet, or not any more."""
+        """True if the pool is not open, before or after its use."""
         return self.wrapped.closed
 
     @property
     def size(self) -> int:
-        """How many calls the pool makes at once."""
+        """Maximum number of concurrent calls."""
         return self.wrapped.size
 
     @described(pool.Pool.stats)

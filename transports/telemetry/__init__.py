@@ -1,4 +1,8 @@
-"""Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
+"""Traces and metrics. Without OpenTelemetry and without a metrics server, every function here does nothing.
+
+* :mod:`.instruments` — spans, the list of metrics, their measurement; no dependencies.
+* :mod:`.otel` — OpenTelemetry; :mod:`.setup` loads it if the application has; :mod:`.prometheus` — Prometheus.
+"""
 
 from .instruments import (
     ARTIFACT_BYTES,
