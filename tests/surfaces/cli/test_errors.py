@@ -52,7 +52,7 @@ def test_what_other_commands_take_is_told_how_to_write_here(
     job = ("call", url, "job.run", "-p", "steps=1", "-p", "delay=1")
     for args, said in {
         (*job, "-p", "label=2026"): """is not of type "string"; as text: -p 'label="2026"' [INVALID_PARAMS]""",
-        (*job, "--out", "hi.pdf"): "it is a folder for the files that is named here; leave it out, and copy what was",
+        (*job, "--out", "hi.pdf"): "--out takes a folder for the files, not a file; leave it out, and copy the stored",
         (*job, "--out", "-"): "`abp artifacts get NAME -` [INVALID_PARAMS]",
         (*job, "-p", f"label=@{picture}"): "or give a binary with --file KEY=PATH",
         (*job, "-p", "@all.json"): "; for all parameters of a file: --params @all.json [INVALID_PARAMS]",

@@ -345,9 +345,9 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-        print_text("To run a corrected copy of them in their place: the same command with that input and --extend")
+        print_text("To replace them by a corrected copy: the same command with that input and --extend")
     if count.get("queued") or count.get("leased"):
-        print_text("To go on: the same `abp batch run` command")
+        print_text("To resume: the same `abp batch run` command")
     if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
         print_text(f"To run {again} jobs again: the same command with --retry-failed")
     if any(number for state, number in count.items() if state != "succeeded"):

@@ -467,7 +467,7 @@ def _axis(bins: Sequence[Bin]) -> Iterator[str]:
     for number in range(0, len(edges), every):
         x = _LEFT + (_RIGHT - _LEFT) * number / len(bins)
         yield _text(x, _BOTTOM + 20, format_ms(edges[number]), "quiet", "middle")
-    legend = "milliseconds that a call took (logarithmic); how many calls"
+    legend = "milliseconds of a call (logarithmic); number of calls"
     yield _text((_LEFT + _RIGHT) / 2, _BOTTOM + 40, legend, "quiet", "middle")
 
 

@@ -323,8 +323,8 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
 
 _WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
 _WEBMCP_OFF = (
-    "off: this browser has none; take Chromium 149 or newer. One that was started elsewhere needs "
-    "--enable-features=WebMCP. A page with a polyfill works all the same"
+    "off: this browser has none; take Chromium 149 or newer. A browser that you start yourself needs "
+    "--enable-features=WebMCP. A page with a polyfill works nevertheless"
 )
 #: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (

@@ -106,7 +106,7 @@ def refuse_file_name(out: str) -> None:
         if folder.is_dir():
             return
     raise UsageError(
-        f"--out {out}: it is a folder for the files that is named here; leave it out, and copy what was stored "
+        f"--out {out}: --out takes a folder for the files, not a file; leave it out, and copy the stored file "
         f"with `abp artifacts get NAME {out}`"
     )
 

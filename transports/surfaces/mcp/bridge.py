@@ -235,8 +235,8 @@ def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bo
     ]
     if files:
         lines.append(
-            "Hand a file over in `files` of the call: `param` says where it belongs, and `artifact` is the id of an "
-            "artifact, so that its content need not be read."
+            "Pass a file in `files` of the call: `param` is its place, and `artifact` is the id of an artifact, "
+            "so that its content need not be read."
         )
     lines += _task({key: plain_line(text, _MAX_ARGUMENT) for key, text in arguments.items() if text})
     message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))

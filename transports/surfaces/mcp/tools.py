@@ -374,7 +374,7 @@ class ArtifactTools:
             lines.append(line)
             entries.append(entry)
         end = start + len(entries)
-        lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
+        lines.append(f"{len(refs)} in all" + (f"; continue with offset {end}" if end < len(refs) else ""))
         document = {
             "success": True,
             "total": len(refs),

@@ -66,8 +66,7 @@ Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
 #: Key of the argument that marks a connection made by the bridge's settings, not by a model.
 _CONFIGURED = "configured"
 _NOTE = (
-    "the app was closed meanwhile and is opened anew: what it held, and who was signed in by hand, is gone; nobody was "
-    "signed in again"
+    "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was repeated"
 )
 
 
@@ -128,7 +127,7 @@ class Connections:
         closed = {one.session: one for one in await self.closed()}
         if key is None and not self._apps and closed:
             if len(closed) > 1:
-                raise UsageError(f"several apps were connected; say which with `session`: {', '.join(closed)}")
+                raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
             key = next(iter(closed))
         if isinstance(key, str) and key in closed:
             if key not in self._opening:
