@@ -330,7 +330,7 @@ class Addition:
         earlier input. A line with the same job and the same id as one of an earlier input is not added again."""
         lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
         chosen = (self.run, first, first + _CHUNK)
-        # a "+" keeps SQLite from using the index of positions, which nearly all rows match
+        # a "+" keeps the database from using the index of positions, which nearly all rows match
         same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
         cursor.execute(
             "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "

@@ -55,8 +55,8 @@ _MAX_REFUSED = 10_000
 
 
 class Rate:
-    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth. ``None``
-    means no limit."""
+    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two.
+    ``None`` means no limit."""
 
     def __init__(self, per_second: float | None) -> None:
         self._limiter: AsyncLimiter | None = None
@@ -93,7 +93,7 @@ class HostPauses:
         self._until: dict[str, float] = {}
 
     def pause(self, host: str, seconds: float) -> None:
-        """Pause ``host`` for ``seconds``. A longer pause that is under way stays."""
+        """Pause ``host`` for ``seconds``. A longer pause stays in force."""
         until = time.monotonic() + min(seconds, _MAX_RETRY_AFTER)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
@@ -154,7 +154,7 @@ class Retries:
                 del self._refusals[next(iter(self._refusals))]
 
 
-#: Maximum of any other limit: the ledger's columns do not hold larger numbers.
+#: Maximum of any other limit, within the range of the ledger's integers.
 _MOST = 1_000_000_000
 
 

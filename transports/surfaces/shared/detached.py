@@ -400,7 +400,7 @@ class DetachedCalls:
         except BaseException as error:
             if asyncio.iscoroutine(work):
                 work.close()
-            if isinstance(error, asyncio.CancelledError):  # the record may be in the ledger: the thread runs on
+            if isinstance(error, asyncio.CancelledError):  # the transaction goes on, so close the record
                 await finished(asyncio.ensure_future(self._never_began(record)))
             raise
         live = self._live[record.id] = LiveCall(record, pending)

@@ -92,7 +92,7 @@ class Access:
             raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
         own = [self._public_origin, *(f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES)]
-        if origin is not None and origin.lower() not in own:  # own may include a proxy's internal name of the server
+        if origin is not None and origin.lower() not in own:  # not Host alone: a proxy may change it
             raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:

@@ -91,8 +91,8 @@ _PIECE = 128 << 10
 _WRITE_TIMEOUT = 30.0
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. PDF viewers run no scripts on this origin,
-#: and ``nosniff`` keeps a browser from taking other content for a PDF.
+#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
+#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
 _POLICY_PDF = f"{_CLOSED}; object-src 'self'"
 _POLICY = f"sandbox; {_CLOSED}"
 
