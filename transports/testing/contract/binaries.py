@@ -1,4 +1,4 @@
-"""Behaviours of content in answers: every byte arrives, wherever it stands."""
+"""Behaviours of content in answers: every byte arrives, at any place of the answer."""
 
 from __future__ import annotations
 

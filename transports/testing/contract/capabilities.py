@@ -1,4 +1,4 @@
-"""Behaviours of a session that learns what the app can do."""
+"""Behaviours of a session that learns the app's capabilities."""
 
 from __future__ import annotations
 

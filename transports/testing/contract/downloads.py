@@ -1,6 +1,6 @@
 """Behaviours of content behind a ``downloadUrl``.
 
-The session fetches it. The transport gives the app's address, against which relative URLs are resolved, and cookies.
+The session fetches the content. The transport provides cookies and the app's address, the base of relative URLs.
 """
 
 from __future__ import annotations

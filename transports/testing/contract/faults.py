@@ -1,4 +1,4 @@
-"""Behaviours with apps that answer nonsense: the error is typed, nothing wrong is stored, and the session goes on."""
+"""Behaviours with apps that answer nonsense: the error is typed, nothing wrong is stored, the session continues."""
 
 from __future__ import annotations
 

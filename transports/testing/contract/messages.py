@@ -1,4 +1,4 @@
-"""Behaviours of the transport alone: requests, replies, events, content that stays on the far side."""
+"""Behaviours of the transport without a session: requests, replies, events, content that stays with the app."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _unknown_request(subject: Subject) -> None:
 @behaviour("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
 async def _listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        if transport.features.listing:  # else sessions do not ask
+        if transport.features.listing:  # without it sessions do not send this request
             listed: Any = (
                 await transport.request(Message("capabilities/list", id="1"), timeout=subject.answer_timeout)
             ).payload
