@@ -196,9 +196,7 @@ class PageSource:
             first = first_line(error)
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
-                hint = (
-                    "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
-                )
+                hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
             raise ConnectFailed(f"the browser could not open a page: {first}{hint}") from None
 
     async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
