@@ -1,4 +1,4 @@
-"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified bytes go in, a small reference comes out.
+"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified content, and small references to it.
 
 :class:`ArtifactStore` has the public methods of all stores, with scopes, retention and the audit log; each kind of
 store implements only the abstract methods at its end. Around it: staged files (:class:`Staged`, :class:`StagedFile`),
@@ -394,7 +394,7 @@ class ArtifactStore(ABC):
     def scoped(self, scope: Scope) -> Self:
         """Return a view of the same store that sees only what ``scope`` covers.
 
-        An artifact of another session is not listed, and its id is unknown. Raises
+        Artifacts of another session are not listed, and their ids are unknown. Raises
         :class:`~transports.errors.UsageError` for a scope outside this view's own.
         """
         view = copy.copy(self)
@@ -489,7 +489,7 @@ class ArtifactStore(ABC):
         """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.
 
         Missing folders are made and an existing file is replaced. The copy is compared with the artifact's size and
-        SHA-256, and the file appears at once: after an error or a cancellation ``path`` is unchanged.
+        SHA-256 before it replaces ``path`` at once: an error or a cancellation leaves ``path`` unchanged.
 
         Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
         :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
@@ -571,6 +571,7 @@ class ArtifactStore(ABC):
             if reason:
                 raise not_found(artifact_id)
         except ABPError as error:
+            # the reason is for the audit log alone: to the caller, all of these ids are unknown
             self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref

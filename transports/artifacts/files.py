@@ -165,7 +165,7 @@ def patiently(work: Callable[[], T]) -> T:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """Rename a file, and replace another one; with retries (:func:`patiently`) where open files cannot be renamed."""
+    """Rename a file over another one, with retries (:func:`patiently`) if open files cannot be renamed."""
     if OPEN_FILES_MOVE:
         source.replace(target)
     else:
@@ -268,6 +268,7 @@ class Replacement:
 
     def _lock(self) -> bool:
         try:
+            # another process may remove the file as a leftover between its creation and the lock
             return try_lock(self.fd) and os.fstat(self.fd).st_nlink > 0
         except OSError:  # no locks on this file system, so no process removes leftovers there either
             return True

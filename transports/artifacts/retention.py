@@ -145,7 +145,7 @@ class Retention:
                 out.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 kept.append(entry)
-        for level in ("trace", "session"):
+        for level in ("trace", "session"):  # removals for a trace limit make room in its session, too
             evicted = self._over(kept, level, *self.limits(level), incoming)
             out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             kept = [entry for entry in kept if entry not in evicted]

@@ -56,7 +56,7 @@ class WrappedTransport(Transport):
 
     @property
     def rungs(self) -> Mapping[str, int]:
-        """Counts of the wrapped transport."""
+        """Number of contents by rung of the wrapped transport."""
         return self.wrapped.rungs
 
     async def open(self) -> None:

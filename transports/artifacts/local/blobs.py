@@ -1,4 +1,4 @@
-"""The blocking half of the local store: blobs, readable names and metadata on the disk, and the order of the steps.
+"""Blobs, readable names and metadata of the local store on the disk: the steps of a commit and of a removal. Blocking.
 
 A commit takes these steps. Each is synced to the disk (fsync) before a step that relies on it. With
 ``durability="process"`` nothing is synced: the system writes the files within seconds, and a power cut before that may

@@ -419,7 +419,7 @@ class TextIndex:
         db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_TEXT_WAIT, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA secure_delete=ON").fetchone()
+            db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
             db.executescript(_TEXT_SCHEMA)
         except BaseException:
             db.close()

@@ -72,6 +72,7 @@ class Bucket:
         self._errors = self._obstore.exceptions
         self.url = url
         self._timeout = timeout
+        # no retry starts after half of the time, and an attempt takes at most half: together `timeout`
         half = timedelta(seconds=timeout / 2)
         options: dict[str, object] = {"connect_timeout": half}
         if _endpoint_is_local():

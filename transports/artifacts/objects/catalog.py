@@ -92,7 +92,7 @@ class Catalog:
         """Repair the entry of an artifact that turned out to differ from the result of a query."""
 
     async def touch(self, key: str) -> None:
-        """Remember that an artifact was used now."""
+        """Record the use of an artifact, in memory."""
         self._used[key] = stamp()
 
     async def _put(self, metadata: Metadata) -> Indexed:

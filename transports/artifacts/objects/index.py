@@ -335,7 +335,7 @@ class StoreIndex:
             await self._run(work)
 
     async def touch(self, key: str) -> None:
-        """Note that an artifact was used now."""
+        """Record the use of an artifact."""
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
         at = stamp()
         await self._run(lambda cursor, store: cursor.execute(sql, (at, store, key, at)))
@@ -343,12 +343,12 @@ class StoreIndex:
     # --- completeness of the index ------------------------------------------------------------------------------------
 
     async def announced(self, seconds: float) -> list[str]:
-        """Return the ids whose change was announced that long ago and is not settled: their writers may have died."""
+        """Return the ids with a change announced at least ``seconds`` ago and not settled: the writer may have died."""
         sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
-        """Drop the announcements that are older than that."""
+        """Drop the announcements that are at least ``seconds`` old."""
         sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 

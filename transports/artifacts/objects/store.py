@@ -186,7 +186,7 @@ class ObjectStore(ArtifactStore):
         timeout: float = 60.0,
         index: str | None = None,
     ) -> None:
-        """``index`` is the address of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
+        """``index`` is the URL of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
         :class:`~transports.errors.UsageError` for another one."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         self.url = url.rstrip("/")
