@@ -597,6 +597,6 @@ def _check_name(name: str) -> None:
 
 def _scope(raw: object) -> Scope:
     try:
-        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})
+        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})  # an unknown field, so this raises
     except (TypeError, UsageError) as error:
         raise ValueError(f"the scope is not valid: {error}") from error

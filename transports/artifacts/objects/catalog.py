@@ -155,7 +155,7 @@ class Catalog:
         return None
 
     async def compare(self) -> Compared:
-        """Compare the source of queries with the metadata objects, and correct it."""
+        """Compare the index, if there is one, with all metadata objects, and correct it."""
         unreadable: list[str] = []
         found = await self.all(Scope(), unreadable)
         return Compared(len(found), [], unreadable)
@@ -208,7 +208,8 @@ _UNINDEXED = "unindexed/"
 
 
 class IndexedCatalog(Catalog):
-    """A catalog with an index. The metadata objects stay the truth: access to one artifact uses them alone.
+    """A catalog with an index. The metadata objects stay the truth: reading, storing and removing one artifact
+    depends on them alone.
 
     A change is announced in the index before it is made and settled after it. A change that was announced but not
     settled, because its writer died or the index could not be reached, is looked up in the bucket by the next query
@@ -362,7 +363,8 @@ class IndexedCatalog(Catalog):
         raise StoreUnavailable("the index keeps disappearing; find out what deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
-        """Add the changes that the index may lack, once a minute at most; build a new index from all metadata."""
+        """Add the changes that the index may lack: every minute, and at once after a failed change. Build a new index
+        from all metadata."""
         if not self._is_due():
             return
         async with self._catching_up:

@@ -1,7 +1,7 @@
 """The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite.
 
 :class:`IndexTables` makes the tables and runs transactions; :class:`StoreIndex` holds the rows of one store, and the
-announced changes that the rows may lack. Rows and conditions of both databases are made by the functions between.
+announced changes that the rows may lack. The functions make rows and SQL conditions for both databases.
 """
 
 from __future__ import annotations
