@@ -412,6 +412,7 @@ def run_(
     async def begin(source: Path) -> int:
         begins = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
+            # only for a new run: a resumed one may have no jobs left, and need no browser
             if begins and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
             return await run(source)

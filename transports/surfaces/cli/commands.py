@@ -170,6 +170,6 @@ def run(args: Sequence[str]) -> int:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
-        return end.exit_code if args else 2
+        return end.exit_code if args else 2  # without arguments the help is printed, which is bad usage
     except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a message
         return report_error(error, as_json="--json" in args)

@@ -96,6 +96,7 @@ async def _install() -> None:
 
 async def _run(command: list[str]) -> bool:
     print_note(" ".join(command))
+    # stdout of the installer goes to stderr: stdout is for the report
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     )

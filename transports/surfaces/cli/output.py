@@ -312,7 +312,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would flush stdout at exit and print an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
-    if hasattr(error, "format_message"):
+    if hasattr(error, "format_message"):  # an error of the argument parser, whose class is private to Typer
         error = UsageError(_usage(error))
     if isinstance(error, ABPError):
         failure = naming_options(error)

@@ -178,6 +178,7 @@ def observe(server: Server[None]) -> None:
             record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
 
     use_global_providers()
+    # the SDK's span is between them, at 1
     server.middleware.insert(0, continued)
     server.middleware.insert(2, observed)
 

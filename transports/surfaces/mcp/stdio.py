@@ -82,6 +82,7 @@ class _Lines:
         self._loop = asyncio.get_running_loop()
         #: Function that sends the error of a refused line; set once stdout is open.
         self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
+        # bounded: a client that sends faster than requests are read must wait, as with any pipe
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._parent_lives = _parent_lives()
         for work in (self._read, self._watch):
