@@ -77,6 +77,7 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
         end, escaped = _end_of_text(data, at)
         if end < 0:
             break
+        # 40 bytes are enough for the key, and bound the search
         if (end - at) % 4 == 0 and not escaped and key.search(data, max(at - 40, 0), at):
             parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
             runs.append(memoryview(data)[at:end])

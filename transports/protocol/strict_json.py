@@ -134,12 +134,12 @@ class ValueCounter:
     def add(self, piece: bytes) -> int:
         """Count one more piece and return the total."""
         piece, self._held = self._held + piece, b""
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # it ends within an escape
             piece, self._held = piece[:-1], piece[-1:]
-        if b"\\" in piece:
+        if b"\\" in piece:  # without escapes, each quotation mark begins or ends a text
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
-        self.count += _marks(b"".join(parts[self._inside :: 2]))
+        self.count += _marks(b"".join(parts[self._inside :: 2]))  # every second part is outside texts
         self._inside ^= len(parts) % 2 == 0
         return self.count
 

@@ -199,6 +199,7 @@ def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[st
 def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
     if not isinstance(tool, dict):
         return None
+    # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
     good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
     output = _schema(tool, "outputSchema")
     if output.get("type") == "object":
@@ -233,6 +234,7 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {}
 
 
+#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _SIZE_ERROR = "over the limit of"
 #: Seconds for connecting and sending. Each call has its own limit for the answer.
@@ -253,7 +255,7 @@ async def http_streams(
     ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
     body could inflate to any size. Results of long messages are put ``aside``.
     """
-    limit = max_bytes * 4 // 3 + (1 << 20)
+    limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
 
     async def limited(response: httpx2.Response) -> None:
         response.headers["content-encoding"] = (
@@ -318,7 +320,7 @@ class _Events(httpx2.AsyncByteStream):
                 del held[: end.end()]
                 searched = 0
                 yield event if len(event) <= PARSED_ON_LOOP else await asyncio.to_thread(self._short, event)
-            searched = max(len(held) - 3, 0)
+            searched = max(len(held) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
             if len(held) > self._limit:
                 yield bytes(held)
                 held.clear()
@@ -430,7 +432,7 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
             stderr=asyncio.subprocess.PIPE,
             env=get_default_environment() | dict(server.env),
             cwd=server.cwd,
-            start_new_session=True,
+            start_new_session=True,  # a process group, which can be ended as a whole
             limit=_CHUNK_BYTES,
         )
     except (OSError, ValueError) as error:

@@ -448,6 +448,7 @@ class MCPTransport(Transport):
             return {"success": False, "cancelled": True}
         finally:
             del self._pending[call]
+        # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer

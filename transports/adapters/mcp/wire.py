@@ -100,7 +100,7 @@ class LineReader:
     """Reader that joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._limit = max_bytes * 4 // 3 + (1 << 20)
+        self._limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0

@@ -302,7 +302,7 @@ class Writer:
     def _opened(self) -> FileIO:
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            regular_file(os.dup(fd), str(self._path)).close()
+            regular_file(os.dup(fd), str(self._path)).close()  # closes only the copy
         except OSError as error:
             if error.errno in SYMLINK:
                 raise UsageError(f"{self._path} is a symlink; name its target") from None
@@ -317,7 +317,7 @@ class Writer:
         try:
             with self._content.folder() as folder:
                 for name in folder.names():
-                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):
+                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):  # other files stay
                         folder.unlink(name)
         except FileNotFoundError:
             pass

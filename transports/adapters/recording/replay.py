@@ -140,7 +140,7 @@ class Script:
 
     def pause_before(self, line: int) -> float:
         """Return the seconds between the line and the one before it."""
-        entries = self._reader.entries
+        entries = self._reader.entries  # the first is on line 2, after the header
         return 0.0 if line >= self.end else max(entries[line - 2][1].at - entries[line - 3][1].at, 0.0)
 
     def question_answered_at(self, line: int) -> str | None:

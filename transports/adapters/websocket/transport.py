@@ -89,7 +89,7 @@ async def open_connection(
                     "the final address"
                 )
             if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
-                sent = None
+                sent = None  # for good: the other origin chooses every later address
     raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
 
 

@@ -146,6 +146,7 @@ class Client:
             exchange.sender = reply.sender
         except ABPError as error:
             exchange.error = error
+            # a late answer, or a broken connection, must not affect the next exchange
             if isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError):
                 with contextlib.suppress(ABPError):
                     await self.disconnect()
