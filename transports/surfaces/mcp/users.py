@@ -1,6 +1,6 @@
 """Users of the bridge: their connections, suspended calls, and subscriptions to changes.
 
-:class:`Users` finds or makes the :class:`User` of a request. A user has :class:`Connections` (open apps, and closed ones
+:class:`Users` finds or makes the :class:`User` of a request, with :class:`Connections` (open apps, and closed ones
 that a call opens again), :class:`Subscribers` (clients that receive notifications), and :class:`ServerSubscriptions`
 (subscriptions at connected MCP servers)."""
 
