@@ -90,7 +90,7 @@ def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, sa
         ("mcp+http://", "not an address"),
         ("mcp+http://[", "not an address"),
         ("mcp:/nowhere/mcp.json#x", "cannot read"),
-        ("mcp+ftp://x", "is no target"),
+        ("mcp+ftp://x", "is not a target"),
     ],
 )
 def test_invalid_targets_are_refused(where: str, says: str) -> None:

@@ -134,8 +134,8 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
 @pytest.mark.parametrize(
     ("args", "problem", "fix"),
     [
-        (("call", "nonsense", "export.pdf"), "'nonsense' is no target", "such as http://127.0.0.1:8000/"),
-        (("call", "http://", "export.pdf"), "'http://' is no target", "such as http://127.0.0.1:8000/"),
+        (("call", "nonsense", "export.pdf"), "'nonsense' is not a target", "such as http://127.0.0.1:8000/"),
+        (("call", "http://", "export.pdf"), "'http://' is not a target", "such as http://127.0.0.1:8000/"),
         (("call", URL), "missing argument 'CAPABILITY'", "`abp call [OPTIONS] TARGET CAPABILITY`"),
         (("call",), "missing argument 'TARGET'", "`abp call --help`"),
         (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),

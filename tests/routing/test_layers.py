@@ -699,10 +699,7 @@ async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
     assert isinstance(event, ObservationClamped) and (event.call, event.capability) == ("c1", "x")
     assert event.original_bytes > event.clamped_bytes >= len(encode_json(shown)) - len(b'{"summary":""}')
     (message,) = caplog.messages
-    assert (
-        message
-        == f"x: what an agent reads of the answer was cut from {event.original_bytes} to {event.clamped_bytes} bytes"
-    )
+    assert message == f"x: the answer was cut for an agent from {event.original_bytes} to {event.clamped_bytes} bytes"
     assert pickle.loads(pickle.dumps(routed)) == routed
 
 

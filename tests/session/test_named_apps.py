@@ -93,7 +93,7 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
             if allowed:
                 async with connect("crm", config="team.toml", store=store):
                     continue
-            with pytest.raises(ABPError, match=r"'crm' is no target"):  # as if it were not there
+            with pytest.raises(ABPError, match=r"'crm' is not a target"):  # as if it were not there
                 connect("crm", config="team.toml", store=store)
 
 

@@ -180,6 +180,7 @@ class PostgresConnection:
                     keepalives_idle=10,  # so that waiting for an answer of a dead server ends after _SILENCE, too
                     keepalives_interval=5,
                     keepalives_count=2,
+                    # the user's options may change the first of these, but not the others, which come last
                     options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {given} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",

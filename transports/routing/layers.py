@@ -45,6 +45,7 @@ __all__ = [
     "parse_text_blocks",
 ]
 
+#: The head of a data URL, which some servers put before base64.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: Below this number of characters, base64 without a signature counts as a word such as ``pending``, not as a file.

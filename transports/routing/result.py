@@ -96,6 +96,7 @@ MAX_ANSWER_CHARS = 4000
 _MAX_PLACES = 20
 
 
+# Making a frozen dataclass of 15 fields takes 2 µs of a small call; users need its replace(), comparison and pickling.
 @dataclass(frozen=True, slots=True)
 class Result:
     """Routed answer of a call.
@@ -220,7 +221,7 @@ class Result:
 
         For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report their own cuts."""
         logger.warning(
-            "%s: what an agent reads of the answer was cut from %d to %d bytes",
+            "%s: the answer was cut for an agent from %d to %d bytes",
             self.capability,
             original_bytes,
             clamped_bytes,

@@ -113,13 +113,13 @@ async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
     elif entry.file is not None:
         value, where = await asyncio.to_thread(_content, name, entry.file), "its file"
     else:
-        value, where = await _printed(name, entry.command or ()), "what its command prints"
+        value, where = await _printed(name, entry.command or ()), "the output of its command"
     value = (value or "").rstrip("\r\n")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
     if (fault := is_guessable(value)) is not None:
         raise UsageError(
-            f"the secret {name} cannot be used: {where} has {fault}; what is masked can be found by guessing, so a "
+            f"the secret {name} cannot be used: {where} has {fault}; a masked value can be found by guessing, so a "
             "secret must be hard to guess"
         )
     give(user, name, value)
@@ -247,7 +247,7 @@ _SAID: Sequence[tuple[type[ABPError], str]] = (
     (Disconnected, "the connection to it is lost"),
     (TransportError, "the way to it failed"),
     (DownloadFailed, "a file of its answer cannot be fetched"),
-    (BinaryError, "a file of its answer is not what it was said to be"),
+    (BinaryError, "a file of its answer differs from its declaration"),
 )
 
 
@@ -315,7 +315,7 @@ class Guarded(WrappedTransport):
                 message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
             _open_sessions[guard.name] += 1
-            self._counted = True
+            self._counted = True  # aclose() undoes it, which is called after a failed open(), too
         with self._cleaned(settings=True):
             if guard.make is not None and placeholders(guard.settings):
                 resolved: dict[str, object] = {}

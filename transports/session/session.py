@@ -293,7 +293,7 @@ class Session:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
-        self._state = "closed"
+        self._state = "closed"  # until all is open: a session that failed to open cannot be used
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
             stack.push(self._clean_error)
@@ -303,6 +303,7 @@ class Session:
             await stack.enter_async_context(self.transport)
             await loading.wait()
             await stack.enter_async_context(self._events)
+            # a transport that used up the time still leaves the app a second to answer
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
@@ -371,6 +372,7 @@ class Session:
 
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
+        # A plain function that returns the awaitable: each coroutine that only passes it on costs a small call time.
         self._require_open()
         check_arguments(capability, params)
         call, seconds = call_id or new_id(), self._timeout_or_default(timeout)

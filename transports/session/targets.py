@@ -182,10 +182,10 @@ def _transport_names(target: str) -> tuple[str, ...]:
         known = False
     if not known:
         if meant := _meant_address(target):
-            raise UsageError(f"{redact_url(target)!r} is no target; {meant}")
+            raise UsageError(f"{redact_url(target)!r} is not a target; {meant}")
         also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
-            f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
+            f"{redact_url(target)!r} is not a target; give the app's address, such as http://127.0.0.1:8000/ or "
             f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
             f"replay:FILE{also}"
         )

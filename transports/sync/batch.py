@@ -46,7 +46,7 @@ class Pool(Resource[pool.Pool]):
 
     @described(pool.Pool.stats)
     def stats(self) -> PoolStats:
-        """As :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
+        """Return :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
 
         async def look() -> PoolStats:
             return self.wrapped.stats()
@@ -71,7 +71,7 @@ def run(
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
 ) -> dict[str, JSONValue]:
-    """As :func:`transports.batch.run`, whose docstring replaces this one."""
+    """Run :func:`transports.batch.run`, whose docstring replaces this one."""
     __tracebackhide__ = True
     driver = pool.wrapped if isinstance(pool, Blocking) else pool
     return _run(

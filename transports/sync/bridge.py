@@ -475,7 +475,7 @@ class _OpenManager(Generic[T]):
         if not self._task.done():
             self._task.cancel()
             raise CallTimeout(
-                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; parts of it may still be there"
+                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; some of its processes may still run"
             )
         return self._task.result()
 
@@ -499,7 +499,7 @@ class Resource(Blocking[M]):
         except ABPError as error:
             raise shortened(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
-        weakref.finalize(self, manager.abandon).atexit = False
+        weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -158,7 +158,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
 
     @described(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
-        """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
+        """Return :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
         view = copy.copy(self)
         view.wrapped = self.wrapped.scoped(scope)
         view._open_manager = None  # the view was not entered
@@ -338,7 +338,7 @@ def connect(
     config: str | Path | None = None,
     evidence: Evidence | None = None,
 ) -> Session:
-    """As :func:`transports.connect`, whose docstring replaces this one."""
+    """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}

@@ -26,6 +26,7 @@ _KINDS: Mapping[Kind, SpanKind] = {
 #: W3C Trace Context alone: baggage of the application may hold data that an app must not see.
 _PROPAGATOR = TraceContextTextMapPropagator()
 
+#: Signals whose global provider is in use already.
 _used: set[str] = set()
 
 
