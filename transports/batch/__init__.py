@@ -1,4 +1,4 @@
-"""Batches of calls: jobs, the pool of apps and browsers that runs them, and the ledger of their outcomes."""
+"""Batches of calls: jobs, a pool of sessions and browsers to run them, and the ledger of their outcomes."""
 
 from __future__ import annotations
 

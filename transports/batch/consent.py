@@ -1,4 +1,4 @@
-"""Permissions of jobs from an untrusted input: allowed targets, and the files that may be sent."""
+"""Permissions of jobs from an untrusted input: allowed targets, and files allowed to be sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Consent:
     Allowed targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
     run's own ``target``; with ``programs`` also targets that start a program, load an extension or read a file. Files
     must be in ``folder``; without a folder, jobs may not send files. Files go to the run's own target and to apps of
-    the settings file; with ``any_target`` also to a target that the job itself names.
+    the settings file; with ``any_target`` also to any target named by the job itself.
     """
 
     programs: bool = False

@@ -70,9 +70,9 @@ class Job:
 
     ``params`` are JSON values. ``files`` maps places in the parameters (``image``, ``pages.cover``) to the files to
     insert there. ``target`` is an app as :func:`transports.connect` accepts it; ``None`` means the target of the run.
-    ``timeout`` limits the wait for the app's answer, in seconds; ``None`` means the session's default. A job that is
-    ``idempotent`` may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input) are
-    returned beside the outcome and mean nothing to the kit.
+    ``timeout`` limits the wait for the app's answer, in seconds; ``None`` means the session's default. An
+    ``idempotent`` job may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input)
+    are returned beside the outcome and mean nothing to the kit.
     """
 
     capability: str
@@ -91,7 +91,7 @@ class Job:
 
         The hash covers the target, the capability, the parameters as canonical JSON (sorted keys, no spaces, as in
         RFC 8785) and the SHA-256 of each file's content. The first access reads the files and blocks. Raises
-        :class:`~transports.errors.UsageError` for an unreadable file and for parameters that are not JSON.
+        :class:`~transports.errors.UsageError` for an unreadable file and for parameters other than JSON.
         """
         if not self._key:
             content = {place: _digest(place, path) for place, path in self.files.items()}
@@ -149,7 +149,7 @@ def job_document(job: Job) -> dict[str, JSONValue]:
 
 
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
-    """Return the job that an object describes.
+    """Return the job described by an object.
 
     ``capability`` is required; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
     in :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column ``params.title`` is one
@@ -253,7 +253,7 @@ class Outcome:
     ``result`` is the result of the call, if any. ``error_code`` and ``error`` (its message) are set unless the job
     succeeded. ``milliseconds`` is the time of all ``attempts``. ``artifacts`` are the files in the store, also after an
     error. ``retryable`` means that the same job may be sent again: the error may be temporary, and either no part of
-    the job has run or the job is idempotent. ``retry_after`` is the wait that the app asks for, in seconds.
+    the job has run or the job is idempotent. ``retry_after`` is the wait requested by the app, in seconds.
     """
 
     job: Job
@@ -269,7 +269,7 @@ class Outcome:
 
     @classmethod
     def of_result(cls, job: Job, result: Result, *, attempts: int = 1, milliseconds: float = 0.0) -> Self:
-        """Return the outcome of a job that succeeded."""
+        """Return the outcome of a succeeded job."""
         files = tuple(result.artifacts.values())
         return cls(job, State.SUCCEEDED, result, attempts=attempts, milliseconds=milliseconds, artifacts=files)
 
@@ -277,7 +277,7 @@ class Outcome:
     def of_error(
         cls, job: Job, error: Exception, *, sent: bool = True, attempts: int = 1, milliseconds: float = 0.0
     ) -> Self:
-        """Return the outcome of a job that ended with ``error``.
+        """Return the outcome of a job after ``error``.
 
         ``sent`` is false if the call cannot have been sent, as after an error of connecting. A job that ran is
         ``unknown`` if its answer could not be read or stored, unless it is idempotent: ``failed`` means that it may be

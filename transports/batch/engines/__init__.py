@@ -1,4 +1,4 @@
-"""Engines, which run the workers of a batch. The ledger holds the state of the run; an engine holds none.
+"""Engines for the workers of a batch. The ledger holds the state of the run; an engine holds none.
 
 * :mod:`.local` — one worker in this process.
 * :mod:`.ray_engine` — workers in Ray actors, scaled with the ledger's backlog.
@@ -15,7 +15,7 @@ __all__ = ["Engine", "LocalEngine", "RayEngine", "WorkReport", "require_ray"]
 
 
 class Engine(Protocol):
-    """Protocol of an engine that works through the jobs of one run."""
+    """Protocol of an engine for the jobs of one run."""
 
     async def run(self) -> WorkReport:
         """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called.

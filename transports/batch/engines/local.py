@@ -27,7 +27,7 @@ class WorkReport:
 
 
 class LocalEngine:
-    """Engine with one worker: a runner and its pool, which the engine opens."""
+    """Engine with one worker: a runner and its pool. The engine opens the pool."""
 
     def __init__(self, ledger: Ledger, pool: Pool, options: RunOptions, on_settled: OnSettled = lambda _: None) -> None:
         self._pool = pool

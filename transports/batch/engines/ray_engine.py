@@ -68,10 +68,10 @@ class RayCluster:
     """Connection to Ray, opened by ``async with``.
 
     It connects to the cluster at ``address`` (``auto`` is the cluster of this machine), or starts a local cluster for
-    ``actors`` actors that ends with this process.
+    ``actors`` actors and ends it with this process.
 
-    Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for a
-    cluster that does not answer.
+    Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for an
+    unresponsive cluster.
     """
 
     def __init__(self, address: str | None, actors: int) -> None:
@@ -202,7 +202,7 @@ class RayCluster:
         await self._do(lambda: self._ray.kill(actor), _ANSWER)
 
     async def answered(self, answers: Sequence[Any]) -> list[Any]:
-        """Return the answers that have arrived."""
+        """Return the arrived answers."""
         if not answers:
             return []
         ready, _ = await self._do(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0), _ANSWER)
@@ -280,8 +280,8 @@ def _take_signals_back() -> None:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set unset environment variables for the length of a block. Afterwards, remove all ``RAY_`` variables that were
-    added, also those that Ray has set."""
+    """Set unset environment variables for the length of a block. Afterwards, remove all added ``RAY_`` variables,
+    including those added by Ray."""
     before = {*os.environ}
     os.environ.update({name: value for name, value in variables.items() if name not in before})
     try:
@@ -360,7 +360,7 @@ class _Actor:
 
 
 class RayEngine:
-    """Engine that runs workers in Ray actors with one browser each, on the cluster at ``address`` or on a local one.
+    """Engine with workers in Ray actors, one browser each, on the cluster at ``address`` or on a local one.
 
     ``place`` is the run's ledger as actors can reach it: its folder, or a ``postgresql://`` address. ``make_pool``
     makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster.
@@ -368,8 +368,8 @@ class RayEngine:
     ``shared`` means that other machines can reach the ledger and the store. ``on_counts`` is called with the counts of
     the run's jobs.
 
-    An actor that is lost or does not start is replaced, and so is a local cluster that has ended. Jobs of lost actors
-    are queued again or ``unknown``, as those of any lost worker.
+    Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
+    or ``unknown``, as those of any lost worker.
     Raises :class:`~transports.errors.UsageError` without Ray.
     """
 
@@ -409,8 +409,8 @@ class RayEngine:
     async def run(self) -> WorkReport:
         """Run jobs to the end.
 
-        Raises :class:`~transports.errors.ConnectFailed` for a cluster that does not answer,
-        :class:`~transports.errors.UsageError` for machines that cannot reach the ledger and the store, and the error of
+        Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
+        :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and the error of
         the actors if they fail repeatedly while no job ends."""
         end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
         async with self._cluster:
@@ -442,7 +442,7 @@ class RayEngine:
                 await self._stop()
 
     def _shares(self, count: int) -> list[RunOptions]:
-        """Return the options of at most ``count`` actors, which together keep the limits of the run."""
+        """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
         rate = self._options.rate
         most_actors = self._options.concurrency
         if rate is not None:  # each may start with a burst of two jobs: together at most a second's worth
@@ -453,7 +453,7 @@ class RayEngine:
         return [replace(self._options, concurrency=most + (at < more), rate=rate) for at in range(count)]
 
     async def _scale(self, shares: list[RunOptions], backlog: int, end: float | None) -> None:
-        """Start an actor for each share that a backlog of so many jobs needs, and drain the other actors."""
+        """Start as many actors as a backlog of so many jobs needs, and drain the other actors."""
         for at, share in enumerate(shares):
             actor = self._actors.get(at)
             if backlog > 0 and actor is None and time.monotonic() >= self._not_before:
@@ -488,7 +488,7 @@ class RayEngine:
                 self._lost(told)
 
     async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
-        """Replace the connection to a cluster that has ended (``lost``), or actors that do not start in time."""
+        """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
@@ -507,7 +507,7 @@ class RayEngine:
             )
 
     async def _waiting(self) -> dict[int, _Actor]:
-        """Return the actors that have not started yet."""
+        """Return the actors not started yet."""
         waiting = {at: actor for at, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in waiting.values()])
         for actor in waiting.values():

@@ -2,7 +2,7 @@
 many machines.
 
 * :mod:`.ledger` — the :class:`Ledger` of a worker; :mod:`.reads` — :class:`LedgerView`: lists and statistics.
-* :mod:`.writes` — statements that add, lease and settle jobs; :mod:`.schema` — tables; :mod:`.entries` — records.
+* :mod:`.writes` — adding, leasing and settling jobs; :mod:`.schema` — tables; :mod:`.entries` — records.
 * :mod:`.backends` — the databases.
 """
 

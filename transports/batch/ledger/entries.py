@@ -13,10 +13,10 @@ __all__ = ["Added", "Counts", "Leased", "Row", "Settlement"]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Result of adding an input: counts of its ``lines`` and of the ``jobs`` that are new in the ledger.
+    """Result of adding an input: counts of its ``lines`` and of the new ``jobs`` in the ledger.
 
-    ``copies`` counts lines with the same job as an earlier line of this input. ``replaced`` counts failed lines that
-    were replaced by lines of the same id. ``known`` is true if the whole input was in the ledger already."""
+    ``copies`` counts lines with the same job as an earlier line of this input. ``replaced`` counts failed lines,
+    replaced by lines of the same id. ``known`` is true if the whole input was in the ledger already."""
 
     lines: int
     jobs: int = 0

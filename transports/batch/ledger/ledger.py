@@ -156,8 +156,8 @@ class Ledger:
     async def settle(self, settlements: Sequence[Settlement]) -> int:
         """Write the outcomes of jobs that this worker has leased. Return the number of jobs that it held.
 
-        A job that became ``unknown`` because its lease expired counts, too, and gets its real outcome. A job that
-        another worker holds stays unchanged. A retry in a cancelled run is cancelled.
+        An ``unknown`` job whose lease expired counts, too, and gets its real outcome. Jobs held by other workers stay
+        unchanged. A retry in a cancelled run is cancelled.
         """
         return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
 
@@ -168,8 +168,8 @@ class Ledger:
         return held
 
     async def expire(self) -> tuple[int, int]:
-        """End the leases that have expired or whose worker is lost. Return the number of jobs that are queued again,
-        and of those that are ``unknown``."""
+        """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
+        ``unknown`` jobs."""
 
         def work(cursor: Cursor) -> tuple[int, int]:
             others: list[str] = []
@@ -201,8 +201,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     async def cancel(self) -> int:
-        """Cancel all queued jobs, and those that are added or queued again later. Running jobs go on. Return the number
-        of cancelled jobs."""
+        """Cancel all queued jobs, and jobs added or queued again later. Running jobs go on. Return the number of
+        cancelled jobs."""
 
         def work(cursor: Cursor) -> int:
             self._database.lock(cursor, self._run)
@@ -290,14 +290,14 @@ class Ledger:
             after = page[-1].position, page[-1].key
 
     async def replaced(self) -> int:
-        """Return the number of failed lines that were replaced by corrected lines."""
+        """Return the number of failed lines with a corrected replacement."""
         return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
 
 
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
     """Return the ledger of a run, to be opened by ``async with``.
 
-    ``where`` is the run's folder, which contains ``ledger.sqlite``, or
+    ``where`` is the run's folder with its ``ledger.sqlite``, or
     ``postgresql://[user@]host[:port]/database?run=NAME`` for workers on many machines; the default of ``run=`` is
     ``default``. With ``existing``, opening raises :class:`~transports.errors.LedgerError` for a run without an input,
     and writes nothing. A ``read_only`` ledger implies ``existing`` and refuses changes. Raises

@@ -39,7 +39,7 @@ _SHORT_COLUMNS = COLUMNS.replace(
 class JobQuery:
     """Filter of a list of jobs.
 
-    ``states`` are final ones, or a single one that is not final. ``code`` is an error code. ``text`` is contained in
+    ``states`` are final states, or a single other state. ``code`` is an error code. ``text`` is contained in
     the job, or is the whole id of a copy. ``after`` is the ``next`` of the previous page."""
 
     states: Sequence[State]
@@ -53,7 +53,7 @@ class JobQuery:
 class JobPage:
     """Page of a list of jobs: ended jobs by their end, the latest first; others by host and place in the input.
 
-    ``copies`` are the keys of jobs that were found by the id of a copy. ``next`` is ``None`` on the last page. A page
+    ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page
     searches 2,000 jobs, so it may have few jobs or none although there is a next page.
     """
 
@@ -162,9 +162,9 @@ _CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
 class Overview:
     """Statistics of a run at ``now``, in seconds since 1970 by the database's clock.
 
-    ``codes`` counts the jobs that ended with an error by error code, ``""`` for none; in a long run only the latest
-    100,000. ``succeeded`` and ``others`` count the jobs that ended in each interval of ``step`` seconds, starting at
-    ``began``. ``recent`` counts the jobs that ended in the last ten seconds.
+    ``codes`` counts failed and unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000.
+    ``succeeded`` and ``others`` count the ended jobs in each interval of ``step`` seconds, starting at ``began``.
+    ``recent`` counts the ended jobs of the last ten seconds.
     """
 
     states: Mapping[State, int]
@@ -199,7 +199,7 @@ class _Ended:
         )
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
-        """Count the jobs that ended after ``after`` and not later than ``until``. Reads only the index."""
+        """Count the jobs with an end after ``after`` and not later than ``until``. Reads only the index."""
         where = "FROM abp_jobs WHERE run = ? AND state = ? AND finished > ? AND finished <= ?"
         for state in FINAL:
             range_ = (run, state.value, after, until)
@@ -254,7 +254,7 @@ class Tally:
     """Incremental per-state counts of a run's jobs.
 
     All jobs are counted at the first read, after an input was added, and from time to time, since jobs may be queued
-    again. Otherwise only the jobs that have ended since the last read are counted."""
+    again. Otherwise only newly ended jobs are counted."""
 
     def __init__(self, run: str) -> None:
         self._run = run

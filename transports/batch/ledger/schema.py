@@ -97,7 +97,7 @@ class Database(Connection, Protocol):
     one_writer: bool
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return the ``workers`` that have certainly ended."""
+        """Return the ``workers`` known to have ended."""
 
     def begin_work(self, worker: str) -> None:
         """Register ``worker`` as live until this connection closes or its process ends."""

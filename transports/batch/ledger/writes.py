@@ -1,4 +1,4 @@
-"""Statements that change a ledger: leasing jobs with fairness between hosts, settling jobs, adding inputs, and
+"""Changes of a ledger in SQL: leasing jobs with fairness between hosts, settling jobs, adding inputs, and
 replacing failed jobs.
 
 All functions run inside of a transaction of the caller.
@@ -124,7 +124,7 @@ def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterab
 
 
 def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
-    """Yield the hosts with queued jobs that are due, starting after the host ``after``. Each host costs one index
+    """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index
     lookup, independent of its number of jobs."""
     queued = (run, State.QUEUED.value)
     for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
@@ -164,7 +164,7 @@ def _from_host(
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
-    """Write the outcomes of jobs that ``worker`` has leased, and return the number of jobs that it held."""
+    """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
     held = 0
     for ended in (True, False):
         rows = [_row(run, worker, one) for one in settlements if one.begun and (one.again_after is None) is ended]

@@ -1,7 +1,7 @@
 """Browsers of a pool and the slots for sessions in them.
 
 * :class:`Fleet` — starts, watches, replaces and ends browsers; :class:`Limits` of a browser's life.
-* :class:`Slots` — queue of calls that wait for a slot; :class:`Member` is a browser, :class:`Slot` room for a session.
+* :class:`Slots` — queue of calls for slots; :class:`Member` is a browser, :class:`Slot` room for a session.
 * :class:`HeldSession` — an open session; :func:`clear_context` removes its stored data.
 * :class:`Endpoint` and :class:`Source` — origins of browsers; :class:`PoolStats` and :class:`Latency` — statistics.
 """
@@ -84,14 +84,14 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A browser that runs elsewhere, for a :class:`Pool`: ``cdp_url`` or ``browser_server`` with their ``headers``, as
+    """External browser for a :class:`Pool`: ``cdp_url`` or ``browser_server`` with their ``headers``, as
     :class:`~transports.Browser` takes them.
 
     ``weight`` is its share of the calls, compared with other endpoints and the pool's own browsers of weight 1.
     ``sessions`` is its maximum number of sessions, by default that of any browser of the pool.
 
-    Raises :class:`~transports.errors.UsageError` for a weight or number that is not positive, and unless exactly one
-    address is given.
+    Raises :class:`~transports.errors.UsageError` unless weight and number are positive and exactly one address is
+    given.
     """
 
     cdp_url: str | None = field(default=None, repr=False)
@@ -126,7 +126,7 @@ class BrowserStats:
     """Statistics of one browser of a pool. ``number`` counts the starts of browsers.
 
     ``age`` is in seconds. ``resident_bytes`` is the memory of all its processes and its driver at the last check (0 for
-    a browser that runs elsewhere). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once
+    an external browser). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once
     its successor serves.
     """
 
@@ -354,7 +354,7 @@ class _Waiter:
 
 
 class Slots:
-    """Slots of the serving browsers, and the queue of calls that wait for a slot.
+    """Slots of the serving browsers, and the queue of waiting calls.
 
     ``may_open`` returns whether there is memory for another session. ``on_demand`` is called for each call, since it
     may need another browser.
@@ -373,12 +373,12 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """Number of calls that wait for a slot."""
+        """Number of waiting calls."""
         return len(self._waiters)
 
     @property
     def waited(self) -> float:
-        """Seconds that the oldest waiting call has waited."""
+        """Waiting time of the oldest call in seconds."""
         return time.monotonic() - self._waiters[0].since if self._waiters else 0.0
 
     async def acquire(self, target: str) -> Slot:
@@ -474,8 +474,8 @@ _MEMORY_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the factor by which calls
-    of one kind have slowed down."""
+    """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the slowdown factor of
+    one kind of calls."""
 
     calls: int
     age: float
@@ -494,7 +494,7 @@ class Limits:
 
 
 class Fleet:
-    """Browsers of ``sources``, with their ``slots``. Sessions without a browser use the slots of ``room``, which are in
+    """Browsers of ``sources``, with their ``slots``. Sessions without a browser use the slots of ``room``, in
     ``others``. ``may_open`` returns whether there is memory for more."""
 
     def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
@@ -544,7 +544,7 @@ class Fleet:
         return serving < self.slots.leased + self.slots.waiting and any(map(self._room, self._sources))
 
     def _room(self, source: Source) -> int:
-        """Return the number of browsers that a source may still start."""
+        """Return the number of browsers left for a source to start."""
         return max(source.count - sum(member.source is source for member in self.slots.members), 0)
 
     async def _grow(self) -> None:
@@ -619,7 +619,7 @@ class Fleet:
         self.grow()
 
     def check(self, member: Member) -> None:
-        """Replace a browser that exceeds a limit, its successor first: the new one serves before the old one drains."""
+        """Replace a browser above a limit, its successor first: the new one serves before the old one drains."""
         reason = self._limits.exceeded(member)
         if reason and member.serving and not member.due and time.monotonic() >= member.not_before:
             member.due = reason
@@ -689,7 +689,7 @@ class _Attempts:
 
 
 def _unsent(error: ABPError) -> ABPError:
-    """Return a copy of an error for another call that was not sent."""
+    """Return a copy of an error for another unsent call."""
     copied = type(error)(error.message, code=error.code, retryable=True, details={**error.details, "sent": False})
     copied.__cause__ = error.__cause__
     return copied

@@ -88,8 +88,8 @@ class Leases:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Browser]:
-        """Lend a browser for one session of the caller's own, which counts as one call. A browser that is replaced
-        meanwhile stays until its last borrower is done.
+        """Lend a browser for one session of the caller's own. It counts as one call. A browser replaced meanwhile stays
+        until its last borrower is done.
 
         Raises the errors of opening, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser
         has room for another session within the time for opening."""
@@ -102,7 +102,7 @@ class Leases:
             self._fleet.check(slot.member)
 
     async def _borrow(self) -> tuple[Slot, Browser]:
-        """Return a slot without a session, and its browser, which responds."""
+        """Return a slot without a session, and its responsive browser."""
         try:
             async with asyncio.timeout(self._open_timeout + _GRACE):
                 while True:
@@ -230,8 +230,8 @@ def _lease_ended(capability: str, seconds: float) -> CallTimeout:
 
 
 def _survives(error: BaseException | None) -> bool:
-    """Return whether a session can be reused after a call that ended with ``error``. After a timeout the app may still
-    be at work; an app that has lost the session is opened again."""
+    """Return whether a session can be reused after a call with ``error``. After a timeout the app may still be at work;
+    if the app has lost the session, it is opened again."""
     if error is None or isinstance(error, CapabilityError):
         return error is None or error.code not in SESSION_LOST
     return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)

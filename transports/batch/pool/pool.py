@@ -142,7 +142,7 @@ class Pool:
             async for outcome in pool.map(jobs): ...
 
     Up to ``browsers`` are started on demand, one after the other; by default one per core. Each has up to ``sessions``,
-    and each session runs one call at a time. ``endpoints`` are browsers that run elsewhere
+    and each session runs one call at a time. ``endpoints`` are external browsers
     (:class:`~transports.batch.Endpoint`); with them, the pool starts browsers of its own only if ``browsers`` is given.
     Targets without a browser, such as WebSockets and MCP servers, share as many sessions as all browsers together have.
 
@@ -155,7 +155,7 @@ class Pool:
 
     A browser is replaced after ``recycle_after`` calls or ``max_age`` seconds, when its processes have ``max_memory``
     bytes resident, or when calls of one kind take ``max_slowdown`` times as long as its first hundred. Its successor
-    serves before it drains. A browser that dies or does not respond is ended at once. Sessions and browsers are only
+    serves before it drains. A dead or unresponsive browser is ended at once. Sessions and browsers are only
     opened while ``min_free_memory`` bytes are free. A call that outlives its timeouts loses its session.
 
     Raises :class:`~transports.errors.UsageError` for invalid options.

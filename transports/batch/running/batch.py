@@ -55,9 +55,9 @@ async def add_input(
 ) -> Added:
     """Add the jobs of a file or an iterable to a ledger, either all of them or none.
 
-    Jobs of an iterable are first written to ``folder``. A line that exceeds ``consent`` is not a valid job.
+    Jobs of an iterable are first written to ``folder``. A line beyond ``consent`` is not a valid job.
 
-    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input that differs from the run's unless
+    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the run's unless
     ``extend``; :class:`~transports.errors.LedgerError`."""
 
     def prepare() -> tuple[Path, str]:
@@ -88,7 +88,7 @@ async def run(
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
 ) -> dict[str, JSONValue]:
-    """Run all jobs of an input, and return the report that is also in ``out/report.json``.
+    """Run all jobs of an input, and return the report, as written to ``out/report.json``.
 
     ``jobs`` is a file (JSON Lines, CSV, Parquet) or an iterable. ``out`` is the run's folder; a second call with the
     same jobs resumes the run. ``pool`` runs the jobs; by default, a pool of the run's own that stores files in
@@ -101,8 +101,8 @@ async def run(
 
     ``on_settled`` is called with each outcome. Cancelling this function stops the run and settles its running jobs.
 
-    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs that differ from the run's unless
-    ``extend``; :class:`~transports.errors.LedgerError`.
+    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
+    :class:`~transports.errors.LedgerError`.
     """
     folder = Path(out)
     consent = None
@@ -140,8 +140,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     same name; then the row's position, if another line of the job has it. A file is a hard link into a store on the
     same file system, otherwise a copy. Existing files are replaced.
 
-    Raises :class:`~transports.errors.UsageError` for a ``name`` with a field that the first job does not have, and for
-    the store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name,
+    Raises :class:`~transports.errors.UsageError` for a ``name`` with a field unknown to the first job, and for the
+    store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name,
     and at the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
     """
     used: set[int] = set()

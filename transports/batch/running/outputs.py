@@ -1,6 +1,6 @@
 """Output files of a run: manifest (JSON Lines and Parquet), failed jobs as a new input, and report.
 
-Also the notes about an added input, such as duplicate lines and columns that may be meant as parameters.
+Also the notes about an added input, such as duplicate lines and columns probably meant as parameters.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def input_notes(added: Added, path: Path) -> list[str]:
     """Return notes for the user about an added input.
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
-    report columns or fields that may be meant as parameters. An input that has become unreadable gets no such note,
-    since its jobs are in the run already."""
+    report columns or fields that may be meant as parameters. An input that became unreadable meanwhile gets no such
+    note, since its jobs are in the run already."""
     before = added.lines - added.jobs - added.copies
     said = []
     if added.copies:
@@ -146,7 +146,7 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
 
 class CarriedParameters:
-    """Names of carried fields that apps reported as missing parameters."""
+    """Names of carried fields reported by apps as missing parameters."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -183,7 +183,7 @@ async def export_run(
     ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None
 ) -> dict[str, JSONValue]:
     """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` if pyarrow
-    is installed. Return the report, which includes ``extra``.
+    is installed. Return the report including ``extra``.
 
     Each file replaces its older version atomically. Raises :class:`~transports.errors.LedgerError`."""
     times = Times()
@@ -273,8 +273,8 @@ class Times:
             self._milliseconds.append(row.milliseconds)
 
     def report(self) -> dict[str, JSONValue]:
-        """Return the statistics: counts of lines, copies and jobs, jobs by state and by error code, hints at parameters
-        that are carried along, percentiles of the succeeded jobs in milliseconds, and the throughput over time."""
+        """Return the statistics: counts of lines, copies and jobs, jobs by state and by error code, hints at carried
+        parameters, percentiles of the succeeded jobs in milliseconds, and the throughput over time."""
         ordered = sorted(self._milliseconds)
         jobs = sum(self._states.values())
         return {

@@ -153,7 +153,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     """Yield the jobs of a file in batches.
 
     ``.csv`` and ``.tsv`` have a header line and one job per row, ``.parquet`` one job per row; any other file is JSON
-    Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job that exceeds
+    Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond
     ``consent`` is invalid; relative paths start at its folder.
 
     Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with the first 20 lines and reasons, and

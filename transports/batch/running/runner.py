@@ -1,7 +1,7 @@
 """Worker of a run: leases jobs of a ledger, runs them with a driver and settles their outcomes.
 
 The :class:`Runner` is the loop. Its limits are here, too: :class:`RunOptions`, the :class:`Rate` of starts,
-:class:`HostPauses` (back-off that hosts ask for), :class:`Retries` with their budget, and prefetched leases
+:class:`HostPauses` (back-off requested by hosts), :class:`Retries` with their budget, and prefetched leases
 (:class:`Ahead`).
 """
 
@@ -67,7 +67,7 @@ class Rate:
             self._pause = max(1 / per_second, 0.001)
 
     def room(self, count: int) -> int:
-        """Return the number of starts, at most ``count``, that are allowed now."""
+        """Return the number of starts allowed now, at most ``count``."""
         if self._limiter is None:
             return count
         low, high = 0, count
@@ -87,7 +87,7 @@ class Rate:
 
 
 class HostPauses:
-    """Hosts that asked for a pause (``retry_after``)."""
+    """Hosts with a requested pause (``retry_after``)."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -98,7 +98,7 @@ class HostPauses:
         self._until[host] = max(until, self._until.get(host, 0.0))
 
     def closed(self) -> frozenset[str]:
-        """Return the hosts that are paused now."""
+        """Return the currently paused hosts."""
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
@@ -248,11 +248,11 @@ class Ahead:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the first job may still wait; infinity without jobs."""
+        """Remaining waiting time of the first job in seconds; infinity without jobs."""
         return self._left(*self._jobs[0][1:]) if self._jobs else math.inf
 
     def _left(self, asked: Elapsed, came: Elapsed) -> float:
-        """Return the seconds that a job may still wait, given when it was ``asked`` for and ``came``."""
+        """Return the remaining waiting time of a job in seconds, given when it was ``asked`` for and ``came``."""
         return max(min(_MAX_WAIT - came.seconds, self._safe - asked.seconds), 0.0)
 
     def add(self, jobs: Iterable[Leased], asked: Elapsed, others: Collection[str]) -> None:
@@ -303,7 +303,7 @@ OnSettled: TypeAlias = Callable[[Settlement], object]
 
 
 class Driver(Protocol):
-    """Protocol of an object that runs one job, such as a :class:`~transports.batch.Pool`."""
+    """Protocol for running one job, such as a :class:`~transports.batch.Pool`."""
 
     async def run(self, job: Job, /) -> Outcome:
         """Run a job and return its outcome.
@@ -324,7 +324,7 @@ class Ended(StrEnum):
 
 
 class Runner:
-    """Worker that runs jobs of a ledger with one driver. ``on_settled`` is called with each outcome once it is in the
+    """Worker for the jobs of a ledger, with one driver. ``on_settled`` is called with each outcome once it is in the
     ledger."""
 
     def __init__(
@@ -423,7 +423,7 @@ class Runner:
         return leased
 
     def _room(self) -> int:
-        """Return the number of jobs that may be leased now."""
+        """Return the number of jobs to lease now."""
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
         return 0 if self._stopped else max(self._rate.room(free), 0)
 

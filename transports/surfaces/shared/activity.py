@@ -1,7 +1,7 @@
 """Activity log of a server: connected apps, calls with their state and results, stored and removed artifacts.
 
-The log is a ring buffer. Each entry is kept once for all clients, and a client only holds the id of the last entry that
-it has seen. A client that falls behind the oldest entry gets :class:`LogGap` and must load everything again.
+The log is a ring buffer. Each entry is kept once for all clients; a client only holds the id of its last entry. A
+client behind the oldest entry gets :class:`LogGap` and must load everything again.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedApp:
-    """Connected app, with the collection that contains it."""
+    """Connected app and its collection."""
 
     app: App
     apps: Apps
@@ -171,7 +171,7 @@ class ConnectedApp:
 
 
 def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
-    """Return the record of a call that starts now."""
+    """Return the record of a new call."""
     session = app.session
     return CallRecord(
         id=call,
@@ -186,7 +186,7 @@ def call_record(app: App, call: str, capability: str, *, detached: bool = False)
 
 
 class LogGap(Exception):
-    """Raised when entries that a client has not seen are no longer in the log."""
+    """Raised when unseen entries are no longer in the log."""
 
 
 class Activity:
@@ -269,7 +269,7 @@ class Activity:
             self._progress_logged.pop(oldest, None)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
-        """Log a question of the app, or its end (``None``). Ignored for a call that has ended."""
+        """Log a question of the app, or its end (``None``). Ignored for an ended call."""
         record = self.calls.get(call)
         if record and record.duration_ms is None:
             status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING

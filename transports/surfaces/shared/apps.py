@@ -38,11 +38,11 @@ def new_session_key() -> str:
 
 
 def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
-    """Return the options of :func:`transports.connect` for an ``adapter``, which requires exactly one target. Without
-    an adapter there are no options, and any number of ``targets``.
+    """Return the options of :func:`transports.connect` for an ``adapter`` and its one target. Without an adapter there
+    are no options, and any number of ``targets``.
 
-    Raises :class:`~transports.errors.UsageError` for another number, a target that is not a page, and an unreadable
-    file."""
+    Raises :class:`~transports.errors.UsageError` for another number, for a target other than a page, and for an
+    unreadable file."""
     if adapter is None:
         return {}
     if len(targets) != 1:
@@ -54,7 +54,7 @@ def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, o
 
 
 class PendingCall(Protocol):
-    """Protocol of a running call, which answers the app's questions."""
+    """Protocol of a running call and its answers to the app's questions."""
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Return the answer to a question as ``{"success": …, "data": …}``."""
@@ -67,7 +67,7 @@ class AppListener(Protocol):
     """Protocol of a receiver of apps' events. The methods may not block."""
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """Handle a new ``app``, which is open and in ``apps``."""
+        """Handle a new ``app``. It is open, and in ``apps``."""
 
     def on_disconnected(self, app: App) -> None:
         """Handle the removal of ``app``, before its session is closed."""
@@ -174,7 +174,7 @@ class Apps(dict[str, App]):
 
     @property
     def count(self) -> int:
-        """Number of apps that are connected or being opened."""
+        """Number of apps, connected or being opened."""
         return len(self) + len(self._opening)
 
     @property

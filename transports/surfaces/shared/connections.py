@@ -80,7 +80,7 @@ class Connections:
         return True
 
     def remove(self, connection: _Connection) -> None:
-        """Forget a connection that was admitted."""
+        """Stop counting an admitted connection."""
         self._waiting.pop(connection, None)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
@@ -88,7 +88,7 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Protocol that forwards everything to the server's protocol ``inner`` once the connection is admitted.
+    """Proxy for the server's protocol ``inner``, used once the connection is admitted.
 
     ``requests`` is the number of requests being served. Their tasks start in a callback of ``inner``, so that they have
     the connection in their context."""
@@ -195,7 +195,7 @@ class BodyDeadline:
         self._ends_at = time.monotonic() + _READ_TIMEOUT
 
     def count(self, size: int) -> None:
-        """Count ``size`` received bytes, which extend the deadline."""
+        """Extend the deadline for ``size`` received bytes."""
         self._ends_at += size / _MIN_RATE
 
     async def wait(self, piece: Awaitable[T]) -> T:

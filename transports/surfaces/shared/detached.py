@@ -1,5 +1,5 @@
-"""Detached calls, which go on without the request that made them, and their ledger. The MCP bridge and the web server
-share them.
+"""Detached calls, independent of the requests that made them, and their ledger. The MCP bridge and the web server share
+them.
 
 :class:`DetachedCalls` runs the calls of one server. :class:`CallLedger` keeps calls, answers and connections in SQLite,
 so that the next server with the same ``--state`` finds them by id.
@@ -256,7 +256,7 @@ class CallLedger:
         return await self._run(work)
 
     def _note_lost(self, cursor: Cursor) -> None:
-        """Mark running calls of servers that have ended as ``unknown``."""
+        """Mark running calls of ended servers as ``unknown``."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         for worker in self._database.lost_workers([str(worker) for (worker,) in cursor.fetchall()]):
             cursor.execute(

@@ -1,4 +1,4 @@
-"""Program that runs another Python program with limits of CPU time and memory.
+"""Launcher of another Python program with limits of CPU time and memory.
 
 Its arguments are the seconds of CPU time, the path of the other program, and the arguments for it. The limits are
 needed because files of apps may attack their readers. Windows has no such limits; there the caller's deadline is the

@@ -1,4 +1,4 @@
-"""Program that renders the first page of a PDF.
+"""Program to render the first page of a PDF.
 
 It reads the PDF from stdin. To stdout it writes a line of JSON with the ``size`` of the picture in pixels and the
 number of ``pages``, then the picture as PNG. The argument is its maximum width; the maximum height is three times that.

@@ -1,4 +1,4 @@
-"""Program that extracts the text of a PDF.
+"""Program to extract the text of a PDF.
 
 It reads the PDF from stdin. To stdout it writes a line of JSON with the number of its ``pages`` and of the pages
 ``read``, then the text of those pages as UTF-8, at most as many characters as the argument.

@@ -30,7 +30,7 @@ _PAUSE_FACTOR = 10
 class StoreChange:
     """Difference between two checks of a store.
 
-    ``updated`` are artifacts that were stored again with another file name, MIME type or scope. ``removed`` are ids
+    ``updated`` are artifacts stored again with another file name, MIME type or scope. ``removed`` are ids
     with the scopes of the artifacts."""
 
     stored: tuple[ArtifactRef, ...]
@@ -48,7 +48,7 @@ class StoreWatcher:
     """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed.
 
     ``on_change`` may not block. The store is listed only when its change token differs, which is cheap to read; a store
-    without a token is listed every second. An artifact that is stored and removed between two checks goes unnoticed.
+    without a token is listed every second. An artifact stored and removed between two checks goes unnoticed.
     For one event loop.
     """
 
@@ -63,7 +63,7 @@ class StoreWatcher:
     async def start(self) -> None:
         """List the store, and report every change from now on. Does nothing while the watcher runs.
 
-        Raises :class:`~transports.errors.StoreError` for a store that cannot be listed."""
+        Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
         if self._task is None:
             self._change_token = await self._read_token()
             self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}

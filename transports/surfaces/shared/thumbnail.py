@@ -1,4 +1,4 @@
-"""Program that makes a thumbnail of an image.
+"""Program to make a thumbnail of an image.
 
 It reads an image from stdin. To stdout it writes a line of JSON with the ``size`` of the thumbnail, the ``source`` size
 (both in pixels) and the number of ``frames``, then the thumbnail. Its argument is the maximum size in bytes. The

@@ -52,8 +52,8 @@ AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.St
 class Access:
     """Access control of one server.
 
-    ``token`` is the operator's; ``users`` maps other tokens to their scopes. ``host`` is the address that the server
-    listens on, ``public_url`` its address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a
+    ``token`` is the operator's; ``users`` maps other tokens to their scopes. ``host`` is the server's listening
+    address, ``public_url`` its address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a
     proxy are ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests``
     running requests, the operator any number.
     """
@@ -149,7 +149,7 @@ class Access:
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """Return the visitor of a valid cookie, which stands for a token of this server or for a scope."""
+        """Return the visitor of a valid cookie for a token of this server or for a scope."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
@@ -176,7 +176,7 @@ class Access:
         return Visitor(content[0], expires_at=content[1]) if content else None
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Set a cookie in ``response`` that stands for ``token``, for twelve hours at most.
+        """Set a cookie in ``response`` as a substitute for ``token``, for twelve hours at most.
 
         Raises :class:`~.responses.RequestRefused` (401) for an invalid token."""
         visitor = self.holder_of_token(token)

@@ -38,8 +38,8 @@ _MAX_DESCRIPTION = 500
 
 
 class AppRoutes:
-    """Handlers for connected apps. ``apps`` are the apps that this server itself connects; ``named`` are the names of
-    apps in the settings file."""
+    """Handlers for connected apps. ``apps`` are the apps connected by this server; ``named`` are the names of apps in
+    the settings file."""
 
     def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
         self._named = sorted(named)
@@ -54,7 +54,7 @@ class AppRoutes:
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /apps`` when the app is connected. Only the operator may connect apps, also for another owner.
-        With ``reuse`` an app that is connected already is returned, also to visitors for apps of their own."""
+        With ``reuse`` an already connected app is returned, also to visitors for apps of their own."""
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
         if body.get("reuse") is not True:
@@ -138,7 +138,7 @@ _MAX_WAIT = 60.0
 
 
 class _WebCall:
-    """Call that was made over HTTP; a :class:`~transports.surfaces.shared.apps.PendingCall`."""
+    """Call made over HTTP; a :class:`~transports.surfaces.shared.apps.PendingCall`."""
 
     def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
         self.key = key

@@ -1,5 +1,4 @@
-"""Content of an artifact over HTTP: ranges, conditional requests and HEAD (RFC 9110), with headers that prevent it from
-running scripts."""
+"""Content of an artifact over HTTP: ranges, conditional requests, HEAD (RFC 9110), and headers that block scripts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _NOT_FOUND = (-32002, -32602)
 
 
 class ResourceRoutes:
-    """Handlers for resources. A server is identified by its session or by its name if that is unique."""
+    """Handlers for resources. A server is identified by its session or by a unique name."""
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity

@@ -81,7 +81,7 @@ def error_response(error: ABPError) -> web.Response:
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
     """Return the scope in optional ``fields`` of a request's body, such as ``tenant``.
 
-    Raises :class:`RequestRefused` (400) for a value that is not a text of 1 to 200 printable characters."""
+    Raises :class:`RequestRefused` (400) unless each value is a text of 1 to 200 printable characters."""
     given = {field: body[field] for field in fields if body.get(field) is not None}
     try:
         return Scope(**given)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ async def read_json(request: web.Request) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
     Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60
-    seconds, and for a body that is not a JSON object."""
+    seconds, and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     if (

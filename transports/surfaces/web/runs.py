@@ -257,7 +257,7 @@ class RunRoutes:
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the ids of
-        its first 20 ``copies``, which are other lines with the same job."""
+        its first 20 ``copies`` (other lines with the same job)."""
         run = await self._run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
@@ -339,7 +339,7 @@ def _file(ref: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read_report(folder: Path) -> dict[str, object] | None:
-    """Return the figures of ``report.json`` that the ledger does not have; ``None`` without a readable report."""
+    """Return the figures of ``report.json`` beyond those of the ledger; ``None`` without a readable report."""
     try:
         report = folder / "report.json"
         changed, document = report.stat().st_mtime, decode_json(read_regular(report, _MAX_REPORT))

@@ -116,7 +116,7 @@ class Site:
         self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application. Call :meth:`aclose` before its shutdown, which event streams would delay."""
+        """Return the application. Call :meth:`aclose` before its shutdown: open event streams would delay it."""
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
@@ -308,7 +308,7 @@ async def serve(
 
     ``activity`` is a log shared with another surface; ``users`` maps tokens other than the operator's to their scopes;
     ``connect`` replaces :func:`transports.connect`; ``signer`` signs links, tokens and cookies. ``runs`` are folders
-    and addresses of batch runs, and ``named`` are names of apps that may be connected. ``ledger`` keeps the calls made
+    and addresses of batch runs, and ``named`` are names of connectable apps. ``ledger`` keeps the calls made
     over HTTP, by default in memory, and is closed at the end.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and

@@ -1,6 +1,6 @@
 """Signed values that expire: links to an artifact, tokens for a scope, cookies.
 
-Also their key in the user's state folder, and the registry of running servers that ``abp artifacts link`` uses.
+Also their key in the user's state folder, and the registry of running servers for ``abp artifacts link``.
 """
 
 from __future__ import annotations
