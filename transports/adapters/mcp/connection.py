@@ -258,9 +258,7 @@ async def http_streams(
     limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
 
     async def limited(response: httpx2.Response) -> None:
-        response.headers["content-encoding"] = (
-            "identity"  # the request demanded it; a compressed answer is not inflated
-        )
+        response.headers["content-encoding"] = "identity"  # as requested: a compressed answer is not inflated
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").lower()
         if kind.startswith("text/event-stream"):

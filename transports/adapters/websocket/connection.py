@@ -160,9 +160,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 body += 2 if length == 126 else 8
                 if length <= 127 and end < body:
                     break
-                length = (
-                    int.from_bytes(buffer[at + 2 : body]) if length <= 127 else -1
-                )  # a mask, which servers must not send
+                length = int.from_bytes(buffer[at + 2 : body]) if length <= 127 else -1  # -1: masked, as no server may
             if first in _CONTROL and 0 <= length <= _MAX_CONTROL:
                 if end - body < length:
                     break
