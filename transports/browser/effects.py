@@ -90,7 +90,7 @@ def check_permissions(names: Collection[str]) -> frozenset[str]:
 
 
 async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
-    """Grant or deny every permission for the page's context, for all origins.
+    """Grant or deny every permission for the page's context, for all origins, so that the browser never prompts.
 
     Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
     """
@@ -407,7 +407,10 @@ _CAPTURE_TIMEOUT = 5.0
 
 
 class Windows:
-    """Windows opened by one page. The page announces each (:meth:`on_window_open`) before the browser opens it."""
+    """Windows opened by one page. They are closed at the end of their call; their content may become an output.
+
+    The page announces each window (:meth:`on_window_open`) before the browser opens it.
+    """
 
     def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
         self._agent = agent
@@ -477,13 +480,13 @@ class Windows:
                         found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT, returns=str)
                         for held in parse_json(found, list[Held], "the content of a window")[:1]:
                             content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
-                            self._tracker.add_content(call, content, "what a window showed")
+                            self._tracker.add_content(call, content, "the content of a window")
                     elif (
                         urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
                         and await window.evaluate("document.contentType") == "application/pdf"
                     ):
                         content = BinaryData(Download(window.url), "application/pdf")
-                        self._tracker.add_content(call, content, "what a window showed")
+                        self._tracker.add_content(call, content, "the content of a window")
         finally:
             self._tracker.mark_begun(expected)
 
@@ -668,7 +671,7 @@ class PageEffects:
                 recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
                     written = BinaryData(content, payload.type or None)
-                    self._tracker.add_content(call, written, "what the app wrote to the clipboard")
+                    self._tracker.add_content(call, written, "the clipboard content of the app")
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
             case _ if kind == "download":

@@ -91,7 +91,11 @@ _CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0
 
 
 class JudgedNetwork:
-    """SOCKS 5 proxy of one page, which runs inside ``async with``. ``judge`` is called before each connection.
+    """SOCKS 5 proxy (RFC 1928) of one page, which runs inside ``async with``. ``judge`` is called before a connection.
+
+    All connections of the page's context go through the proxy: of frames, redirects, sockets, workers, popups,
+    downloads and speculative ones. The proxy gets the host's name, resolves it itself and connects to an address that
+    was judged, so the name cannot lead elsewhere afterwards (DNS rebinding).
 
     ``refused`` are the connections that are not allowed, with reasons. ``failed`` is the reason of the last connection
     that failed, allowed or not.

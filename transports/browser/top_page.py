@@ -92,7 +92,7 @@ class TopPageTransport(PageTransport):
     has found tools and no ``window.abp``.
 
     ``adapter`` is the file of a script that makes an app of a page without a protocol (docs/adapters.md). It runs
-    before the page's first script, in every document at the origin of ``url`` and nowhere else.
+    before the page's first script, in every document of the page (not of its frames) at the origin of ``url``.
 
     Raises :class:`~transports.errors.UsageError` for contradicting options and for an unreadable adapter.
     """
@@ -229,7 +229,7 @@ class TopPageTransport(PageTransport):
         finally:
             if looking is not None:
                 looking.cancel()
-        return parse_json(seen, FoundApp, "what the page has of an app")
+        return parse_json(seen, FoundApp, "the app found in the page")
 
     async def _look_in_frames(self, agent: PageAgent) -> None:
         """Notify the page's agent once a frame has tools, so that ``ready`` need not wait for tools of the page."""
@@ -257,7 +257,7 @@ class TopPageTransport(PageTransport):
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
         found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
-        return parse_json(found, dict[str, object], "what the page says of its tools")
+        return parse_json(found, dict[str, object], "the facts about the tools of the page")
 
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
@@ -407,7 +407,7 @@ class TopPageTransport(PageTransport):
                         f"the {where} of {tool} navigated or went away during the call: its outcome is unknown"
                     ) from lost
                 # A form without respondWith() answers by navigating to another page.
-                note = f"the form {tool} was sent and the page navigated; look at the page for what came of it"
+                note = f"the form {tool} was sent and the page navigated; look at the page for the result"
                 empty = {"success": True, "data": None}
                 return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
             finally:

@@ -78,7 +78,7 @@ async def reconnect(
     reopen: Callable[[], Awaitable[PageAgent]],
     emit: Callable[[Message], None],
 ) -> None:
-    """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost (docs/faults.md 1-5, 10).
 
     Failed attempts are retried, whatever their reason, with a jittered back-off
     (:func:`~transports.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
@@ -336,7 +336,7 @@ class PageTransport(Transport):
         self._downloads = downloads
         self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
-        agent.pin()
+        agent.pin()  # only now, as an app may navigate while it loads
         return agent
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
@@ -421,6 +421,7 @@ class PageTransport(Transport):
                     message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
                 )
             reply.sender = self._sender(document)
+            # at least a second, also after a call that used up its time: its outputs may be ready already
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
         finally:

@@ -58,7 +58,7 @@ _M = TypeVar("_M", bound="BaseModel")
 
 
 def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
-    """Return the manifest in ``body``, and warnings about unreadable parts, which are left out.
+    """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out.
 
     Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """

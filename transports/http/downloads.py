@@ -167,8 +167,11 @@ _SITES = ("same-origin", "same-site", "cross-site")
 
 
 def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
-    """Return the fetch metadata (``Sec-Fetch-*``, ``Origin``) for a request of ``sender``. ``hops`` are its URLs so
-    far, after redirects; the last one is requested now."""
+    """Return the Fetch Metadata (W3C) and the ``Origin`` of a GET with the mode ``cors`` by ``sender``, as a browser's
+    ``fetch`` sends them. Unlike a browser, it includes ``Sec-Fetch-*`` for plain http too.
+
+    ``hops`` are the URLs of the download so far, after redirects; the last one is requested now.
+    """
     own = origin_of(sender.origin)
     site = max((_relation(sender, own, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
@@ -216,7 +219,7 @@ class Transfer:
         )
 
     async def attempt(self) -> Fetched:
-        """Download everything, or the rest of it, from the first URL to the last byte.
+        """Download the whole file, or the rest after the staged bytes, starting at the first URL.
 
         Raises :class:`~.download_request.RetryRequest` if another attempt may succeed.
         """
@@ -341,7 +344,7 @@ class Transfer:
                 return
         error = self._truncated(display_url, "the server did not continue where the body broke off")
         await self._restart()
-        raise RetryRequest(error, 0.0)
+        raise RetryRequest(error, 0.0)  # without back-off: the server answers, only the range was wrong
 
     async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
         representation, size = self.representation, self.request.size

@@ -2,6 +2,9 @@
 
 Each has a pair of functions. ``learn_…`` collects secrets (passwords, tokens, cookies) from all files first; then
 ``clean_…`` writes or returns the content without secrets. Unreadable content is left out, as it may hold a secret.
+
+A trace (``trace.zip``) has a log of JSON lines (``*.trace``), a log of requests (``*.network``), stacks, and
+``resources/``: bodies and pictures of the page, to which both logs refer by name.
 """
 
 from __future__ import annotations

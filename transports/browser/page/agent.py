@@ -67,7 +67,8 @@ __all__ = [
     "own_tools",
 ]
 
-#: Parts of Playwright's messages after the end of the page, of the browser or of the connection to it.
+# Playwright has no error types for the following events, so they are recognised by their messages.
+#: Parts of messages after the end of the page, of the browser or of the connection to it.
 CLOSED_MESSAGES = (
     "Target crashed",
     "has been closed",
@@ -87,7 +88,7 @@ NAVIGATED_MESSAGES = (
     "Could not find object",
     "JSHandle is disposed",
 )
-#: Those of them after which the command cannot have reached the page's script.
+#: The subset of NAVIGATED_MESSAGES after which the command cannot have reached the page's script.
 NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
@@ -372,7 +373,7 @@ class PageAgent(Agent):
                         ended.set_exception(self.loss())
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` says, until the page is lost."""
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
@@ -437,7 +438,7 @@ class FrameAgent(Agent):
             self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` says, until the document or the page is gone.
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
 
         Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent: False`` in ``details``
         if the work never reached it."""
@@ -532,6 +533,10 @@ class ToolFrame:
 
 class FrameTools:
     """The tools in the frames of ``agent``'s page. Implements :class:`~.channel.FrameWatcher`.
+
+    Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
+    and must not learn of each other's tools through us. Each document with tools has an agent of its own. A document
+    that floods events is slowed, then left out.
 
     ``on_change(removed)`` is called when tools were added, removed or changed, with the names of the removed ones.
     ``on_effect(frame, kind, payload)`` gets the side effects of a frame, with the id of the frame's own call if there

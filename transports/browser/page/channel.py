@@ -138,7 +138,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print the page; return the PDF, or the name of a CDP stream of it.
+        """Print the page; return the PDF, or the name of a CDP stream with the PDF.
 
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.

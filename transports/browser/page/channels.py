@@ -131,6 +131,10 @@ def _gone(**details: bool) -> ContextLost:
 class FrameContexts:
     """The documents in frames that one session reaches, and the sessions inside that session.
 
+    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
+    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
+    installed. In both cases the browser names origin and frame of a context.
+
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
     the page from its frames. ``source`` and ``binding`` are those of :meth:`Channel.install
     <transports.browser.page.channel.Channel.install>`.
@@ -378,7 +382,7 @@ class CdpChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """Install as :meth:`Channel.install` says, with a binding of the Runtime domain."""
+        """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
         handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
@@ -459,7 +463,7 @@ class CdpChannel(Channel):
         return PageObject(reply["result"]["objectId"])
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """Choose a file as :meth:`Channel.set_file` says. The file must be on the browser's machine."""
+        """Choose a file as :meth:`Channel.set_file` describes. The file must be on the browser's machine."""
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
     async def release_object(self, page_object: PageObject) -> None:
@@ -469,14 +473,14 @@ class CdpChannel(Channel):
         await self.cdp.send("HeapProfiler.collectGarbage")
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print as :meth:`Channel.print_to_pdf` says; return the name of a stream of the IO domain."""
+        """Print as :meth:`Channel.print_to_pdf` describes; return the name of a stream of the IO domain."""
         options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
         options |= {"preferCSSPageSize": True} if paper_height is None else {"paperHeight": paper_height}
         stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
         return stream
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """Disconnect a frame as :meth:`Channel.leave_out` says, if it has a process of its own."""
+        """Disconnect a frame as :meth:`Channel.leave_out` describes, if it has a process of its own."""
         return self._frames is not None and self._frames.drop(document)
 
     async def close(self) -> None:
@@ -509,7 +513,7 @@ class PlaywrightChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """Install as :meth:`Channel.install` says, with a binding and an init script of Playwright's."""
+        """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
         watched = _Frames(self, frames) if frames is not None else None
 
         @listener
@@ -581,7 +585,7 @@ class PlaywrightChannel(Channel):
         raise _page_error(method, "it returned no outcome")
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """Choose a file as :meth:`Channel.set_file` says. Playwright uploads the file to a browser on another
+        """Choose a file as :meth:`Channel.set_file` describes. Playwright uploads the file to a browser on another
         machine."""
         input_element = element.ref.as_element()
         if input_element is None:
@@ -595,7 +599,7 @@ class PlaywrightChannel(Channel):
         await self._page.request_gc()
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print as :meth:`Channel.print_to_pdf` says; return the PDF itself."""
+        """Print as :meth:`Channel.print_to_pdf` describes; return the PDF itself."""
         from playwright.async_api import Error
 
         try:

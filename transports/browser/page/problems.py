@@ -51,7 +51,7 @@ _REASONS = {
     "ignore_https_errors=True",
     "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
-    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_ABORTED": "the address is a download, not a page",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
     "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
 }
@@ -101,7 +101,8 @@ _WORDS = re.compile(r"(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|author
 
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     """Return whether the page in ``frame``, which was opened at ``target``, has a password field, or has led to the
-    address of a sign-in page. Never raises; ``False`` for a page that hangs, after two seconds."""
+    address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
+    a page that hangs."""
     moved = not same_document(frame.url, target)
     if moved and _WORDS.search(_place(frame.url)) and not _WORDS.search(_place(target)):
         return True
@@ -129,7 +130,7 @@ _MAX_CHARS = 300
 #: Mark of a violation of the page's policy, which may stop its own script, among other messages on security.
 _POLICY = "Content Security Policy"
 _NETWORK_PREFIX = "Failed to load resource: "
-#: Redacts by rules alone: the session that shows these lines masks its known secrets itself.
+#: Redacts by rules alone: the session that shows these lines masks its known values itself.
 _REDACTOR = Redactor(known=NO_SECRETS)
 
 

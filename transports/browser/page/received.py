@@ -58,7 +58,7 @@ def checked(value: object, kind: type[T], what: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(f"the page changed what its agent says: {what}: {str(error)[:200]}") from None
+        raise ProtocolError(f"the page interfered with its agent: {what}: {str(error)[:200]}") from None
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
@@ -72,7 +72,7 @@ def decode_base64(text: str) -> bytes:
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError as error:
-        raise ProtocolError(f"the page changed what its agent says: content that is not base64 ({error})") from None
+        raise ProtocolError(f"the page interfered with its agent: content that is not base64 ({error})") from None
 
 
 # --- replies ----------------------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
         error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
         return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
     if reply.rest is None:
-        raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")
+        raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
     answer, warnings = reply.answer, reply.rest.warnings
     if reply.rest.binaries:
         contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
         try:
             answer = replace(answer, contents)
         except (KeyError, RecursionError):
-            raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
+            raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
     if warnings:
         warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
@@ -150,7 +150,7 @@ def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "base64":
         content = decode_base64(binary.value)
     elif binary.size is None:
-        raise ProtocolError("the page changed what its agent says: content without a size")
+        raise ProtocolError("the page interfered with its agent: content without a size")
     else:
         content = Handle(f"{holder}{binary.value}", binary.size)
     return BinaryData(content, binary.mime_type or None, None, binary.name or None)
@@ -238,5 +238,5 @@ def parse_event(text: object) -> tuple[str, Any]:
         raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {_MAX_EVENT:,}")
     kind, payload = parse_json(text, tuple[str, Any], "an event")
     if kind not in _EVENTS:
-        raise ProtocolError(f"the page changed what its agent says: an event of the kind {kind[:50]!r}")
+        raise ProtocolError(f"the page interfered with its agent: an event of the kind {kind[:50]!r}")
     return kind, checked(payload, _EVENTS[kind], f"an event of the kind {kind}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["SESSION_CONTEXTS", "BrowserProcess", "Remote", "child_environment", "compile_cache", "start_driver"]
 
 _HOW_TO_SEE_WHY = (
-    "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks one of its libraries "
     "(apt-get install libatomic1)"
 )
 
@@ -355,7 +355,7 @@ class BrowserProcess:
         return total
 
     async def end(self) -> None:
-        """End the browser, or let go of one that was attached to, and end the driver.
+        """End the browser, or detach from a remote one, and end the driver.
 
         Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
         nothing to write is killed at once, which saves 0.2 s.

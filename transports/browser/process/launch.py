@@ -66,7 +66,7 @@ _locked: set[Path] = set()
 
 @contextlib.contextmanager
 def lock_profile(folder: Path) -> Iterator[None]:
-    """Reserve the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+    """Lock the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
 
     Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
     started on an open profile would not only fail, but also open a window in the other browser. Raises

@@ -2,7 +2,8 @@
 
 * :class:`CdpDownloads` writes a ``blob:`` URL to the disk over raw CDP, past Python. Unlike Playwright's
   ``expect_download`` it chooses the folder and knows the name. :class:`GrowingFile` makes such a file readable early.
-* :class:`PlaywrightDownloads` does the same over Playwright's own API, for browsers without CDP.
+* :class:`PlaywrightDownloads` does the same over Playwright's own API, for pages whose download folder is not ours to
+  set: the caller's own pages, and pages of browsers without CDP.
 * :class:`AppDownloads` receives the files that the app itself downloads. It shares the folder and the events of
   :class:`CdpDownloads`.
 """
@@ -465,7 +466,7 @@ _REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class AppDownloads:
-    """The app's own downloads, each identified by the browser's ``guid``.
+    """The app's own downloads, each identified by the browser's ``guid``. None is left on the disk at the end.
 
     ``on_started(guid, url, name, frame)`` returns whether the file is wanted. A download is cancelled if it is
     unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed ``max_total`` bytes.
