@@ -56,7 +56,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 async def finished(task: asyncio.Future[T]) -> T:
-    """Return the result of ``task``; if the caller is cancelled, let the task end first, then raise that."""
+    """Return the result of ``task``; a cancellation of the caller is raised only when the task has ended."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

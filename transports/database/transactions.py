@@ -90,7 +90,7 @@ class Transactions:
         """Run ``work`` in a transaction and return its result.
 
         ``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown whether
-        the last transaction was committed. It ends even if the caller is cancelled; then ``on_cancel`` is called.
+        the last transaction was committed. Running work ends even if the caller is cancelled, after ``on_cancel()``.
         Raises the database's error, and errors of ``work``."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")

@@ -29,7 +29,7 @@ later, ``session_survives`` if the session can still be used::
     │   ├── BadEncoding       INVALID_ENCODING    not strictly valid base64, or an unknown encoding
     │   ├── UnsupportedBinary NOT_SUPPORTED       no bytes to take (a detached buffer, say)
     │   ├── TooLarge          TOO_LARGE           over the limit, which the message names
-    │   └── DownloadFailed    DOWNLOAD_FAILED     a ``downloadUrl`` gave no whole file
+    │   └── DownloadFailed    DOWNLOAD_FAILED     a ``downloadUrl`` did not deliver a whole file
     │       ├── Truncated     DOWNLOAD_FAILED     the body ended early, also after resuming
     │       ├── UrlExpired    REFERENCE_EXPIRED   ``expiresAt`` has passed
     │       ├── AddressBlocked BLOCKED_ADDRESS    the address is private and not the app's own
@@ -38,8 +38,8 @@ later, ``session_survives`` if the session can still be used::
     ├── LedgerError           LEDGER_ERROR        the ledger of a batch could not be read or written
     └── StoreError            STORE_ERROR         the artifact store could not read or write
         ├── StoreFull         STORE_FULL          no space left, or the retention's limits are met
-        ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses us
-        ├── ArtifactNotFound  ARTIFACT_NOT_FOUND  no such id
+        ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses the credentials
+        ├── ArtifactNotFound  ARTIFACT_NOT_FOUND  the store has no artifact with this id
         └── Corrupt           CORRUPT             stored bytes no longer match their hash
 """
 

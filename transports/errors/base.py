@@ -224,8 +224,8 @@ class BinaryError(ABPError):
 
 
 class SizeMismatch(BinaryError):
-    """Raised when content has another number of bytes than the app declared. The session survives. The content was
-    cut on its way, so call again, or the app declares characters instead of bytes and must be corrected."""
+    """Raised when content has another number of bytes than the app declared. The session survives. Call again, in case
+    the content was cut on its way; correct the app if it declares characters instead of bytes."""
 
     code = "SIZE_MISMATCH"
 
@@ -259,8 +259,9 @@ class TooLarge(BinaryError):
 
 
 class DownloadFailed(BinaryError):
-    """Raised when a ``downloadUrl`` gave no whole file: no connection, or a status such as 404. ``details["url"]`` is
-    the address without credentials. The session survives. Call again if ``retryable``: that makes a new URL."""
+    """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
+    ``details["url"]`` is the address without credentials. The session survives. Call again if ``retryable``: that makes
+    a new URL."""
 
     code = "DOWNLOAD_FAILED"
 
@@ -274,7 +275,7 @@ class Truncated(DownloadFailed):
 
 class UrlExpired(DownloadFailed):
     """Raised when the time in ``expiresAt`` of a download had passed. The session survives. Call the capability again
-    for a new URL; if that one has expired too, compare the clocks."""
+    for a new URL; if the new URL has expired, too, compare the clocks."""
 
     code = "REFERENCE_EXPIRED"
 

@@ -205,7 +205,7 @@ class Fetcher:
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
-    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to; without one it is the app.
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app.
     """
 
     transport: Transport | None = None

@@ -132,7 +132,7 @@ class EvidenceOfCalls:
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
             raise UsageError("evidence= needs a store that keeps files; give another than none:")
-        own = not store.scope.trace  # a trace that the owner chose keeps its own limits
+        own = not store.scope.trace  # in a trace of the store's owner, limits would count the owner's files, too
         self._store = store.scoped(Scope(trace=_TRACE)) if own else store
         self._limits: ArtifactStore | None = None
         if own and (evidence.max_files is not None or evidence.max_age is not None):

@@ -105,8 +105,8 @@ def connect(
 
     ``target`` is the name of an app in the settings file (``[apps.NAME]``, docs/team.md; arguments override the entry),
     an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` address (an app behind a WebSocket), a
-    Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server (``mcp+stdio:COMMAND
-    ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a recorded conversation.
+    Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
+    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a recorded conversation.
 
     ``transport`` is a name or an instance. By default, a page is driven by its ``window.abp``, or by its WebMCP tools
     without one; ``"playwright"`` requires the first, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an

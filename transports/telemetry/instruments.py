@@ -1,6 +1,6 @@
 """Spans and metrics of the package, sent to a tracer and to sinks if there are any.
 
-The rest of the package imports only this: it loads neither OpenTelemetry nor Prometheus.
+It loads neither OpenTelemetry nor Prometheus: :mod:`.otel` and :mod:`.prometheus` are loaded on demand.
 """
 
 from __future__ import annotations
