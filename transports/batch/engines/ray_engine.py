@@ -457,7 +457,7 @@ class RayEngine:
         for at, share in enumerate(shares):
             actor = self._actors.get(at)
             if backlog > 0 and actor is None and time.monotonic() >= self._not_before:
-                left = None if end is None else max(end - time.monotonic(), 0.001)
+                left = None if end is None else max(end - time.monotonic(), 0.001)  # RunOptions needs more than 0
                 options = replace(share, deadline=left)
                 started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
                 self._actors[at] = _Actor(*started)

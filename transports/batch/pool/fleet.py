@@ -644,6 +644,7 @@ class Fleet:
             self._count(member.due)
             self._drain(member)
         await member.drained()
+        # not awaited here: aclose() cancels this task, but waits for endings
         spawn(self._end(member), self._endings)
         self.grow()
 

@@ -522,7 +522,7 @@ class Runner:
             self._wake.set()
         elif len(self._ended) == 1:
             self._latest = loop.call_later(_LATEST, self._wake.set)
-        if settlement.again_after:
+        if settlement.again_after:  # wake up shortly after the job is due, so that the ledger agrees
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait(self) -> None:

@@ -157,7 +157,9 @@ class EventStream:
                 return
             if not entries:
                 await client.write(b":\n\n")
-            for entry in entries:  # one by one, since each write waits until the unsent data is below the limit
+            # one by one, since each write waits until the unsent data is below the limit: with 100 entries per write,
+            # fifty clients that never read cost 200 MB
+            for entry in entries:
                 if visitor.scope.covers(entry.scope):
                     await client.write(self._text(entry))
                 position = entry.id

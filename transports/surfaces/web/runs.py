@@ -177,6 +177,7 @@ def _find_places(given: Sequence[str]) -> list[Place]:
     for where in given:
         for place in [_address(where)] if "://" in where else _in_folder(Path(where)):
             found.setdefault(place.where, place)
+    # an address has no time of change, and comes first
     return sorted(found.values(), key=lambda place: place.changed or time.time(), reverse=True)[:_MAX_RUNS]
 
 

@@ -189,7 +189,7 @@ class Site:
             )
         resource = request.match_info.route.resource
         route = resource.canonical if resource else "none"
-        method = request.method if request.method in METH_ALL else "other"
+        method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
         self._metrics.requests.labels(method, route, str(response.status)).inc()
         return response
 
@@ -366,6 +366,7 @@ async def serve(
         stack.push_async_callback(site.aclose)
         try:
             assert runner.server is not None
+            # "localhost" would also listen on ::1, with port 0 on another port
             listener = await asyncio.get_running_loop().create_server(
                 connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
             )

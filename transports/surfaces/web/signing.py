@@ -176,7 +176,7 @@ def find_server(store: str) -> str | None:
                 entry = json.loads(path.read_text(encoding="utf-8"))
                 written = path.stat().st_mtime
                 try:
-                    running = Process(entry["pid"]).create_time() <= written
+                    running = Process(entry["pid"]).create_time() <= written  # a later process has reused the pid
                 except Error:
                     running = False
                 if not running:
