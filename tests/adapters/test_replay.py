@@ -390,7 +390,7 @@ async def test_an_edited_line_is_named(
     at = next(n for n, line in enumerate(lines) if line.get("type") == "capabilities/call")
     lines[at].update(change)
     rewrite(file, lines)
-    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo what was edited, or record again")
+    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo the edit, or record again")
     assert error.details["line"] == at + 1
 
 

@@ -436,9 +436,7 @@ class Reader:
     def _wrong(self, at: int, error: ValidationError) -> BadRecording:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return self.error(
-            at, f"{where}: {first['msg']}" if where else first["msg"], "undo what was edited, or record again"
-        )
+        return self.error(at, f"{where}: {first['msg']}" if where else first["msg"], "undo the edit, or record again")
 
     def content(self, leaf: ContentEntry, line: int) -> FileIO:
         """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
@@ -612,7 +610,7 @@ def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentE
     try:
         return replace(payload, values)
     except KeyError as error:
-        raise reader.error(line, str(error.args[0]), "undo what was edited, or record again") from None
+        raise reader.error(line, str(error.args[0]), "undo the edit, or record again") from None
 
 
 def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:

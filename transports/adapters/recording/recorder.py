@@ -344,4 +344,4 @@ class PageReplay(ReplayTransport):
         for leaf in answer.leaves:
             if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
                 return made
-        raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
+        raise self._reader.error(line, "the content is missing", "undo the edit, or record again")

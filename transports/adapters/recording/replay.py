@@ -127,7 +127,7 @@ class Script:
                 under_way.pop(entry.n, None)
 
     def _bad(self, line: int, what: str) -> BadRecording:
-        return self._reader.error(line, what, "undo what was edited, or record again")
+        return self._reader.error(line, what, "undo the edit, or record again")
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
         """Return the lines strictly between two lines at which an operation began or ended."""
@@ -466,13 +466,13 @@ class ReplayTransport(Transport):
 
     def _object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
-            raise self._reader.error(line or 1, "its payload is not an object", "undo what was edited, or record again")
+            raise self._reader.error(line or 1, "its payload is not an object", "undo the edit, or record again")
         return payload
 
     async def _content(self, action: Action, answer: Answer) -> FileIO:
         line = action.end or action.start
         if not answer.leaves:
-            raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
+            raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
         return await asyncio.to_thread(self._reader.content, answer.leaves[0], line)
 
     # --- playing ------------------------------------------------------------------------------------------------------

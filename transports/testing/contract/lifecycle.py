@@ -23,7 +23,7 @@ async def _says_what_it_is(subject: Subject) -> None:
             raise AssertionError(f"name is short, lower-case text as in a URL scheme, not {transport.name!r}")
         expect(type(transport.features), Features, "the type of features")
         if transport.url is not None and not re.match(r"(https?|file|chrome-extension)://", transport.url):
-            raise AssertionError(f"url is what downloads are resolved against, or None, not {transport.url!r}")
+            raise AssertionError(f"url is the base of download URLs, or None, not {transport.url!r}")
 
 
 @behaviour("closing twice is harmless", "transports.base.Transport.aclose")
@@ -120,7 +120,7 @@ async def _page_tools(subject: Subject) -> None:
     async with subject.connect() as session:
         if isinstance(session.transport, PageTools):
             for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
-                expect([*(await made).artifacts], [tool], "what a tool of the page made")
+                expect([*(await made).artifacts], [tool], "the artifacts of a tool of the page")
         else:
             with raises(UsageError, "screenshot() without a page"):
                 await session.screenshot()
