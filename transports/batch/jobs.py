@@ -89,8 +89,8 @@ class Job:
     def key(self) -> str:
         """SHA-256 of the request in hexadecimal digits. Two jobs with the same key are the same work.
 
-        The hash covers the target, the capability, the parameters as canonical JSON (sorted keys, no spaces, as in
-        RFC 8785) and the SHA-256 of each file's content. The first access reads the files and blocks. Raises
+        The hash covers the target, the capability, the parameters as canonical JSON (RFC 8785: sorted keys, no spaces)
+        and the SHA-256 of each file's content. The first access reads the files and blocks. Raises
         :class:`~transports.errors.UsageError` for an unreadable file and for parameters other than JSON.
         """
         if not self._key:
@@ -151,8 +151,8 @@ def job_document(job: Job) -> dict[str, JSONValue]:
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
     """Return the job described by an object.
 
-    ``capability`` is required; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
-    in :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column ``params.title`` is one
+    ``capability`` is required; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as in
+    :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column ``params.title`` is one
     parameter (JSON if it is valid JSON, otherwise text), ``files.image`` is one file, and empty cells are ignored.
     Other fields are carried along. ``target`` is the default for jobs without a target. Paths of files are made
     absolute, relative to ``folder`` or, by default, to the working folder.

@@ -363,14 +363,13 @@ class RayEngine:
     """Engine with workers in Ray actors, one browser each, on the cluster at ``address`` or on a local one.
 
     ``place`` is the run's ledger as actors can reach it: its folder, or a ``postgresql://`` address. ``make_pool``
-    makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster.
-    The limits of ``options`` apply to all actors together: ``concurrency`` and ``rate`` are divided among them.
-    ``shared`` means that other machines can reach the ledger and the store. ``on_counts`` is called with the counts of
-    the run's jobs.
+    makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster. The
+    limits of ``options`` apply to all actors together: ``concurrency`` and ``rate`` are divided among them. ``shared``
+    means that other machines can reach the ledger and the store. ``on_counts`` is called with the counts of the run's
+    jobs.
 
     Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
-    or ``unknown``, as those of any lost worker.
-    Raises :class:`~transports.errors.UsageError` without Ray.
+    or ``unknown``, as those of any lost worker. Raises :class:`~transports.errors.UsageError` without Ray.
     """
 
     def __init__(

@@ -297,11 +297,11 @@ class Ledger:
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
     """Return the ledger of a run, to be opened by ``async with``.
 
-    ``where`` is the run's folder with its ``ledger.sqlite``, or
-    ``postgresql://[user@]host[:port]/database?run=NAME`` for workers on many machines; the default of ``run=`` is
-    ``default``. With ``existing``, opening raises :class:`~transports.errors.LedgerError` for a run without an input,
-    and writes nothing. A ``read_only`` ledger implies ``existing`` and refuses changes. Raises
-    :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
+    ``where`` is the run's folder with its ``ledger.sqlite``, or ``postgresql://[user@]host[:port]/database?run=NAME``
+    for workers on many machines; the default of ``run=`` is ``default``. With ``existing``, opening raises
+    :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. A ``read_only`` ledger
+    implies ``existing`` and refuses changes. Raises :class:`~transports.errors.UsageError` for another kind of address,
+    or without the extra ``postgres``.
     """
     return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
 

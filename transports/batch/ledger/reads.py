@@ -39,8 +39,8 @@ _SHORT_COLUMNS = COLUMNS.replace(
 class JobQuery:
     """Filter of a list of jobs.
 
-    ``states`` are final states, or a single other state. ``code`` is an error code. ``text`` is contained in
-    the job, or is the whole id of a copy. ``after`` is the ``next`` of the previous page."""
+    ``states`` are final states, or a single other state. ``code`` is an error code. ``text`` is contained in the job,
+    or is the whole id of a copy. ``after`` is the ``next`` of the previous page."""
 
     states: Sequence[State]
     code: str | None = None
@@ -53,8 +53,8 @@ class JobQuery:
 class JobPage:
     """Page of a list of jobs: ended jobs by their end, the latest first; others by host and place in the input.
 
-    ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page
-    searches 2,000 jobs, so it may have few jobs or none although there is a next page.
+    ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches
+    2,000 jobs, so it may have few jobs or none although there is a next page.
     """
 
     rows: tuple[Row, ...]

@@ -1,5 +1,5 @@
-"""Changes of a ledger in SQL: leasing jobs with fairness between hosts, settling jobs, adding inputs, and
-replacing failed jobs.
+"""Changes of a ledger in SQL: leasing jobs with fairness between hosts, settling jobs, adding inputs, and replacing
+failed jobs.
 
 All functions run inside of a transaction of the caller.
 """
@@ -124,8 +124,8 @@ def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterab
 
 
 def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
-    """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index
-    lookup, independent of its number of jobs."""
+    """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index lookup,
+    independent of its number of jobs."""
     queued = (run, State.QUEUED.value)
     for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
         while True:

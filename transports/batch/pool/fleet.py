@@ -126,8 +126,8 @@ class BrowserStats:
     """Statistics of one browser of a pool. ``number`` counts the starts of browsers.
 
     ``age`` is in seconds. ``resident_bytes`` is the memory of all its processes and its driver at the last check (0 for
-    an external browser). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once
-    its successor serves.
+    an external browser). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once its
+    successor serves.
     """
 
     number: int
@@ -474,8 +474,8 @@ _MEMORY_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the slowdown factor of
-    one kind of calls."""
+    """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the slowdown factor of one
+    kind of calls."""
 
     calls: int
     age: float

@@ -141,8 +141,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     same file system, otherwise a copy. Existing files are replaced.
 
     Raises :class:`~transports.errors.UsageError` for a ``name`` with a field unknown to the first job, and for the
-    store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name,
-    and at the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
+    store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name, and at
+    the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
     """
     used: set[int] = set()
     made = lost = 0

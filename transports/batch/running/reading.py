@@ -101,8 +101,8 @@ _BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 def fingerprint(path: Path, target: str | None) -> str:
-    """Return the SHA-256 of an input and its default target. Raises :class:`~transports.errors.UsageError` if the
-    input cannot be read."""
+    """Return the SHA-256 of an input and its default target. Raises :class:`~transports.errors.UsageError` if the input
+    cannot be read."""
     require_input(path)
     try:
         with path.open("rb") as file:
@@ -153,8 +153,8 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     """Yield the jobs of a file in batches.
 
     ``.csv`` and ``.tsv`` have a header line and one job per row, ``.parquet`` one job per row; any other file is JSON
-    Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond
-    ``consent`` is invalid; relative paths start at its folder.
+    Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond ``consent``
+    is invalid; relative paths start at its folder.
 
     Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with the first 20 lines and reasons, and
     for an empty input.

@@ -393,8 +393,8 @@ class DetachedCalls:
     ) -> LiveCall:
         """Save ``record``, then await ``work`` in a task of its own, and save its outcome.
 
-        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and
-        :class:`~transports.errors.LedgerError`; then ``work`` is not started."""
+        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and :class:`~transports.errors.LedgerError`;
+        then ``work`` is not started."""
         try:
             await self.ledger.add(record)
         except BaseException as error:

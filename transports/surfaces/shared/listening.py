@@ -12,8 +12,8 @@ __all__ = ["base_url", "cannot_listen", "parse_address"]
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
-    """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` is the option
-    for the port."""
+    """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` is the option for
+    the port."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"

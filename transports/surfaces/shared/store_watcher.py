@@ -30,8 +30,8 @@ _PAUSE_FACTOR = 10
 class StoreChange:
     """Difference between two checks of a store.
 
-    ``updated`` are artifacts stored again with another file name, MIME type or scope. ``removed`` are ids
-    with the scopes of the artifacts."""
+    ``updated`` are artifacts stored again with another file name, MIME type or scope. ``removed`` are ids with the
+    scopes of the artifacts."""
 
     stored: tuple[ArtifactRef, ...]
     updated: tuple[ArtifactRef, ...]
@@ -48,8 +48,8 @@ class StoreWatcher:
     """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed.
 
     ``on_change`` may not block. The store is listed only when its change token differs, which is cheap to read; a store
-    without a token is listed every second. An artifact stored and removed between two checks goes unnoticed.
-    For one event loop.
+    without a token is listed every second. An artifact stored and removed between two checks goes unnoticed. For one
+    event loop.
     """
 
     def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:

@@ -39,8 +39,8 @@ list_ = list  # in the class below, list is a method
 class ArtifactRoutes:
     """Handlers for the artifacts of one store. Each visitor sees those of their scope.
 
-    The operator may also fetch the unlisted files of batch ``runs``. Links begin with ``public_url``, by
-    default with the address of the request."""
+    The operator may also fetch the unlisted files of batch ``runs``. Links begin with ``public_url``, by default with
+    the address of the request."""
 
     def __init__(
         self,
@@ -140,8 +140,8 @@ class ArtifactRoutes:
         return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact outside of the visitor's scope, or 403 for
-        an artifact of a batch run."""
+        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact outside of the visitor's scope, or 403 for an
+        artifact of a batch run."""
         view, ref, run = await self._find(request, visitor)
         if run is not None:
             raise RequestRefused(

@@ -1,5 +1,4 @@
-"""Routes of ``/resources``: listing, reading and watching resources of connected MCP servers (docs/requirements.md
-R2-6.3)."""
+"""Routes of ``/resources``: listing, reading and watching resources of MCP servers (docs/requirements.md R2-6.3)."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 async def read_json(request: web.Request) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
-    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60
-    seconds, and for any body other than a JSON object."""
+    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60 seconds,
+    and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     if (

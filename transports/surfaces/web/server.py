@@ -308,8 +308,8 @@ async def serve(
 
     ``activity`` is a log shared with another surface; ``users`` maps tokens other than the operator's to their scopes;
     ``connect`` replaces :func:`transports.connect`; ``signer`` signs links, tokens and cookies. ``runs`` are folders
-    and addresses of batch runs, and ``named`` are names of connectable apps. ``ledger`` keeps the calls made
-    over HTTP, by default in memory, and is closed at the end.
+    and addresses of batch runs, and ``named`` are names of connectable apps. ``ledger`` keeps the calls made over HTTP,
+    by default in memory, and is closed at the end.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address is not available (``ADDRESS_UNAVAILABLE``).
