@@ -161,7 +161,7 @@ def starts_browser(target: str, options: Mapping[str, object]) -> bool:
     return is_page(target) and not named & set(options)
 
 
-#: Name of a run: date, time and process id. Names sort by age; the process id tells whether the run is still going on.
+#: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
 _NAME = re.compile(r"\d{8}-\d{6}-\d+")
 
 
