@@ -49,7 +49,7 @@ class Consent:
     def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
         place = next(iter(files))
         if self.folder is None:
-            raise _denied(f"files.{place}: name the folder that files of jobs are in with files_from=")
+            raise _denied(f"files.{place}: name the folder of the jobs' files with files_from=")
         if not self.any_target and target != self.target and not is_app_name(target):
             raise _denied(
                 f"files.{place}: the line names {_shown(target)} itself, and files go to the run's own target alone; "

@@ -212,7 +212,7 @@ async def open_context(browser: Browser) -> BrowserContext:
     except ABPError:
         raise
     except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile raises any
-        raise ConnectFailed(f"the browser opens no context: {first_line(error)}") from None
+        raise ConnectFailed(f"the browser cannot open a context: {first_line(error)}") from None
 
 
 async def clear_context(context: BrowserContext) -> bool:
