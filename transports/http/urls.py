@@ -184,7 +184,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 def secret_forms(*texts: str) -> set[str]:
     """Return the forms in which the credentials ``texts`` could appear in a message: each as a whole, its words, its
     quoted forms, and the decoded parts of ``Basic`` credentials. Forms of less than four characters are left out:
-    without them a message would be unreadable."""
+    masking them would make a message unreadable."""
     found: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
