@@ -466,7 +466,7 @@ _REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class AppDownloads:
-    """The app's own downloads, each identified by the browser's ``guid``. None is left on the disk at the end.
+    """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
 
     ``on_started(guid, url, name, frame)`` returns whether the file is wanted. A download is cancelled if it is
     unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed ``max_total`` bytes.
