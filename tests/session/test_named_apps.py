@@ -125,7 +125,7 @@ async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path
 
 async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
-    with pytest.raises(UsageError, match=r"only found and may be somebody else's.*abp mcp --trust"):
+    with pytest.raises(UsageError, match=r"found, not named, and may come from someone else.*abp mcp --trust"):
         connect("crm", store="memory:")
     connect("ws://127.0.0.1:9/abp", store="memory:")
     assert "ignored secrets.CRM" in caplog.text

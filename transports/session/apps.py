@@ -116,8 +116,8 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
         return None
     if file.path is not None and not file.trusted and target in file.table("apps"):
         raise UsageError(
-            f"{file.path} describes {target}, but was only found and may be somebody else's; if you trust it, say "
-            f"`abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
+            f"{file.path} describes {target}, but was found, not named, and may come from someone else; to trust it, "
+            f"run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
             code="PERMISSION_DENIED",
         )
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}

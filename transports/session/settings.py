@@ -225,7 +225,7 @@ class ConfigFile:
         """Log that these keys are ignored, and how to trust the file."""
         if keys:
             logger.warning(
-                "%s: ignored %s: this file was only found and may be somebody else's; if you trust it, say "
+                "%s: ignored %s: this file was found, not named, and may come from someone else; if you trust it, run "
                 "`abp mcp --trust` in its folder, or name it with --config %s",
                 self.path,
                 ", ".join(sorted(keys)),
