@@ -161,7 +161,11 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("surfaces/cli/_params.py", "from ..mcp import x", "surfaces/cli/_params.py (65) imports surfaces.mcp (65)"),
         ("surfaces/shared/a.py", "from ..mcp import x", "surfaces/shared/a.py (64) imports surfaces.mcp (65)"),
         ("new.py", "", "new.py is not in the table"),
-        ("artifacts/a.py", "from ..errors._base import x", "artifacts/a.py imports errors._base, not the door of its room"),
+        (
+            "artifacts/a.py",
+            "from ..errors._base import x",
+            "artifacts/a.py imports errors._base, not the door of its room",
+        ),
         ("base.py", "from .nowhere import x", "base.py imports nowhere, which is not in the table"),
         ("artifacts/a.py", "from .a import x", "a ring: artifacts.a → artifacts.a"),
         ("artifacts/a.py", CHECKED + "from .a import x", "a ring: artifacts.a → artifacts.a"),

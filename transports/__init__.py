@@ -1,4 +1,4 @@
-"""Drive browser apps that speak ABP, and keep every binary result as a verified file.
+"""Client kit for browser apps that speak ABP; every binary result is kept as a verified file.
 
 >>> from transports import connect
 >>> async with connect("http://127.0.0.1:8000/") as app:  # doctest: +SKIP

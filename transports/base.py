@@ -1,8 +1,8 @@
-"""The Transport contract: how messages and content travel between a session and one app.
+"""The transport contract: messages and content between a session and one app.
 
-A transport moves :class:`~transports.Message` values and content. It knows nothing of artifacts, retries or results.
+A transport moves :class:`~transports.Message` values and content; artifacts, retries and results are the session's.
 Third parties implement :class:`Transport` and register it under the entry-point group ``abp.transports``
-(``docs/write-a-transport.md``).
+(``docs/write-a-transport.md``). :class:`PageTools` and :class:`ResourceTools` are optional abilities.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The abilities of a transport beyond calls.
+    """Abilities of a transport beyond calls.
 
     ``listing``: it answers ``capabilities/list`` (docs/protocol.md 2.4: only page objects have that; envelopes do not).
-    ``reconnects``: it opens a lost connection again by itself and says so with the events ``connection/lost`` and
-    ``connection/restored``. Requests under way at the break fail with ``DISCONNECTED``; one that was never sent says so
-    by ``details["sent"] = False``.
+    ``reconnects``: it restores a lost connection by itself and reports that with the events ``connection/lost`` and
+    ``connection/restored``. Pending requests fail with ``DISCONNECTED``, those that were never sent with
+    ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
-    ``presets``: the far side speaks another protocol than ABP (MCP). Where the caller gives no routing policy, the
-    preset for the name that it gives itself applies (:func:`transports.routing.preset`).
-    ``appends``: :meth:`Transport.save` writes a file from its beginning to its end and never changes what it wrote, so
+    ``presets``: the far side speaks another protocol than ABP (MCP). Without a routing policy of the caller, the preset
+    for the server's own name applies (:func:`transports.routing.preset`).
+    ``appends``: :meth:`Transport.save` writes a file from its beginning to its end and never changes written bytes, so
     that its hash can be computed meanwhile.
     """
 
@@ -66,11 +66,10 @@ class PdfMargins(TypedDict, total=False):
 
 
 class PdfOptions(TypedDict, total=False):
-    """The options of ``render_to_pdf``: those of Playwright's ``page.pdf`` without ``path``.
+    """Options of ``render_to_pdf``: those of Playwright's ``page.pdf`` without ``path``.
 
-    ``width`` and ``height`` are as :class:`PdfMargins`; ``format`` is the name of a paper size (``"A4"``) and goes
-    before them. ``scale`` is from 0.1 to 2; ``page_ranges`` such as ``"1-5, 8"``. ``print_background`` is on unless
-    it is given as ``False``.
+    ``width`` and ``height`` are as :class:`PdfMargins`; ``format`` is the name of a paper size (``"A4"``) and overrides
+    them. ``scale`` is from 0.1 to 2; ``page_ranges`` are such as ``"1-5, 8"``. ``print_background`` is on by default.
     """
 
     display_header_footer: bool
@@ -90,7 +89,7 @@ class PdfOptions(TypedDict, total=False):
 
 
 class Clip(TypedDict):
-    """A rectangle of a page, in CSS pixels."""
+    """Rectangle of a page, in CSS pixels."""
 
     x: float
     y: float
@@ -99,15 +98,15 @@ class Clip(TypedDict):
 
 
 class ScreenshotOptions(TypedDict, total=False):
-    """The options of ``screenshot``: those of Playwright's ``page.screenshot`` without ``path``, and three of ours.
+    """Options of ``screenshot``: those of Playwright's ``page.screenshot`` without ``path``, and three of the kit.
 
-    ``url`` is an ``http(s)`` address to take a picture of in place of the app's page. It is opened in a page that sees
-    nothing of the app, and the picture waits until the network is idle, for 15 seconds at most. ``width`` and
-    ``height`` are the size of the view in CSS pixels, at most 1920 × 1080: 1280 × 800 for a ``url``, else the page's
-    own, which it has again afterwards.
+    ``url`` is an ``http(s)`` address to take a picture of, instead of the app's page. It is opened in a page isolated
+    from the app, and the picture waits until the network is idle, for 15 seconds at most. ``width`` and ``height`` are
+    the size of the view in CSS pixels, at most 1920 × 1080. The default is 1280 × 800 for a ``url``, else the page's
+    own size, which is restored afterwards.
 
-    ``quality`` is from 0 to 100, for JPEG only; ``style`` is a style sheet that is applied meanwhile. Playwright's
-    ``mask`` and ``mask_color`` are missing: they take locators, which exist only beside a page.
+    ``quality`` is from 0 to 100, for JPEG only; ``style`` is a temporary style sheet. Playwright's ``mask`` and
+    ``mask_color`` are missing: they take locators, which exist only beside a page.
     """
 
     animations: Literal["allow", "disabled"]
@@ -126,40 +125,42 @@ class ScreenshotOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class WebResource:
-    """What an address on the web answered: the headers that a browser needs to use the ``body``, and no others."""
+    """Answer of a web address: its ``body``, and only those headers that a browser needs to use it."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
 class Fetch(Protocol):
-    """A way to the web for HTML that has no network of its own."""
+    """Function that fetches resources for HTML without a network of its own."""
 
     async def __call__(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        """Return what is at ``url``. Raises :class:`~transports.errors.ABPError` for what may not be fetched, cannot be
-        fetched or has more than ``max_bytes``."""
+        """Fetch ``url``. Raises :class:`~transports.errors.ABPError` for a forbidden address, a failed request, or a
+        body of more than ``max_bytes``."""
 
 
 @runtime_checkable
 class PageTools(Protocol):
-    """The tools of a transport that has a page, besides calls. ``timeout`` is in seconds, unlike Playwright's own.
+    """Tools of a transport that has a page, besides calls. ``timeout`` is in seconds, unlike Playwright's own.
 
     Both raise :class:`~transports.errors.UsageError` for an option that does not exist or that the browser refuses, and
     :class:`~transports.errors.CallTimeout`.
     """
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Return ``html`` as a PDF. It is rendered in a page of its own without a network; the app's page does not
-        change. What it refers to is read with ``fetch``, if there is one."""
+        """Return ``html`` as a PDF, rendered in a page of its own without a network.
+
+        The app's page does not change. Resources of the HTML are read with ``fetch``, if it is given."""
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return an image of the app's page as it is now, or of another address."""
+        """Return an image of the app's current page, or of another address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePage:
-    """One page of a list of resources or templates, as the far side sends it. ``cursor`` asks for the next page, and is
-    ``None`` on the last one."""
+    """One page of a list of resources or templates, as the far side sends it.
+
+    ``cursor`` requests the next page; it is ``None`` on the last page."""
 
     items: Sequence[object]
     cursor: str | None = None
@@ -167,109 +168,122 @@ class ResourcePage:
 
 @runtime_checkable
 class ResourceTools(Protocol):
-    """The tools of a transport that has resources (MCP), beside calls. ``timeout`` is in seconds.
+    """Tools of a transport that has resources (MCP), beside calls. ``timeout`` is in seconds.
 
-    All raise :class:`~transports.errors.CapabilityError` where the far side refuses, and the errors of
+    All raise :class:`~transports.errors.CapabilityError` if the far side refuses, and the errors of
     :meth:`Transport.request`.
     """
 
     @property
     def has_resources(self) -> bool:
-        """Whether the far side declares that it has resources."""
+        """True if the far side declares that it has resources."""
 
     async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of ``resources/list``, the first one for ``cursor=None``."""
+        """Return a page of ``resources/list``, the first page for ``cursor=None``."""
 
     async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of ``resources/templates/list``, the first one for ``cursor=None``."""
+        """Return a page of ``resources/templates/list``, the first page for ``cursor=None``."""
 
     async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
         """Return ``{contents: [{uri, mimeType?, text | blob}], ttl?}``, with content as in :meth:`Transport.request`.
-        ``ttl`` is how many seconds it may be kept, where the far side says so."""
+
+        ``ttl`` is the time in seconds that a cache may keep it, if the far side gives one."""
 
     async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Ask for the notification ``notifications/resources/updated`` ``{uri}`` at every change."""
+        """Subscribe to the notification ``notifications/resources/updated`` ``{uri}``, sent at every change."""
 
     async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Ask for no more of these notifications."""
+        """End the subscription."""
 
 
 class Transport(ABC):
-    """One connection to one app. :meth:`open`, :meth:`aclose` and :meth:`request` must be written; the rest has
-    defaults for a wire that needs no more: no events, no content that stays on the far side, no cookies.
+    """Base of transports: one connection to one app.
 
-    ``async with transport:`` opens it and closes it, both in one task. Between the two, any number of requests may be
-    under way at once. A transport is opened once and not used again after it was closed. Errors are those of
-    :mod:`transports.errors`; a foreign exception never leaves it.
+    :meth:`open`, :meth:`aclose` and :meth:`request` are abstract. The defaults of the other methods fit a simple wire:
+    no events, no content that stays on the far side, no cookies.
+
+    ``async with transport:`` opens it and closes it, both in one task. In between, any number of requests may run
+    concurrently. A transport is opened once, and not used again after it was closed. It raises only errors of
+    :mod:`transports.errors`, never a foreign exception.
     """
 
-    #: Name shown to people and used in results: ``playwright``, ``websocket``, … Lower case, as in a URL scheme.
+    #: Name for people and in results: ``playwright``, ``websocket``, … Lower case, as in a URL scheme.
     name: str
     features: Features = Features()
 
     @property
     def url(self) -> str | None:
-        """The address of the app as it is now, or ``None`` if the app has none, which is the default. Relative download
-        URLs are resolved against it, and its origin is the app's own."""
+        """Current address of the app, or ``None`` if the app has none, which is the default.
+
+        Relative download URLs are resolved against it, and its origin is the app's own."""
         return None
 
     def receiver(self, message: Message) -> str | None:
-        """Return the address of who would receive a request or an answer now: :attr:`url`, unless other documents than
-        the app's own, or other servers, take some of the messages. A secret goes to its origin only."""
+        """Return the address that would receive a request or an answer now.
+
+        That is :attr:`url`, unless other documents or servers than the app's own receive some of the messages. A secret
+        is sent only if this address has an allowed origin."""
         return self.url
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """The numeric address and the port at which the app at :attr:`url` was reached, or ``None`` if they are not
-        known, which is the default. Downloads from the app's own origin may go to a private address only if it is this
-        one, unless the host of :attr:`url` is itself numeric or ``localhost``."""
+        """Numeric address and port at which the app at :attr:`url` was reached, or ``None`` (the default) if unknown.
+
+        Downloads from the app's own origin may use no other private address, unless the host of :attr:`url` is itself
+        numeric or ``localhost``."""
         return None
 
     @property
     def rungs(self) -> Mapping[str, int]:
-        """How many contents each rung of a ladder has moved out of the app so far, by its name (docs/performance.md).
-        The default has none: all content comes inside the replies."""
+        """Number of contents that each rung has moved out of the app so far, by its name (docs/performance.md).
+
+        Rungs are the ways of a transport to move content, from the fastest down. The default has none: all content
+        comes inside the replies."""
         return {}
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect. Called once. Raises :class:`~transports.errors.TransportError`, after which :meth:`aclose` is
-        called."""
+        """Connect. Called once. Raises :class:`~transports.errors.TransportError`; then :meth:`aclose` is called."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close the connection. Safe to call again, and after a failed :meth:`open`. Bounded in time: what does not end
-        is killed. Requests under way fail with :class:`~transports.errors.Disconnected`, and :meth:`events` ends."""
+        """Close the connection. Idempotent; also called after a failed :meth:`open`.
+
+        Bounded in time: processes that do not end are killed. Pending requests fail with
+        :class:`~transports.errors.Disconnected`, and :meth:`events` ends."""
 
     @abstractmethod
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send one request and return its reply. ``timeout`` in seconds, ``math.inf`` for no limit.
+        """Send one request and return its reply. ``timeout`` is in seconds; ``math.inf`` is no limit.
 
         Requests are ``initialize``, ``capabilities/call``, ``capabilities/cancel``, and ``capabilities/list`` with the
-        feature ``listing``. ``message.id`` may be ``None``: a wire that needs an id gives it one. Binary content in the
-        reply stands where it stood in the app's answer, as :class:`~transports.BinaryData` (``bytes`` or a
+        feature ``listing``. ``message.id`` may be ``None``: a wire that needs an id makes one. Binary content in the
+        reply has the place that it had in the app's answer, as :class:`~transports.BinaryData` (``bytes`` or a
         :class:`~transports.binary.Handle`) or :class:`~transports.binary.Broken`; base64 text stays text.
 
-        If the awaiting task is cancelled, the reply is dropped when it comes; the session tells the app. Raises
-        :class:`~transports.errors.CallTimeout` at the deadline, :class:`~transports.errors.Disconnected` if the app is
-        gone, :class:`~transports.errors.ProtocolError` if the reply cannot be read.
+        If the awaiting task is cancelled, a later reply is dropped; the session sends the cancellation to the app.
+        Raises :class:`~transports.errors.CallTimeout` at the deadline, :class:`~transports.errors.Disconnected` if the
+        app is gone, :class:`~transports.errors.ProtocolError` if the reply cannot be read.
         """
 
     async def notify(self, message: Message) -> None:
-        """Send a message that has no reply: ``shutdown``, ``elicitation/response``. The default sends nothing, which
-        suits a wire over which no app can ask and none waits for an end."""
+        """Send a message that has no reply: ``shutdown``, ``elicitation/response``.
+
+        The default sends nothing: it fits a wire whose apps ask no questions and need no ``shutdown``."""
         return
 
     async def events(self) -> AsyncIterator[Message]:
-        """Iterate over ``notification``, ``progress`` and ``elicitation/request`` messages, in order, each once, until
-        the transport closes. For one consumer. The default has none and ends at once."""
+        """Yield ``notification``, ``progress`` and ``elicitation/request`` messages, in order, each once.
+
+        Ends when the transport closes. For one consumer. The default has no messages and ends at once."""
         return
         yield  # makes this an asynchronous generator
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Fetch content that stayed on the far side into a new file at ``path``, within ``timeout`` seconds for all of
-        it. If that fails, part of the file may be left behind: the caller owns the path. The default raises
-        :class:`~transports.errors.TransportError`, since only a transport that returns handles is asked for them."""
+        """Fetch content that stayed on the far side into a new file at ``path``, within ``timeout`` seconds in total.
+
+        If that fails, part of the file may be left behind: the caller owns the path. The default raises
+        :class:`~transports.errors.TransportError`, since only a transport that returns handles needs this method."""
         raise TransportError(f"over {self.name} no content stays with the app; call again")
 
     async def release(self, handle: Handle) -> None:
@@ -277,8 +291,9 @@ class Transport(ABC):
         return
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
-        """Return the cookies that the far side would send to ``url``, on behalf of the document ``sender`` if a reply
-        had one. The default has none."""
+        """Return the cookies that the far side would send to ``url``, on behalf of the document ``sender`` if given.
+
+        The default has none."""
         return {}
 
     async def __aenter__(self) -> Self:

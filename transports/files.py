@@ -1,4 +1,4 @@
-"""Files that somebody else may have made: opened so that none is waited for, and none is without end."""
+"""Safe reading of files from other parties: only regular files, so that no read blocks or goes on without end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from io import FileIO
 
 __all__ = ["open_regular", "read_regular", "regular_file"]
 
-#: Be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
+#: Flags, as far as the system has them: not inherited by child processes, no wait for a pipe's writer, bytes unchanged.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
-    """Return a regular file, open for reading. A pipe is not waited for, and a device, which may have no end, is not
-    read. Raises :class:`OSError`, whose ``strerror`` says what is wrong, for anything else and for a name that no file
-    can have."""
+    """Open a regular file for reading.
+
+    Raises :class:`OSError`, whose ``strerror`` has the reason, for other files and for an impossible name: a pipe would
+    block, and a device may have no end."""
     try:
         fd = os.open(path, os.O_RDONLY | _FLAGS)
     except ValueError as error:  # NUL, half of a surrogate pair
@@ -25,8 +26,9 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """Return the content of a regular file. Raises :class:`OSError` as :func:`open_regular`, and for more than ``most``
-    bytes."""
+    """Return the content of a regular file.
+
+    Raises :class:`OSError` as :func:`open_regular`, and for more than ``most`` bytes."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
@@ -34,9 +36,10 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def regular_file(fd: int, name: str) -> FileIO:
-    """Return the file of a descriptor, which is that one's from then on, for reading and under a ``name``. Closes it
-    and raises :class:`OSError` for anything but a regular file."""
+    """Return a file object for reading, called ``name``, that owns the descriptor ``fd``.
+
+    Closes the descriptor and raises :class:`OSError` if it is not a regular file."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "no regular file", name)
+        raise OSError(errno.EINVAL, "not a regular file", name)
     return FileIO(name, opener=lambda *_: fd)

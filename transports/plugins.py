@@ -19,7 +19,7 @@ __all__ = ["LoadedPlugin", "Plugin", "blame_plugin", "installed_plugins", "load_
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An entry point: its ``name``, the object it refers to, and its distribution (``my-package 1.2``)."""
+    """Entry point of a plug-in: its ``name``, the object it refers to, its distribution (``my-package 1.2``)."""
 
     name: str
     value: str
@@ -28,21 +28,21 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """The object of an entry point, and what an error calls it: ``the transport 'mine' of my-package 1.2``."""
+    """Object of an entry point, and its label in errors: ``the transport 'mine' of my-package 1.2``."""
 
     value: object
     label: str
 
 
 def installed_plugins(group: str) -> list[Plugin]:
-    """Return the plug-ins of an entry-point group that are installed, by name. Imports none of them."""
+    """Return the installed plug-ins of an entry-point group, sorted by name, without importing them."""
     return [Plugin(point.name, point.value, _distribution_of(point)) for point in sorted(_group(group))]
 
 
 def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
-    """Return the object that is registered as ``name`` in ``group``, imported; ``None`` if there is none.
+    """Import the object that is registered as ``name`` in ``group``; return ``None`` if there is none.
 
-    ``kind`` is the word for it in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for one
+    ``kind`` is its label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
     that cannot be imported, and for a name that several distributions use for different objects.
     """
     points = [point for point in _group(group) if point.name == name]
@@ -59,7 +59,9 @@ def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
 
 @contextmanager
 def blame_plugin(label: str) -> Iterator[None]:
-    """Turn what a plug-in raises into a :class:`~transports.errors.UsageError` that names it; its own are passed on."""
+    """Turn an exception of a plug-in into a :class:`~transports.errors.UsageError` that names the plug-in.
+
+    A ``UsageError`` of the plug-in itself is passed on."""
     try:
         yield
     except UsageError:
@@ -74,7 +76,7 @@ def _group(group: str) -> EntryPoints:
 
 @lru_cache(maxsize=16)
 def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """The entry points of a group. Reading them opens a file of each distribution, so it is done once for a path."""
+    """Return the entry points of a group, cached for each ``sys.path``: reading opens a file of each distribution."""
     from importlib.metadata import entry_points  # late: it takes 20 ms to load
 
     return entry_points(group=group)

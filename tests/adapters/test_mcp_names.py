@@ -72,7 +72,7 @@ def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) 
         ({"a": {"command": "x", "args": "y"}}, "", "args must be a list"),
         ({"a": {"command": "x", "env": {"a": 1}}}, "", "env must be an object of texts"),
         ({"a": {"command": "x", "cwd": 1}}, "", "cwd must be a text"),
-        ({"a": {"url": "ftp://x/"}}, "", "no address"),
+        ({"a": {"url": "ftp://x/"}}, "", "not an address"),
         ({"a": {"type": "sse", "url": "http://x/"}}, "", "replaced by streamable HTTP"),
         ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
     ],
@@ -87,10 +87,10 @@ def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, sa
     [
         ("mcp+stdio:", "names no command"),
         ("mcp+stdio:'unclosed", "cannot be split"),
-        ("mcp+http://", "no address"),
-        ("mcp+http://[", "no address"),
+        ("mcp+http://", "not an address"),
+        ("mcp+http://[", "not an address"),
         ("mcp:/nowhere/mcp.json#x", "cannot read"),
-        ("mcp+ftp://x", "is no target"),
+        ("mcp+ftp://x", "is not a target"),
     ],
 )
 def test_invalid_targets_are_refused(where: str, says: str) -> None:
@@ -100,7 +100,7 @@ def test_invalid_targets_are_refused(where: str, says: str) -> None:
 
 def test_a_file_that_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text("{")
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match="is not JSON"):
         parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
 
 

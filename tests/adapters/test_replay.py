@@ -321,7 +321,7 @@ async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: P
     again = ReplayTransport(file, patterns=recording.patterns)
     async with replayed(transport=again) as app:
         await app.call("shout", {"text": "x", "userPin": "4321", "a": "sk-1", "b": "iban FR76"})
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         recorded(record=Recording(file, patterns=["("]))
 
 
@@ -389,7 +389,7 @@ async def test_an_edited_line_is_named(
     at = next(n for n, line in enumerate(lines) if line.get("type") == "capabilities/call")
     lines[at].update(change)
     rewrite(file, lines)
-    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo what was edited, or record again")
+    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo the edit, or record again")
     assert error.details["line"] == at + 1
 
 
@@ -417,7 +417,7 @@ async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file:
     (at,) = [n for n, line in enumerate(lines) if line.get("type") == "recorder/state"]
     lines[at]["payload"] = [1]
     rewrite(file, lines)
-    await refused(replayed, f"line {at + 1}: its payload is no object")
+    await refused(replayed, f"line {at + 1}: its payload is not an object")
 
 
 async def test_content_that_is_gone_or_was_changed(recorded: Make, replayed: Make, file: Path) -> None:
@@ -474,7 +474,7 @@ async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path)
 
 async def test_a_file_that_is_no_recording_is_not_overwritten(recorded: Make, file: Path) -> None:
     file.write_text("my diary")
-    with pytest.raises(UsageError, match="is no recording; name another file"):
+    with pytest.raises(UsageError, match="is not a recording; name another file"):
         await recorded().__aenter__()
     assert file.read_text() == "my diary"
 
@@ -566,7 +566,7 @@ async def test_a_recording_that_has_no_end_is_none(
 ) -> None:
     make(file)
     async with asyncio.timeout(20):
-        with pytest.raises(BadRecording, match=r"cannot read the recording .*no regular file"):
+        with pytest.raises(BadRecording, match=r"cannot read the recording .*not a regular file"):
             await replayed().__aenter__()
     file.unlink()
     file.touch()
@@ -586,7 +586,7 @@ async def test_recording_anew_deletes_nothing_behind_a_symlink(recorded: Make, f
             file.unlink()
         shutil.rmtree(folder)
         folder.symlink_to(store)
-        with pytest.raises(UsageError, match=r"\.d is a symlink, no folder, or another user's"):
+        with pytest.raises(UsageError, match=r"\.d is a symlink, not a folder, or another user's"):
             await recorded().__aenter__()
         assert [path.read_bytes() for path in store.iterdir()] == [b"theirs"]
         folder.unlink()
@@ -609,5 +609,5 @@ async def test_nothing_is_recorded_through_a_symlink(recorded: Make, file: Path,
 async def test_only_a_regular_file_is_recorded_to(recorded: Make, file: Path, make: Callable[[Path], object]) -> None:
     make(file)
     async with asyncio.timeout(20):
-        with pytest.raises((UsageError, transports.StoreError), match=r"no recording|cannot write the recording"):
+        with pytest.raises((UsageError, transports.StoreError), match=r"not a recording|cannot write the recording"):
             await recorded().__aenter__()

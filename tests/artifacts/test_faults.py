@@ -429,7 +429,7 @@ async def test_bytes_that_changed_on_their_way_and_bytes_that_changed_in_the_sto
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         store = ObjectStore(bucket)
         proxy.spoil = spoil
-        with pytest.raises(StoreUnavailable, match="on its way"):
+        with pytest.raises(StoreUnavailable, match="in transit"):
             await store.get(ref.id)
         assert spoilt and await store.get(ref.id) == data  # nothing was put into quarantine for it
         (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))

@@ -216,12 +216,12 @@ async def test_a_password_is_in_no_message(memory_bucket: str, caplog: pytest.Lo
     again = open_store(f"{memory_bucket}?index=postgresql://u:{secret}@h:5/db?sslmode=require")
     assert again.url == f"{memory_bucket}?index=postgresql://u@h:5/db?sslmode=require"
     for bad in (f"mysql://u:{secret}@h/db", "sqlite://relative", "sqlite:///folder/", "", "x"):
-        with pytest.raises(UsageError, match="is no index; use postgresql://") as refused:
+        with pytest.raises(UsageError, match="is not an index; use postgresql://") as refused:
             open_store(f"{memory_bucket}?index={bad}")
         assert secret not in refused.value.message
     with pytest.raises(UsageError, match="has no index"):
         await reindex(open_store(memory_bucket))
-    with pytest.raises(UsageError, match="no index that could be lost"):
+    with pytest.raises(UsageError, match="no index to rebuild"):
         await reindex(MemoryStore())
     with pytest.raises(ArtifactNotFound):
         await open_store(memory_bucket).stat("a_0123456789ab")

@@ -150,7 +150,7 @@ async def test_no_line_sends_a_file_from_elsewhere(here: Path, path: str) -> Non
     (here / "secret").write_text("x")
     (here / "input" / "link").symlink_to(here / "secret")
     (here / "input" / "out").symlink_to(here)
-    with pytest.raises(UsageError, match=r"line 1: files\.a: .* is no regular file in .*input.*files_from="):
+    with pytest.raises(UsageError, match=r"line 1: files\.a: .* is not a regular file in .*input.*files_from="):
         await ran(written({"files": {"a": path}}), target=URL)
 
 

@@ -125,7 +125,7 @@ async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) ->
     (tmp_path / "run" / "ledger.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used: .*name another folder"):
         await open_ledger(tmp_path / "run").__aenter__()
-    with pytest.raises(UsageError, match="is no ledger"):
+    with pytest.raises(UsageError, match="is not a ledger"):
         open_ledger("mysql://user:secret@host/db")
     with pytest.raises(LedgerError, match="cannot be used") as refused:
         await open_ledger("postgresql://user:secret@127.0.0.1:1/db?connect_timeout=1").__aenter__()

@@ -53,7 +53,7 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
     ("name", "text", "refusal"),
     [
         ("a.jsonl", '{"capability": "do"}\n\n{"capability"}', r"line 3 is not JSON \("),
-        ("a.jsonl", "[]", "line 1 is no JSON object such as"),
+        ("a.jsonl", "[]", "line 1 is not a JSON object such as"),
         ("a.jsonl", '{"params": {}}', "line 1: capability is missing"),
         ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
@@ -63,14 +63,14 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.jsonl", '{"capability": "do", "idempotent": "maybe"}', "line 1: idempotent must be true or false"),
         ("a.jsonl", '{"capability": "do", "files": {"a": 3}}', "line 1: files.a must be text"),
         ("a.jsonl", '{"capability": "do", "files": {"a": "gone"}}', r"line 1: files\.a: .*gone cannot be read"),
-        ("a.jsonl", '{"capability": "do", "files": {"a": "/dev/zero"}}', r"line 1: files\.a: .*no regular file"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": "/dev/zero"}}', r"line 1: files\.a: .*not a regular file"),
         ("a.jsonl", '{"capability": "do", "files": {"a": "x\\u0000"}}', r"line 1: files\.a: .*cannot be read"),
         ("a.csv", f"capability,params{'.a' * 3000}\ndo,1", "line 2: params are nested deeper than 64 levels"),
         ("a.jsonl", "\n\n", "has no jobs; each line is one"),
         ("a.csv", "capability,params\ndo,{", r"line 2: params is not JSON"),
         ("a.csv", "capability\ndo,too,many", "line 2 has more cells than the first line has names"),
         ("a.csv", 'capability\n"do', r"line 2 cannot be read"),
-        ("a.parquet", "no table", "cannot be read behind row 0"),
+        ("a.parquet", "no table", "cannot be read after row 0"),
         ("a.csv", "id;capability;n\n1;do;2", 'the only column is "id;capability;n"; separate columns with commas'),
         ("a.tsv", "id,capability\n1,do", 'the only column is "id,capability"; separate columns with tabs'),
         ("a.csv", "Id,Capability\n1,do", 'the columns are "Id", "Capability"; names are in small letters'),
@@ -92,16 +92,13 @@ def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         read(path)
     first, *lines = refused.value.message.splitlines()
-    assert (
-        first
-        == f"{path} has 1003 lines that are no jobs; nothing was run: correct them, and give the same command again"
-    )
+    assert first == f"{path} has 1003 invalid lines; nothing was run: correct them, and give the same command again"
     assert lines[0].startswith("line 2 is not JSON (") and lines[1].startswith("line 3: capability is missing")
-    assert lines[2].startswith("line 4 is no JSON object") and lines[19].startswith("line 21: ")
+    assert lines[2].startswith("line 4 is not a JSON object") and lines[19].startswith("line 21: ")
     assert lines[20:] == ["and 983 more"]
     table = tmp_path / "a.csv"
     table.write_text("capability,timeout\ndo,x\ndo,2\ndo,1,1\n" + "do,never\n" * 2)
-    with pytest.raises(UsageError, match=r"4 lines that are no jobs") as refused:
+    with pytest.raises(UsageError, match=r"4 invalid lines") as refused:
         read(table)
     assert [line.split(":")[0].split(" has")[0] for line in refused.value.message.splitlines()[1:]] == [
         f"line {n}" for n in (2, 4, 5, 6)
@@ -123,7 +120,7 @@ def test_an_input_is_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for path in (Path("/dev/null"), tmp_path, pipe):
         for reading in (lambda path: fingerprint(path, None), read):
-            with pytest.raises(UsageError, match="is no regular file; name one, or - to read"):
+            with pytest.raises(UsageError, match="is not a regular file; name one, or - to read"):
                 reading(path)
 
 
@@ -166,7 +163,7 @@ def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_
     lines, table = tmp_path / "jobs.jsonl", tmp_path / "jobs.csv"
     lines.write_text('{"capability": "do", "html": "<p>", "id": "a"}\n{"capability": "do", "html": "<b>"}\n')
     table.write_text("capability,html\ndo,<p>\n")
-    hint = "html is carried along, no parameter; name it params.html if it is one"
+    hint = "html is carried along, not a parameter; name it params.html if it is one"
     for path in (lines, table):
         assert input_notes(Added(4, 3, 1), path) == [
             "1 of 4 lines is the same job as an earlier line; each job runs once",

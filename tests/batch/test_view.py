@@ -86,9 +86,9 @@ async def test_jobs_are_found_by_state_code_and_text_in_pages(place: str) -> Non
         row = await view.job(large.key)
         assert row is not None and row.job == large and await view.job("none") is None
         for after in ("x", "[1]", '["h",1,2]', '["text",1]', f"[1,{2**63}]", f"[1,{-(2**63) - 1}]", f"[{10**400},1]"):
-            with pytest.raises(UsageError, match="another page"):
+            with pytest.raises(UsageError, match="a different query"):
                 await view.jobs(JobQuery(FINAL, after=after))
-        with pytest.raises(UsageError, match="another page"):
+        with pytest.raises(UsageError, match="a different query"):
             await view.jobs(JobQuery((S.QUEUED,), after=f'["host",{10**24}]'))
         await view.aclose()
 
@@ -152,7 +152,7 @@ async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> N
         db.execute("UPDATE abp_jobs SET artifacts = '7', attempts = 'many', job = '[]'")
         db.commit()
         view = open_view(tmp_path / "run")
-        with pytest.raises(LedgerError, match="holds what no run has written"):
+        with pytest.raises(LedgerError, match="holds data that no run has written"):
             await view.jobs(JobQuery((S.QUEUED,)))
         await view.aclose()
         db.execute("UPDATE abp_runs SET value = '1' WHERE name = 'schema'")

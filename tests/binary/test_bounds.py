@@ -173,9 +173,9 @@ def test_a_value_gets_a_place_in_parameters() -> None:
     set_path(params, ["c", "d"], 5)
     assert params == {"a": [1, {"b": 3}, 4], "c": {"d": 5}}
     for step in ("4", "-1", "x", "²", "9" * 5000):
-        with pytest.raises(UsageError, match=rf"^a\.{step}: 'a' already has a value that is no object; give the whole"):
+        with pytest.raises(UsageError, match=rf"^a\.{step}: 'a' already has a value that is not an object; give"):
             set_path(params, ["a", step], 6)
-    with pytest.raises(UsageError, match=r"^c\.d\.e: 'd' already has a value that is no object; give the whole"):
+    with pytest.raises(UsageError, match=r"^c\.d\.e: 'd' already has a value that is not an object; give the whole"):
         set_path(params, ["c", "d", "e"], 6)
 
 

@@ -140,7 +140,7 @@ async def test_a_browser_that_makes_no_pdf_says_so(
     reach_without_cdp(monkeypatch)
     monkeypatch.setattr(Page, "pdf", refused)
     async with connect(fixture.url, browser=browser, store=tmp_path) as app:
-        with pytest.raises(UnsupportedBinary, match="no PDF; open it in Chromium"):
+        with pytest.raises(UnsupportedBinary, match="cannot make PDFs; open the app in Chromium"):
             await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
         assert (await app.call("file.list")).artifacts
 

@@ -134,8 +134,8 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
 @pytest.mark.parametrize(
     ("args", "problem", "fix"),
     [
-        (("call", "nonsense", "export.pdf"), "'nonsense' is no target", "such as http://127.0.0.1:8000/"),
-        (("call", "http://", "export.pdf"), "'http://' is no target", "such as http://127.0.0.1:8000/"),
+        (("call", "nonsense", "export.pdf"), "'nonsense' is not a target", "such as http://127.0.0.1:8000/"),
+        (("call", "http://", "export.pdf"), "'http://' is not a target", "such as http://127.0.0.1:8000/"),
         (("call", URL), "missing argument 'CAPABILITY'", "`abp call [OPTIONS] TARGET CAPABILITY`"),
         (("call",), "missing argument 'TARGET'", "`abp call --help`"),
         (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),
@@ -156,10 +156,10 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--record", "/dev/null/x.jsonl"), "/dev/null/x.jsonl", "a folder that exists"),
         (("call", URL, "x", "--file", "image"), "'image' is not of the form --file KEY=PATH", "--file image=photo.png"),
         (("call", URL, "x", "--file", "image=/no/file"), "/no/file", "o such file"),
-        (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
+        (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is not a regular file", "save its content"),
         (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
         (("fixture", "--port", "99999"), "'--port'", "65535"),
-        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is no page of its own"),
+        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is not a top page"),
         (("conformance", URL, "--adapter", "/no.js"), "the adapter '/no.js' cannot be read", "No such file"),
         (("serve", "--adapter", "/no.js"), "(no.js) is for one app, and 0 are given", "name just that app"),
         (("serve", "--app", "ws://x.test/", "--adapter", "/no.js"), "an adapter is for a page", "the page's origin"),

@@ -267,7 +267,7 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
         )
     )
     expected = {
-        "lying": ("SIZE_MISMATCH", "declared", "nothing of it was stored"),
+        "lying": ("SIZE_MISMATCH", "declared", "nothing was stored"),
         "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
         "refused": ("TRANSPORT_ERROR", "http://127.0.0.1:3/", "start the app or correct the address"),
         "bare": ("NOT_SUPPORTED", "no window.abp", "is it the right address"),

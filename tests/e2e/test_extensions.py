@@ -106,7 +106,7 @@ async def test_a_folder_without_an_extension_is_refused_before_a_browser_starts(
 ) -> None:
     with pytest.raises(UsageError, match=r"no manifest\.json"):
         connect(f"extension:{tmp_path}")
-    with pytest.raises(UsageError, match="is no target"):
+    with pytest.raises(UsageError, match="is not a target"):
         connect(str(tmp_path))
     with pytest.raises(UsageError, match="loads no Chrome extensions"):
         async with connect(str(SHELF), browser="firefox", store=tmp_path / "out"):

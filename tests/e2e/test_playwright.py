@@ -368,7 +368,7 @@ async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
     url, context = "http://socket.test/", await browser.playwright.new_context()
     await context.route(f"{url}**", lambda route: route.fulfill(status=426, body="Upgrade Required"))
     try:
-        with pytest.raises(NotAbpApp, match=r"HTTP 426.* take ws:// for a WebSocket"):
+        with pytest.raises(NotAbpApp, match=r"HTTP 426.* use ws:// for a WebSocket"):
             async with connect(url, transport=PlaywrightTransport(url, context=context, grace=0.1), store="none:"):
                 pass
     finally:

@@ -118,7 +118,7 @@ async def test_a_terminal_gets_a_url_to_open(tmp_path: Path) -> None:
         (("serve", "--host", "0.0.0.0"), 2, "choose a token"),
         (("serve", "--token", "short"), 2, "ABP_SERVE_TOKEN: a secret needs 16 ASCII characters"),
         (("serve", "--host", "192.0.2.1", "--token", TOKEN), 2, "cannot listen on 192.0.2.1:0"),
-        (("serve", "--app", "nonsense"), 2, "'nonsense' is no target"),
+        (("serve", "--app", "nonsense"), 2, "'nonsense' is not a target"),
         (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
     ],
 )

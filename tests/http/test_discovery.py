@@ -150,7 +150,7 @@ async def test_charset_of_the_header(find: Find, serve: Serve) -> None:
         (reply(b"", "304 Not Modified"), "answered 304 Not Modified"),
         (reply(b"x", Content_Encoding="gzip"), "came in the coding 'gzip'"),
         (reply(b"<title>", "200 OK", 100), "was not read to its end: the body ended early"),
-        (b"HTTP/1.1 nonsense\r\n\r\n", "the answer is no valid HTTP"),
+        (b"HTTP/1.1 nonsense\r\n\r\n", "the answer is not valid HTTP"),
         (b"", "the connection broke"),
         (page('<link rel=abp-manifest href="file:///etc/passwd">'), "link that is not followed: its scheme is file:"),
         (page('<link rel=abp-manifest href="data:,{}">'), "link that is not followed: its scheme is data:"),
@@ -180,8 +180,8 @@ async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes
         (b'{"abp": "\\ud800"}', "JSON that cannot be read"),
         (b'{"abp": "\xff"}', "utf-8"),
         (b"[" * 100_000, "JSON that cannot be read"),
-        (b"[]", "it is JSON but no object: it begins with '[]'"),
-        (b'"text"', "it is JSON but no object"),
+        (b"[]", "it is JSON but not an object: it begins with '[]'"),
+        (b'"text"', "it is JSON but not an object"),
         (b"{}", "has none of abp, app and capabilities"),
         (b'{"error": "no"}', "has none of abp, app and capabilities"),
     ],
@@ -256,7 +256,7 @@ async def test_every_kind_of_redirect(find: Find, serve: Serve, status: str) -> 
         ("file:///etc/passwd", "its scheme is file:"),
         (f"http://u:{SECRET}@127.0.0.1/", "it holds user info"),
         ("http://[::1/", "not a valid URL"),
-        ("", "without saying where to"),
+        ("", "without a Location"),
     ],
 )
 async def test_redirects_that_are_not_followed(find: Find, serve: Serve, to: str, reason: str) -> None:

@@ -178,7 +178,7 @@ async def test_connection_that_ends_before_an_answer(get: Get, serve: Serve, fir
 
 async def test_what_is_no_http(get: Get, serve: Serve) -> None:
     server = await serve(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
-    with pytest.raises(DownloadFailed, match="no valid HTTP") as caught:
+    with pytest.raises(DownloadFailed, match="not valid HTTP") as caught:
         await get(f"{server.url}/?token={TOKEN}")
     clean(caught.value, TOKEN)
     assert server.connects == 1

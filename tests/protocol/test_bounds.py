@@ -72,7 +72,7 @@ def test_15000_steps_are_taken() -> None:
 def test_after_2000_steps_faults_are_listed() -> None:
     schema = {"items": {"type": "integer"}}
     assert len(check_output(schema, ["x"] * 1999)) == 5
-    assert check_output(schema, ["x"] * 2000) == unchecked("it does not fit, but is too large to say where")
+    assert check_output(schema, ["x"] * 2000) == unchecked("it does not fit, but is too large to list its faults")
 
 
 def test_130_characters_of_a_text_are_shown() -> None:

@@ -66,7 +66,7 @@ def test_a_value_that_json_does_not_have_does_not_fit() -> None:
     nested: list[object] = []
     nested.append(nested)
     for value in (object(), {1j: 1}, nested):
-        assert fault("input", {"success": True, "data": {"value": value}}).startswith("it is no JSON: ")
+        assert fault("input", {"success": True, "data": {"value": value}}).startswith("it is not JSON: ")
 
 
 def test_a_confirmation_is_true_or_false() -> None:

@@ -106,7 +106,7 @@ def test_a_missing_success_is_implied_by_the_other_fields(payload: object, succe
 
 @pytest.mark.parametrize("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
 def test_an_answer_that_implies_no_success_is_refused(payload: object) -> None:
-    with pytest.raises(ProtocolError, match=r"^the answer is not what ABP 0\.1 says: (success|the whole): "):
+    with pytest.raises(ProtocolError, match=r"^the answer is not valid ABP 0\.1: (success|the whole): "):
         answer(payload)
 
 
@@ -123,7 +123,7 @@ def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: s
     shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
     with pytest.raises(ProtocolError) as caught:
         answered_data(payload, "make")
-    assert caught.value.message == f"the app's answer to make is not what ABP 0.1 says: {said}; {shape}"
+    assert caught.value.message == f"the app's answer to make is not valid ABP 0.1: {said}; {shape}"
 
 
 @pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
@@ -319,7 +319,7 @@ def test_initialized_takes_what_apps_answer() -> None:
     ],
 )
 def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> None:
-    with pytest.raises(ProtocolError, match=f"^initialize is not what ABP 0.1 says: {re.escape(where)}: "):
+    with pytest.raises(ProtocolError, match=f"^initialize is not valid ABP 0.1: {re.escape(where)}: "):
         parse(Initialized, payload, "initialize")
 
 

@@ -72,12 +72,12 @@ async def test_a_reply_of_another_type_is_not_delivered() -> None:
 async def test_ids_are_used_once() -> None:
     pending = PendingReplies()
     pending.register(Message("capabilities/call", id="a"))
-    with pytest.raises(ValueError, match="id of its own"):
+    with pytest.raises(ValueError, match="needs a new id"):
         pending.register(Message("capabilities/call", id="a"))
     pending.deliver(reply("a"))
-    with pytest.raises(ValueError, match="id of its own"):
+    with pytest.raises(ValueError, match="needs a new id"):
         pending.register(Message("capabilities/call", id="a"))
-    with pytest.raises(ValueError, match="id of its own"):
+    with pytest.raises(ValueError, match="needs a new id"):
         pending.register(Message("capabilities/call"))
 
 

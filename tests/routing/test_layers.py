@@ -635,14 +635,14 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("pages..image", "is no path of a field"),
-        ("pages.", "is no path of a field"),
+        ("pages..image", "is not a path of a field"),
+        ("pages.", "is not a path of a field"),
         (".".join("a" * 65), "can match nothing: answers have 64 levels"),
         ("$" + ".a" * 65, "can match nothing: answers have 64 levels"),
         ("$.pages[3:3].image", "can match nothing: .* selects nothing of any list"),
         ("$.pages[-1:-2, ::0]", "can match nothing"),
         ("$.pages[2:0]", "can match nothing"),
-        ("$.pages[", "is no JSONPath .RFC 9535.: .*brackets"),
+        ("$.pages[", "is not a JSONPath .RFC 9535.: .*brackets"),
         ("$ref", "a key that begins with [$] is written"),
     ],
 )
@@ -699,10 +699,7 @@ async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
     assert isinstance(event, ObservationClamped) and (event.call, event.capability) == ("c1", "x")
     assert event.original_bytes > event.clamped_bytes >= len(encode_json(shown)) - len(b'{"summary":""}')
     (message,) = caplog.messages
-    assert (
-        message
-        == f"x: what an agent reads of the answer was cut from {event.original_bytes} to {event.clamped_bytes} bytes"
-    )
+    assert message == f"x: the answer was cut for an agent from {event.original_bytes} to {event.clamped_bytes} bytes"
     assert pickle.loads(pickle.dumps(routed)) == routed
 
 

@@ -142,7 +142,7 @@ async def test_content_that_stayed_elsewhere_needs_its_session(store: LocalStore
 
 async def test_values_that_are_no_json_are_refused(store: LocalStore) -> None:
     for bad in ({"x": object()}, "\ud800"):
-        with pytest.raises(UsageError, match="no JSON"):
+        with pytest.raises(UsageError, match="not JSON"):
             await Router(store).route(bad, capability="x")
 
 

@@ -331,7 +331,7 @@ def good(**data: object) -> dict[str, object]:
         ("confirm", {}, {"confirmed": True}, "it does not say whether it is a success"),
         ("confirm", {}, {"success": True}, "its data has no 'confirmed'; return"),
         ("confirm", {}, good(confirmed="yes"), "confirmed is of the type str, not True or False"),
-        ("input", {}, good(value=object()), "it is no JSON"),
+        ("input", {}, good(value=object()), "it is not JSON"),
         ("input", {"schema": {"type": "integer"}}, good(value="7"), 'value: "7" is not of type "integer"'),
         ("input", {"schema": FORM}, good(value={"age": "old"}), 'value.age: "old" is not of type "integer"'),
         ("input", {"schema": FORM}, good(value={"note": "s3cret"}), 'value.note: "s3cret" is longer than 4 characters'),

@@ -344,7 +344,7 @@ def test_a_capability_that_cannot_be_parsed_keeps_its_name(caplog: pytest.LogCap
     known = Capabilities().merge([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
     assert list(known) == ["odd"]
     assert known["odd"].description == ""
-    assert "what the app says of odd" in caplog.text
+    assert "the app's entry for odd" in caplog.text
     assert caplog.text.count("left out") == 2
 
 

@@ -94,7 +94,7 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
             if allowed:
                 async with connect("crm", config="team.toml", store=store):
                     continue
-            with pytest.raises(ABPError, match=r"'crm' is no target"):  # as if it were not there
+            with pytest.raises(ABPError, match=r"'crm' is not a target"):  # as if it were not there
                 connect("crm", config="team.toml", store=store)
 
 
@@ -126,7 +126,7 @@ async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path
 
 async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
-    with pytest.raises(UsageError, match=r"only found and may be somebody else's.*abp mcp --trust"):
+    with pytest.raises(UsageError, match=r"found, not named, and may come from someone else.*abp mcp --trust"):
         connect("crm", store="memory:")
     connect("ws://127.0.0.1:9/abp", store="memory:")
     assert "ignored secrets.CRM" in caplog.text
@@ -143,9 +143,9 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
         ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),
         ('[secrets.X]\nenv = "A"', r"secrets\.X\.origins: Field required"),
         ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: give one of env, file"),
-        ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is no origin"),
-        ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is no origin"),
-        ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"nobody is signed in to crm.*abp login crm"),
+        ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is not an origin"),
+        ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is not an origin"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"crm is not signed in; .*abp login crm"),
         ('[apps.crn]\nurl = "ws://a.test/"', r"there is no app 'crm'; do you mean crn\?"),
     ],
 )  # fmt: skip

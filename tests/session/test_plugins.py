@@ -76,9 +76,9 @@ async def test_a_plug_in_is_found_by_scheme_and_by_name(
     ("target", "words"),
     [
         ("pigeon-broken://x", "'pigeon-broken' of pigeon-post 1.2 does not work .RuntimeError: no wings"),
-        ("pigeon-wrong://x", "made a str, which is no transports.Transport"),
+        ("pigeon-wrong://x", "made a str, not a transports.Transport"),
         ("pigeon-gone://x", "does not work .AttributeError"),
-        ("eagle://x", "no target.*pigeon"),
+        ("eagle://x", "not a target.*pigeon"),
     ],
 )
 def test_one_that_does_not_work_is_blamed_by_name(pigeons: Path, target: str, words: str) -> None:

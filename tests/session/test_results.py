@@ -139,7 +139,7 @@ async def test_what_is_no_mime_type_is_a_warning(app_of: Connect) -> None:
     async with app_of({"lie": answering({"document": {"content": PNG, "mimeType": "png"}})}) as app:
         result = await app.call("lie")
     assert result.artifacts["document"].mime_type == "image/png"
-    assert result.warnings == ("document: declared as 'png', which is no MIME type; stored as image/png",)
+    assert result.warnings == ("document: declared as 'png', which is not a MIME type; stored as image/png",)
 
 
 async def test_an_answer_that_was_stored_before_says_so_where_it_keeps_the_older_name(app_of: Connect) -> None:

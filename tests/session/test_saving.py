@@ -43,7 +43,7 @@ async def test_the_bytes_of_a_reference_are_read_and_what_is_no_artifact_or_file
         assert b"".join([piece async for piece in app.store.open(ref, offset=1, length=3)]) == PDF[1:4]
         wrong: Any = result
         for attempt in (app.save(wrong, tmp_path / "a.pdf"), app.store.get(wrong)):
-            with pytest.raises(UsageError, match=r"a Result is no artifact; give a reference, such as result.artifact"):
+            with pytest.raises(UsageError, match=r"a Result is not an artifact; give a reference, such as result"):
                 await attempt
         with pytest.raises(UsageError, match="it is a folder; name a file in it"):
             await app.save(ref, f"{tmp_path}/new/")

@@ -212,16 +212,18 @@ async def test_connecting_to_a_socket_may_wait_for_ever(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["", "example.org", "ftp://u:hunter2@h/x", "http://", "http://[", "javascript:1"])
 def test_a_target_that_makes_no_sense_is_refused_without_its_password(target: str) -> None:
-    with pytest.raises(UsageError, match="is no target") as caught:
+    with pytest.raises(UsageError, match="is not a target") as caught:
         connect(target)
     assert "hunter2" not in caught.value.message
 
 
 def test_a_target_that_is_almost_one_is_told_what_was_meant(tmp_path: Path) -> None:
     page = tmp_path / "my app.html"
-    served = f"is no target; a file has to be served: `python -m http.server --bind 127.0.0.1 --directory {tmp_path}`"
+    served = (
+        f"is not a target; a file has to be served: `python -m http.server --bind 127.0.0.1 --directory {tmp_path}`"
+    )
     cases = {
-        "localhost:8000": "'localhost:8000' is no target; did you mean http://localhost:8000?",
+        "localhost:8000": "'localhost:8000' is not a target; did you mean http://localhost:8000?",
         "127.0.0.1:8000/app?token=hunter2#y": "did you mean http://127.0.0.1:8000/app?",
         "localhost": "did you mean http://localhost?",
         str(page): f"{served}, then give http://127.0.0.1:8000/my%20app.html",

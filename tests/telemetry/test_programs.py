@@ -149,6 +149,6 @@ def test_a_batch_serves_numbers_where_asked(abp: CommandLine, workbench: Fixture
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text(json.dumps({"capability": "data.csv", "params": {"rows": [{"n": 1}]}, "target": workbench.ws_url}))
     ran = abp("batch", "run", jobs, "--out", tmp_path / "run", "--metrics", "127.0.0.1:0")
-    assert ran.status == 0 and "numbers for Prometheus: http://127.0.0.1:" in ran.err, ran
+    assert ran.status == 0 and "Prometheus metrics: http://127.0.0.1:" in ran.err, ran
     refused = abp("batch", "worker", tmp_path / "run", "--metrics", "0.0.0.0:9000")
     assert refused.status == 2 and "--metrics 0.0.0.0:9000" in refused.err

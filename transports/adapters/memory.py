@@ -1,4 +1,4 @@
-"""An app in the same process, for tests: no browser, no socket, the same session.
+"""In-process app for tests: no browser, no socket, the same session.
 
 >>> async def shout(params: Mapping[str, object], call: Call) -> object:
 ...     await call.progress(percentage=50)
@@ -43,7 +43,7 @@ Handler: TypeAlias = Callable[[Mapping[str, object], "Call"], Awaitable[object]]
 
 @dataclass(slots=True)
 class Call:
-    """The call that a handler is answering, and the handler's way to send to the client meanwhile."""
+    """Call in progress, for its handler: ids, the store, and messages to the client during the call."""
 
     id: str
     capability: str
@@ -51,12 +51,12 @@ class Call:
 
     @property
     def artifacts(self) -> ArtifactStore:
-        """The store of the session, for content that the handler stores itself; what it returns may stand anywhere in
-        the answer. Raises :class:`~transports.errors.UsageError` if the transport is used without a session."""
+        """Store of the session, for content that the handler stores itself. Its references may stand anywhere in the
+        answer. Raises :class:`~transports.errors.UsageError` if the transport is used without a session."""
         return self._transport.store
 
     async def progress(self, **fields: object) -> None:
-        """Report progress; fields as in docs/protocol.md 4.4 (``progress``, ``total``, ``percentage``, ``stage`` …)."""
+        """Report progress. Fields as in docs/protocol.md 4.4 (``progress``, ``total``, ``percentage``, ``stage`` …)."""
         self._transport.emit(Message("progress", {"operationId": self.id, **fields}))
 
     async def notify(self, event: str, data: object = None) -> None:
@@ -69,12 +69,12 @@ class Call:
 
 
 class MemoryTransport(Transport):
-    """An ABP app made of coroutine functions.
+    """Transport to an ABP app made of coroutine functions.
 
-    A handler returns the answer's ``data`` (content as ``bytes``, :class:`~transports.BinaryData`, or a reference of
-    what it stored with ``call.artifacts``), or raises :class:`~transports.errors.CapabilityError`. A handler that
-    raises :class:`~transports.errors.CallTimeout` or :class:`~transports.errors.Disconnected` plays a failure of the
-    transport. ``answers`` maps capabilities to raw answers, for apps that break the rules.
+    A handler returns the answer's ``data`` (content as ``bytes``, :class:`~transports.BinaryData`, or a reference to
+    content stored with ``call.artifacts``), or raises :class:`~transports.errors.CapabilityError`. A handler that
+    raises :class:`~transports.errors.CallTimeout` or :class:`~transports.errors.Disconnected` simulates a failure of
+    the transport. ``answers`` maps capabilities to raw answers, for simulating apps that break the rules.
     """
 
     name = "memory"
@@ -91,7 +91,7 @@ class MemoryTransport(Transport):
         self._handle_ids = itertools.count()
         self._closed = True
         self._store: ArtifactStore | None = None
-        #: Ids of calls that were cancelled, and why.
+        #: Ids of cancelled calls, with the reason.
         self.cancelled: dict[str, str] = {}
 
     def use_store(self, store: ArtifactStore) -> None:
@@ -100,9 +100,9 @@ class MemoryTransport(Transport):
 
     @property
     def store(self) -> ArtifactStore:
-        """The store of the session. Raises :class:`~transports.errors.UsageError` if there is no session."""
+        """Store of the session. Raises :class:`~transports.errors.UsageError` without a session."""
         if self._store is None:
-            raise UsageError("this transport has no session, whose store a handler could use; connect with it")
+            raise UsageError("this transport has no session and so no store; connect with it")
         return self._store
 
     async def open(self) -> None:
@@ -110,7 +110,7 @@ class MemoryTransport(Transport):
         self._closed = False
 
     async def aclose(self) -> None:
-        """Cancel the handlers that are running, and wait one second at most for them to end."""
+        """Cancel the running handlers, and wait one second at most for them to end."""
         self._closed = True
         self._events.put_nowait(None)
         await cancel_and_wait(self._running.values())
@@ -168,7 +168,7 @@ class MemoryTransport(Transport):
         return answer
 
     def _ended(self, call_id: str, done: asyncio.Future[object], task: asyncio.Task[object]) -> None:
-        """Give ``done`` the answer of a handler, unless nobody waits for it any more."""
+        """Set the answer of a handler as the result of ``done``, unless ``done`` has timed out."""
         self._running.pop(call_id, None)
         if not done.done():
             done.set_result({"success": False, "cancelled": True} if task.cancelled() else task.result())
@@ -181,7 +181,7 @@ class MemoryTransport(Transport):
         return task.cancel()
 
     def _hold_large_content(self, result: object) -> object:
-        """Replace content over 256 KiB by handles, as a page does."""
+        """Replace content over 256 KiB by handles, as pages do."""
         replacements: dict[Place, object] = {}
         with contextlib.suppress(ProtocolError):  # nested too deeply: the session reports that
             for item in find_values(result):
@@ -199,7 +199,7 @@ class MemoryTransport(Transport):
         return replace(result, replacements)
 
     async def notify(self, message: Message) -> None:
-        """Take an ``elicitation/response``; other messages are ignored."""
+        """Resolve an elicitation with its ``elicitation/response``. Other messages are ignored."""
         if message.type == "elicitation/response" and (elicitation := self._elicitations.get(message.id or "")):
             payload: Any = message.payload
             if not elicitation.done():
@@ -220,7 +220,7 @@ class MemoryTransport(Transport):
             del self._elicitations[key]
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield what handlers sent, in order, until the transport is closed."""
+        """Yield the messages of handlers, in order, until the transport is closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
@@ -231,19 +231,19 @@ class MemoryTransport(Transport):
         await asyncio.to_thread(path.write_bytes, self._held[handle.id])
 
     async def release(self, handle: Handle) -> None:
-        """Forget held content."""
+        """Drop held content."""
         self._held.pop(handle.id, None)
 
 
 async def _run_handler(handler: Handler, params: Mapping[str, object], call: Call) -> object:
-    """Run a handler; return the answer that an app would give, or the failure of a transport that it plays."""
+    """Run a handler. Return its answer in an app's form, or the transport failure that it simulates."""
     try:
         return {"success": True, "data": await handler(params, call)}
     except (CallTimeout, Disconnected) as error:
         return error
     except ABPError as error:
         return _error_answer(error)
-    except Exception as error:  # noqa: BLE001 - whatever an app throws is an answer
+    except Exception as error:  # noqa: BLE001 - any exception of a handler is an error answer of the app
         return _error_answer(CapabilityError(f"the app threw {type(error).__name__}: {error}"))
 
 

@@ -8,13 +8,12 @@ __all__ = ["PlaywrightTransport"]
 
 
 class PlaywrightTransport(TopPageTransport):
-    """An app that is a page with ``window.abp``.
+    """Transport to a page with ``window.abp``.
 
     All options are those of :class:`~transports.browser._top_page.TopPageTransport`: ``browser``, or ``page``,
-    ``context`` or ``cdp_url`` for a page that is the caller's, or ``browser_server``, with ``headers``; ``profile`` and
-    ``storage_state``; ``timeout`` and
-    ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With ``protocol="auto"`` a page without ``window.abp`` is
-    driven by its WebMCP tools, if it registers any.
+    ``context`` or ``cdp_url`` for a page of the caller's, or ``browser_server``, with ``headers``; ``profile`` and
+    ``storage_state``; ``timeout`` and ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With
+    ``protocol="auto"`` a page without ``window.abp`` is driven by its WebMCP tools, if it registers any.
     """
 
     name = "playwright"

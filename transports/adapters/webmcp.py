@@ -1,4 +1,4 @@
-"""The WebMCP transport: the tools of a page and its frames, as capabilities."""
+"""The WebMCP transport: tools of a page and its frames as capabilities."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["WebMcpTransport"]
 
 
 class WebMcpTransport(TopPageTransport):
-    """The WebMCP tools of a page, whether or not it has ``window.abp`` as well.
+    """Transport to the WebMCP tools of a page, even if the page also has ``window.abp``.
 
-    The options are those of :class:`~transports.browser._top_page.TopPageTransport`. The first tool may take 15 s after
-    the page has loaded (``grace=``): large applications need several.
+    The options are those of :class:`~transports.browser._top_page.TopPageTransport`. The first tool may appear up to
+    15 s after the page has loaded (``grace=``): large applications need several seconds.
     """
 
     name = "webmcp"

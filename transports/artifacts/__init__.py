@@ -1,13 +1,13 @@
-"""Where binary results are kept: the :class:`ArtifactStore` contract and its implementations.
+"""Artifact stores for binary results: the :class:`ArtifactStore` contract and its implementations.
 
-* :mod:`.base` — the contract; :mod:`.staged` and :mod:`.spool` — content on its way in; :mod:`.reading` and
-  :mod:`.files` — on its way out.
-* :mod:`.local`, :mod:`.objects`, :mod:`.memory`, :mod:`.none` — the kinds of stores.
-* :mod:`.ref`, :mod:`.metadata` — references and what a store keeps beside the content; :mod:`.content` — measuring and
-  describing it.
-* :mod:`.retention`, :mod:`.eviction`, :mod:`.sweeping` — how long artifacts are kept; :mod:`.audit` — who did what
-  with them.
-* :mod:`.query`, :mod:`.versions`, :mod:`.search` — finding them by what is known of them, by name, by their text.
+* :mod:`._base` — the contract, staging, streaming and eviction, shared by all stores.
+* :mod:`.local`, :mod:`.objects`, :mod:`._memory`, :mod:`._none`, :mod:`.hosts` — the kinds of stores.
+* :mod:`._content` — measuring and describing content; :mod:`._spool` — staged files of stores without a folder;
+  :mod:`._files` — files outside the store, locks and exports.
+* :mod:`._ref` — references, scopes, ids and metadata.
+* :mod:`._retention` and :mod:`.sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
+* :mod:`._query`, :mod:`.versions`, :mod:`.search` — queries by metadata, by file name and by text.
+* :mod:`._wrapped_transport` — transports that use the store of their session.
 """
 
 from __future__ import annotations
@@ -143,16 +143,16 @@ def open_store(
     search_index: bool = False,
     min_free_bytes: int = 0,
 ) -> ArtifactStore:
-    """Return the store at an address.
+    """Return the store at a URL.
 
     ``url`` is ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``, ``s3://bucket/prefix``
     (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``. A bucket may have an index for large stores:
     ``s3://bucket/prefix?index=postgresql://host/database``, or ``?index=sqlite:///file``.
 
-    ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
-    ``audit`` is a file for the audit log; ``search_index`` keeps an index of texts in a folder, for :func:`search`, and
-    ``min_free_bytes`` of a folder's disk stay free: both mean nothing to other stores. Nothing on the disk is touched
-    before something is stored. Raises :class:`~transports.errors.UsageError` for any other address.
+    ``max_bytes`` is the largest artifact in bytes; ``retention`` limits age and number of artifacts (``None``: kept for
+    ever); ``audit`` is the file of the audit log. ``search_index`` keeps an index of texts, for :func:`search`, and
+    ``min_free_bytes`` of the disk stay free; only a store in a folder uses these two. Nothing on the disk is touched
+    before something is stored. Raises :class:`~transports.errors.UsageError` for any other URL.
     """
     if max_bytes < 0:
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
@@ -188,7 +188,7 @@ def _folder(url: str | Path | None) -> Path | None:
 
 
 def _bucket(url: str) -> str:
-    """Return the URL if it has a bucket and a prefix only: credentials come from the environment."""
+    """Return the URL if it has nothing but a bucket and a prefix: credentials come from the environment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -225,12 +225,12 @@ _CONTRACT = sorted(
 
 
 def discover_store(host: object, *, max_bytes: int = DEFAULT_MAX_BYTES) -> ArtifactStore | None:
-    """Return the store that ``host`` has as its ``artifact_store`` or its ``artifacts``, or that it is itself; else
-    ``None``.
+    """Return ``host.artifact_store``, ``host.artifacts`` or ``host`` itself, the first that is a store; ``None``
+    otherwise.
 
-    What counts is not the class but the methods: those of :class:`ArtifactStore`, or those of a host's own store
-    (:class:`HostStore`) or facade (:class:`HostFacade`), which then comes as a :class:`HostedStore` of ``max_bytes``
-    for each artifact. Where nothing is found, use ``open_store("none:")``.
+    A store is recognised by its methods, not by its class: those of :class:`ArtifactStore`, or those of a host's own
+    store (:class:`HostStore`) or facade (:class:`HostFacade`), which is wrapped in a :class:`HostedStore` with
+    ``max_bytes``. Use ``open_store("none:")`` in place of ``None``.
     """
     for candidate in (getattr(host, "artifact_store", None), getattr(host, "artifacts", None), host):
         if isinstance(candidate, StoreForHost):

@@ -1,4 +1,4 @@
-"""The audit log: who did what with which artifact, as an append-only file of JSON lines."""
+"""The audit log: an append-only file of JSON lines with the scope, action and artifact of each operation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AuditLog:
     ``bytes``, ``code`` and ``reason``. The log never holds content, file names or credentials.
 
     A line is one ``write`` to a file opened with ``O_APPEND``, so lines of several processes never mix. A symlink in
-    the file's place is refused (``O_NOFOLLOW``). Where a line cannot be written, the method raises
+    the file's place is refused (``O_NOFOLLOW``). If a line cannot be written, the method raises
     :class:`~transports.errors.StoreError` rather than leave a gap.
     """
 
@@ -29,7 +29,7 @@ class AuditLog:
         self.path = path.expanduser().absolute()
 
     def check(self) -> None:
-        """Raise :class:`~transports.errors.StoreError` if a line could not be written now. Makes the file if needed."""
+        """Raise :class:`~transports.errors.StoreError` if the file cannot be opened to append. Creates it."""
         os.close(self._open())
 
     def write(self, action: str, who: Scope, **facts: object) -> None:
@@ -54,7 +54,7 @@ class AuditLog:
 
     def _open(self) -> int:
         try:
-            # Opened for each line: a log that was rotated away must not go on growing unseen.
+            # opened for each line, so that a rotated log does not go on growing unseen
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             what = "it is a symlink, which is not followed" if self.path.is_symlink() else error.strerror

@@ -1,7 +1,8 @@
-"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified bytes go in, a small reference comes out.
+"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified content, and small references to it.
 
-The public methods are written here once for all stores, with scopes, retention and the audit log. Each kind of store
-implements only the abstract methods at the end.
+:class:`ArtifactStore` has the public methods of all stores, with scopes, retention and the audit log; each kind of
+store implements only the abstract methods at its end. Around it: staged files (:class:`Staged`, :class:`StagedFile`),
+streaming and checking (:func:`stream`, :func:`check_all`), and eviction (:class:`Evictor`).
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ class Staged(ABC):
     """A file that is not visible yet.
 
     Write to it with :meth:`write`, or let another program write the file at ``path`` (which does not exist until then);
-    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes what was not committed.
+    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes uncommitted content.
     """
 
     @property
     @abstractmethod
     def path(self) -> Path:
-        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+        """Path at which another program may write the whole content. Use either this or :meth:`write`."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """The number of bytes given to :meth:`write` so far."""
+        """Number of bytes given to :meth:`write` so far."""
 
     @abstractmethod
     async def write(self, chunk: bytes | memoryview) -> None:
@@ -52,53 +53,53 @@ class Staged(ABC):
 
     @abstractmethod
     async def reset(self) -> None:
-        """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
+        """Drop all content and start again from zero bytes, for example if a download cannot be resumed."""
 
     def follow(self) -> None:
-        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
-        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        """Begin to measure the file at :attr:`path` while another program writes it, so that :meth:`commit` has less
+        to read. The program must only append. The default does nothing."""
         return
 
     @abstractmethod
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Verify the content, make it visible and return its reference. It succeeds once.
 
-        ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
-        untrusted side; ``namespace``, the head of the id, is usually the capability (``None``:
-        ``artifact``). ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000
-        characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
-        out. ``durability="process"`` does not wait for the disk: the artifact survives the death of this process, and a
-        power cut in the seconds after it may damage it. The default, ``"disk"``, survives both.
+        ``size`` (in bytes) and ``mime_type`` are declarations of the sender; ``filename`` is a suggestion and may come
+        from an untrusted side; ``namespace``, the head of the id, is usually the capability (``None``: ``artifact``).
+        ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000 characters, and
+        long runs of base64, the queries of URLs and the values of keys that name credentials are left out.
+        ``durability="process"`` does not wait for the disk: the artifact survives the death of this process, but a
+        power cut within seconds may damage it. The default, ``"disk"``, survives both.
 
         Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
-        :class:`~transports.errors.StoreError`. After an error nothing is visible, and it may be tried again.
+        :class:`~transports.errors.StoreError`. After an error nothing is visible, and the commit may be tried again.
         """
 
 
 class Publisher(Protocol):
-    """The part of a store that its staged files use."""
+    """Protocol for the part of a store that its staged files use."""
 
     @property
     def max_bytes(self) -> int:
-        """The largest artifact, in bytes."""
+        """Largest artifact, in bytes."""
 
     @property
     def scope(self) -> Scope:
-        """The owner of what is published."""
+        """Owner of the published artifacts."""
 
     @property
     def retention(self) -> Retention | None:
-        """The limits that a new artifact must meet."""
+        """Limits that a new artifact must meet."""
 
     async def _make_room(self, key: str, size: int) -> None:
-        """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
+        """Evict old artifacts by the retention. Raises :class:`~transports.errors.StoreFull`."""
 
     def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
 
 
 class StagedFile(Staged):
-    """The part that the staged files of all stores share: verify, make room, publish, log."""
+    """Staged file, the part that all stores share: verify, make room, publish, write the audit log."""
 
     def __init__(self, store: Publisher) -> None:
         self._store = store
@@ -107,7 +108,7 @@ class StagedFile(Staged):
         self._refused: ABPError | None = None
 
     async def prepare(self) -> None:
-        """Make what another program needs that writes to ``path``."""
+        """Prepare ``path`` for another program that writes to it."""
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         self._check()
@@ -129,7 +130,7 @@ class StagedFile(Staged):
         return ref
 
     def refuse(self, error: ABPError) -> None:
-        """Write a refusal to the audit log, once for each error."""
+        """Record a refusal in the audit log, once for each error."""
         if error is not self._refused:
             self._refused = error
             self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
@@ -147,40 +148,40 @@ class StagedFile(Staged):
 
     @abstractmethod
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        """Make the content visible in the store's scope. After an error nothing is visible, and it may be tried
-        again."""
+        """Make the content visible in the store's scope. After an error nothing is visible, and the commit may be
+        tried again."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Remove what was not committed."""
+        """Remove uncommitted content."""
 
 
 class Readable(Protocol):
-    """The part of a store that is read through."""
+    """Protocol for the part of a store that reading uses."""
 
     @property
     def audit(self) -> AuditLog | None:
-        """The audit log, if there is one."""
+        """Audit log, if there is one."""
 
     @property
     def retention(self) -> Retention | None:
-        """The limits of the store; ``None`` keeps everything."""
+        """Limits of the store; ``None`` keeps everything."""
 
     @property
     def scope(self) -> Scope:
-        """The scope of the view."""
+        """Scope of the view."""
 
     async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
         """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
 
     async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """Return what ``scope`` covers."""
+        """Return the artifacts of ``scope``."""
 
     def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         """Stream a range, verified if it is all of the artifact."""
 
     async def _touch(self, artifact_id: str) -> None:
-        """Remember that an artifact was used now."""
+        """Record the use of an artifact."""
 
     def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
@@ -217,7 +218,7 @@ async def stream(
 
 
 async def check_all(store: Readable) -> CheckReport:
-    """Read everything in a view and report what is damaged; see :meth:`.ArtifactStore.fsck`."""
+    """Read everything in a view and return a report of the damage; see :meth:`.ArtifactStore.fsck`."""
     problems: list[Problem] = []
     refs = await store._list(store.scope)
     for ref in refs:
@@ -236,47 +237,47 @@ _INTERVAL = 60.0  # seconds between two searches for expired artifacts
 
 
 class Evictable(Protocol):
-    """The part of a store that an :class:`Evictor` uses."""
+    """Protocol for the part of a store that an :class:`Evictor` uses."""
 
     @property
     def retention(self) -> Retention | None:
-        """The limits of the store; ``None`` keeps everything."""
+        """Limits of the store; ``None`` keeps everything."""
 
     @property
     def scope(self) -> Scope:
-        """The scope of the view."""
+        """Scope of the view."""
 
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        """Return what ``scope`` covers."""
+        """Return the entries of ``scope``."""
 
     async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
-        """Return at least what ``policy`` may remove of what ``scope`` covers."""
+        """Return the entries of ``scope`` that ``policy`` may remove, perhaps with others."""
 
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not when it was stored last."""
+        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not the time of its last storing."""
 
     def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
 
 
 class Evictor:
-    """Removes artifacts as the retention of a store says. All views of one store share one."""
+    """Eviction of artifacts by the retention of a store. All views of a store share one evictor."""
 
     def __init__(self) -> None:
         self._last_search = time.monotonic()
         self._ages = Ages()
 
     def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
-        """Return whether an artifact is past its time. ``stored`` is in seconds since 1970."""
+        """Return whether an artifact is expired. ``stored`` is in seconds since 1970."""
         at = now()
         return policy.expired(at - self._ages.of(artifact_id, stored), at, scope)
 
     def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
-        """Return the ids of those that are past their time."""
+        """Return the ids of the expired entries."""
         return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
 
     async def without_expired(self, store: Evictable, refs: list[ArtifactRef]) -> list[ArtifactRef]:
-        """Return those of a view's artifacts that are not past their time."""
+        """Return the artifacts of a view that are not expired."""
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
             return refs
@@ -284,13 +285,13 @@ class Evictor:
         return [ref for ref in refs if ref.id not in expired]
 
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
-        """Return what :meth:`.Retention.plan` says, by the ages of the artifacts."""
+        """Return the plan of :meth:`.Retention.plan`, by the ages of the artifacts."""
         at = now()
         aged = [one._replace(stored=at - self._ages.of(one.id, one.stored)) for one in entries]
         return policy.plan(aged, at, incoming)
 
     async def make_room(self, store: Evictable, key: str, size: int) -> None:
-        """Remove what must go before an artifact of ``size`` bytes is stored as ``key``.
+        """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
 
         Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
@@ -300,7 +301,7 @@ class Evictor:
             return
         if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
             self._last_search = time.monotonic()
-            with suppress(StoreUnavailable):  # the next put looks again
+            with suppress(StoreUnavailable):  # the next search is a minute later
                 entries = await store._candidates(Scope(), policy.expiry)
                 expired = self.expired(policy, entries) - {key}
                 plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
@@ -312,7 +313,7 @@ class Evictor:
             await self._evict(store, self._plan(policy, entries, incoming), entries)
 
     async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
-        """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
+        """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
         if store.retention is None:
             return []
         entries = await store._candidates(store.scope, store.retention)
@@ -325,10 +326,8 @@ class Evictor:
         return await self._evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries], entries)
 
     async def _evict(self, store: Evictable, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
-        """Remove the planned artifacts and return those that were still what they were in ``entries``.
-
-        One that was stored again since then is another one: nobody planned to remove it.
-        """
+        """Remove the planned artifacts, except those that were stored again since ``entries`` was read, and return the
+        removed ones."""
         stored = {one.id: one.stored for one in entries}
         removed = []
         for one in plan:
@@ -338,20 +337,20 @@ class Evictor:
         return removed
 
 
-#: Largest artifact in bytes unless the store is told otherwise: 1 GiB.
+#: Default of the largest artifact, in bytes: 1 GiB.
 DEFAULT_MAX_BYTES = 1 << 30
 list_ = list  # inside the class, ``list`` is a method
 
 
 class ArtifactStore(ABC):
-    """A place where artifacts are kept.
+    """Base class of all artifact stores.
 
     The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (docs/requirements.md R2-5.3),
     followed by digits of its scope if it has one. The same content in one namespace and scope is one artifact.
     Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
     """
 
-    #: Address that :func:`transports.artifacts.open_store` would open again.
+    #: URL that :func:`transports.artifacts.open_store` would open again.
     url: str
 
     def __init__(
@@ -363,7 +362,7 @@ class ArtifactStore(ABC):
         self.max_bytes = max_bytes if limit is None else min(max_bytes, limit)
         self.retention = retention
         self.audit = audit
-        #: What this view sees; what is put through it belongs to this scope.
+        #: Scope of this view: the artifacts that it sees, and the owner of those stored through it.
         self.scope = Scope()
         self._evictor = Evictor()
 
@@ -376,14 +375,14 @@ class ArtifactStore(ABC):
     async def aclose(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Close files and connections that the store holds open. Artifacts stay.
 
-        Idempotent. A view shares what is open with its store, so closing either closes both; the next method that is
-        called opens again what it needs.
+        Idempotent. A view shares open files with its store, so closing either closes both; the next method call opens
+        them again.
         """
 
     def scoped(self, scope: Scope) -> Self:
         """Return a view of the same store that sees only what ``scope`` covers.
 
-        An artifact of another session is not listed, and its id is as unknown as one that never was. Raises
+        Artifacts of another session are not listed, and their ids are unknown. Raises
         :class:`~transports.errors.UsageError` for a scope outside this view's own.
         """
         view = copy.copy(self)
@@ -394,14 +393,14 @@ class ArtifactStore(ABC):
 
     @asynccontextmanager
     async def stage(self) -> AsyncIterator[Staged]:
-        """Open a new staged file (:class:`Staged`). What is not committed when the block ends is removed."""
+        """Open a new staged file (:class:`Staged`). Uncommitted content is removed when the block ends."""
         async with self._stage() as staged:
             await staged.prepare()
             yield staged
 
     @asynccontextmanager
     async def _stage(self) -> AsyncIterator[StagedFile]:
-        """Open a staged file that no other program writes."""
+        """Open a staged file whose ``path`` is not prepared for another program."""
         if self.audit:
             self.audit.check()
         staged = await self._new_staged()
@@ -426,7 +425,7 @@ class ArtifactStore(ABC):
         return await self.put_bytes(encode_text(text), **(defaults | options))
 
     async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **options: Unpack[PutOptions]) -> ArtifactRef:
-        """Store the chunks of an asynchronous iterator without holding all of them. If it raises, nothing is stored."""
+        """Store the chunks of an asynchronous iterator without holding them all. If it raises, nothing is stored."""
         async with self._stage() as staged:
             await staged.write(b"")  # an empty stream is an empty file
             async for chunk in chunks:
@@ -448,7 +447,7 @@ class ArtifactStore(ABC):
         return await self._require_visible(artifact_id, "stat")
 
     async def exists(self, artifact_id: str) -> bool:
-        """Return whether :meth:`stat` would find the id."""
+        """Return whether this view has an artifact of this id."""
         with suppress(ArtifactNotFound):
             return bool(await self.stat(artifact_id))
         return False
@@ -460,10 +459,10 @@ class ArtifactStore(ABC):
     def open(
         self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
     ) -> AsyncGenerator[bytes, None]:
-        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all that follow.
+        """Stream ``length`` bytes of an artifact (a reference or an id) from ``offset`` on, or all the rest.
 
-        A piece has at most ``chunk_size`` bytes. A reader that has begun can finish even if the artifact is deleted or
-        evicted meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
+        A piece has at most ``chunk_size`` bytes. A started reader can finish even if the artifact is deleted or evicted
+        meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
         piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
         content is then moved to quarantine. The hash of a part cannot be checked.
         """
@@ -477,11 +476,12 @@ class ArtifactStore(ABC):
     async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.
 
-        Missing folders are made and an existing file is replaced. The bytes are compared with the artifact's size and
-        SHA-256 while they are copied, and the file appears at once: after an error or a cancellation ``path`` is what
-        it was. Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
+        Missing folders are made and an existing file is replaced. The copy is compared with the artifact's size and
+        SHA-256 before it replaces ``path`` at once: an error or a cancellation leaves ``path`` unchanged.
+
+        Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
         :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
-        :class:`~transports.errors.StoreError` if it cannot be written.
+        :class:`~transports.errors.StoreError` if the file cannot be written.
         """
         ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
         return await write_out(self.open(ref.id), export_file(ref, path))
@@ -492,15 +492,15 @@ class ArtifactStore(ABC):
         return None
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
-        """Return a URL of the store's own server that anybody can fetch the artifact from for that many seconds, or
-        ``None`` if the store has no server. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        """Return a signed URL of the store's own server, valid for ``seconds`` and for any client, or ``None`` if the
+        store has no server. Raises :class:`~transports.errors.ArtifactNotFound`."""
         await self._require_visible(artifact_id, "read")
         return None
 
     # --- removing -----------------------------------------------------------------------------------------------------
 
     async def delete(self, artifact_id: str) -> bool:
-        """Remove an artifact. Returns ``False`` if this view has none of that id."""
+        """Remove an artifact. Return ``False`` if this view has no artifact of that id."""
         if self.audit:
             self.audit.check()
         try:
@@ -514,22 +514,24 @@ class ArtifactStore(ABC):
         return done
 
     async def enforce_retention(self) -> Sequence[Removal]:
-        """Remove what the retention no longer allows, and return it. It takes less time than :meth:`gc`."""
+        """Remove the artifacts that the retention no longer allows, and return them. Faster than :meth:`gc`."""
         return await self._evictor.collect(self, dry_run=False)
 
     async def gc(self, *, dry_run: bool = False) -> Sequence[Removal]:
-        """Remove what the retention no longer allows, and return it; ``dry_run`` only returns it.
+        """Remove the artifacts that the retention no longer allows, and return them; ``dry_run`` only returns them.
 
-        A store without a scope also removes what nobody can reach: staged files whose writer died, content without
+        A store without a scope also removes unreachable files: staged files whose writer died, content without
         metadata (both after an hour), and quarantined content after a day.
         """
         out = await self._evictor.collect(self, dry_run=dry_run)
         return out if self.scope else [*out, *await self._sweep(dry_run=dry_run)]
 
     async def end_session(self) -> int:
-        """Remove everything in the view of one session if the retention asks for it, and return how many artifacts
-        that were. Call it when the session is over. Raises :class:`~transports.errors.UsageError` for a view without a
-        session."""
+        """Remove everything in the view of one session if the retention has ``cleanup_on_session_end``, and return the
+        number of removed artifacts. Call it at the end of the session.
+
+        Raises :class:`~transports.errors.UsageError` for a view without a session.
+        """
         if not (self.retention and self.retention.cleanup_on_session_end):
             return 0
         if self.scope.session is None:
@@ -537,9 +539,11 @@ class ArtifactStore(ABC):
         return len(await self._evictor.remove_all(self, "session end"))
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
-        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine. With
-        ``repair``, and in a store without a scope, metadata that cannot be read is too, with its content; nothing else
-        is changed."""
+        """Read everything in this view and return a report of the damage. Damaged content is moved to quarantine.
+
+        With ``repair``, a store without a scope also moves unreadable metadata and its content there. Nothing else is
+        changed.
+        """
         return await check_all(self)
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
@@ -555,6 +559,7 @@ class ArtifactStore(ABC):
             if reason:
                 raise not_found(artifact_id)
         except ABPError as error:
+            # the reason is for the audit log alone: to the caller, all of these ids are unknown
             self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref
@@ -566,7 +571,7 @@ class ArtifactStore(ABC):
         if self.audit:
             self.audit.write(action, self.scope, **facts)
 
-    # --- what a kind of store does itself -----------------------------------------------------------------------------
+    # --- implemented by each kind of store ----------------------------------------------------------------------------
 
     @abstractmethod
     async def _new_staged(self) -> StagedFile:
@@ -574,15 +579,16 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        """Return the reference of any scope's artifact and when it was stored last. Raises :func:`not_found`."""
+        """Return the reference of an artifact of any scope, and the time at which it was stored last. Raises
+        :func:`not_found`."""
 
     @abstractmethod
     async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """Return what ``scope`` covers, oldest first."""
+        """Return the artifacts of ``scope``, oldest first."""
 
     @abstractmethod
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        """Return what ``scope`` covers, as a retention sees it."""
+        """Return the entries of ``scope``, the input of a retention."""
 
     @abstractmethod
     def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
@@ -590,20 +596,22 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove any scope's artifact; ``False`` if there is none, or if ``stored`` is not when it was stored last."""
+        """Remove an artifact of any scope; ``False`` if there is none, or if ``stored`` is not the time of its last
+        storing."""
 
     @abstractmethod
     async def _touch(self, artifact_id: str) -> None:
-        """Remember that an artifact was used now."""
+        """Record the use of an artifact."""
 
     async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
-        """Return at least what ``policy`` may remove of what ``scope`` covers, and all of a session or trace of it."""
+        """Return at least the entries of ``scope`` that ``policy`` may remove, and all entries of each session and
+        trace over a limit."""
         return await self._entries(scope)
 
     async def _find(self, query: Query) -> Page:
-        """Return a page of what the view sees."""
+        """Return a page of the artifacts of the view."""
         return page_of(query, await self.list())
 
     async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
-        """Remove content that no metadata names."""
+        """Remove content without metadata."""
         return ()

@@ -1,4 +1,8 @@
-"""Content before it is stored: measure it, verify its size, describe it. The only I/O is reading an open file."""
+"""Measuring, verifying and describing content before it is stored.
+
+:class:`Meter` measures what is written; :class:`Follower` measures a file while another program writes it;
+:func:`describe` decides on the MIME type and the file name. The only I/O is reading an open file.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ from ._files import read_into, sync_data
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
-_HEAD = 4096  # bytes that are enough to recognise every signature
+_HEAD = 4096  # bytes, enough to recognise every signature
 _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
-_LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
+_LONGEST_TEXT = 1000  # characters of a text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
 _SHORTEST_OPAQUE = 100
 _OPAQUE = re.compile(rf"[A-Za-z0-9+/=_-]{{{_SHORTEST_OPAQUE},}}")  # base64, a token
-#: By the rules alone: a session masks the known values that its user was given.
+#: Applies the rules alone: the session itself masks the known secret values of its user.
 _REDACTOR = Redactor(known=NO_SECRETS)
 
 
@@ -42,13 +46,15 @@ def too_large(limit: int) -> TooLarge:
 
 
 def nothing_written() -> StoreError:
-    """Return the error for a commit without content. An empty file must be declared, so that a failed writer does not
-    leave one."""
+    """Return the error for a commit without content.
+
+    An empty file must be declared; otherwise a writer that failed early would store one.
+    """
     return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
 
 
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
-    """Return a view of ``chunk`` as single bytes; it is copied only if its memory is not contiguous."""
+    """Return a view of ``chunk`` as single bytes; copy it only if its memory is not contiguous."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
@@ -62,7 +68,7 @@ def encode_text(text: str) -> bytes:
 
 
 class Meter:
-    """Measures content as it is written: its size, its SHA-256 and its first 4,096 bytes (``head``)."""
+    """Running measurement of written content: its size, its SHA-256 and its first 4,096 bytes (``head``)."""
 
     __slots__ = ("_digest", "head", "limit", "size")
 
@@ -73,7 +79,7 @@ class Meter:
         self._digest = hashlib.sha256()
 
     def add(self, chunk: memoryview) -> None:
-        """Count a chunk. Raises :class:`~transports.errors.TooLarge`, and counts nothing, if it passes the limit."""
+        """Add a chunk. Raises :class:`~transports.errors.TooLarge`, without adding it, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
         if len(self.head) < _HEAD:
@@ -83,14 +89,15 @@ class Meter:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of everything so far, in hex."""
+        """SHA-256 of everything so far, in hex."""
         return self._digest.hexdigest()
 
 
 def read_more(fd: int, meter: Meter, size: int, stop: Callable[[], bool] = lambda: False) -> bool:
-    """Count what a file of ``size`` bytes has after those that ``meter`` has counted, until its end or ``stop()``.
+    """Add the bytes of a file after those that ``meter`` has counted, until the end of the file or ``stop()``.
 
-    Returns ``False`` if there is nothing. Raises :class:`~transports.errors.TooLarge`.
+    ``size`` is the size of the file now. Returns ``False`` if there was nothing to add. Raises
+    :class:`~transports.errors.TooLarge`.
     """
     before = meter.size
     buffer = memoryview(bytearray(min(_PIECE, max(size - before, 0) + 1)))
@@ -100,7 +107,7 @@ def read_more(fd: int, meter: Meter, size: int, stop: Callable[[], bool] = lambd
 
 
 def measure_file(fd: int, limit: int, begun: Meter | None = None) -> Meter:
-    """Measure a whole file that another program wrote. ``begun`` has counted its beginning already.
+    """Measure a whole file that another program wrote. ``begun`` is a meter of its beginning.
 
     Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
     :class:`~transports.errors.TooLarge`.
@@ -133,7 +140,7 @@ def _cleaned(namespace: str) -> str:
 
 
 Durability: TypeAlias = Literal["process", "disk"]
-"""What stored content survives: the death of the process, or a power cut too."""
+"""Durability of stored content: it survives the death of the process (``process``) or a power cut too (``disk``)."""
 
 
 class PutOptions(TypedDict, total=False):
@@ -149,8 +156,8 @@ class PutOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of verified content. ``name`` is a safe file name, ``suggested`` whether the caller suggested it;
-    ``source`` holds JSON values only."""
+    """Description of verified content. ``name`` is a safe file name, and ``suggested`` is true if the caller suggested
+    it. ``source`` holds JSON values only."""
 
     namespace: str
     mime_type: str
@@ -161,11 +168,11 @@ class Description:
 
 
 def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOptions]) -> Description:
-    """Verify the size of content and decide on its MIME type and file name. ``now`` is when it was made, in Unix
-    seconds.
+    """Verify the size of content and decide on its MIME type and file name. ``now`` is its time of creation, in
+    Unix seconds.
 
-    The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
-    ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
+    The declared type is used unless the first bytes prove another one; the proven type then replaces it, with a line
+    in ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
     :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
     """
     size, filename = options.get("size"), options.get("filename")
@@ -185,7 +192,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         chosen = sniffed
         warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
     elif declared is None and (given := options.get("mime_type")):
-        warning = f"declared as {given[:60]!r}, which is no MIME type; stored as {chosen}"
+        warning = f"declared as {given[:60]!r}, which is not a MIME type; stored as {chosen}"
     if warning:
         earlier = notes.get("warnings")
         notes["warnings"] = [*(earlier if isinstance(earlier, list) else []), warning]
@@ -197,13 +204,13 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
 
 
 def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
-    """Return ``meta`` as a model may read it, without credentials and content."""
+    """Return a copy of ``meta`` without credentials and content, for models to read."""
     if not meta:
         return {}
     try:
         encoded = encode_json(dict(meta))
         copy = _shortened(_REDACTOR.tree(decode_json(encoded)))
-        # redaction makes a text at most three times as long: what is far below the limit is not measured again
+        # redaction makes a text at most three times as long: far below the limit, measuring again is unnecessary
         size = len(encoded) if len(encoded) < _LONGEST_SOURCE // 4 else len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
@@ -235,17 +242,17 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
-#: Seconds between two checks of the file: the first while it grows, the last while nothing happens.
+#: Seconds between two checks of the file: the shortest while it grows, the longest while it does not.
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
-#: Bytes after which they are written to the disk, so that the last sync has little to do.
+#: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 
 
 class Follower:
-    """Reads behind a writer that only appends, in a thread of its own, which ends with :meth:`stop`.
+    """A thread that measures a file while another program appends to it; :meth:`stop` ends the thread.
 
-    ``open_file()`` returns a descriptor, or -1 while there is no file. What was read is a beginning of the file and no
-    more: who uses it reads on to the end, with :func:`~.content.measure_file`, which sees that nothing moves any more.
+    ``open_file()`` returns a descriptor, or -1 while there is no file. The measurement covers only a beginning of the
+    file: the caller passes it to :func:`measure_file`, which reads the rest and checks that the file no longer changes.
     A file that shrank, or another one in its place, is read from its start.
     """
 
@@ -257,19 +264,19 @@ class Follower:
         self._synced = 0
         self._sync_error: OSError | None = None
         self._stopping = Event()
-        # a thread of the pool would be one less for those who write the file
+        # not a thread of the pool: the writers of the file need those
         self._thread = Thread(target=self._follow, name="abp-follow", daemon=True)
         self._thread.start()
 
     def _follow(self) -> None:
         wait = _SHORTEST_WAIT
-        with suppress(ABPError, OSError):  # measuring the whole file tells what is wrong with it
+        with suppress(ABPError, OSError):  # measure_file reports what is wrong with the file
             while not self._stopping.wait(wait):
                 wait = _SHORTEST_WAIT if self._read() else min(2 * wait, _LONGEST_WAIT)
                 self._sync()
 
     def _read(self) -> bool:
-        """Read what is new. Returns ``False`` if that is nothing."""
+        """Read the new bytes. Return ``False`` if there are none."""
         if self._fd < 0:
             self._fd = self._open_file()
             if self._fd < 0:
@@ -291,8 +298,8 @@ class Follower:
                 raise
 
     def stop(self, fd: int = -1) -> Meter | None:
-        """End the thread. Returns what it measured if it read the file that is open at ``fd``, and that is no shorter
-        now. Raises the :class:`OSError` of a failed sync, which the system reports once."""
+        """End the thread, and return its meter if it read the file that is open at ``fd`` and the file did not shrink
+        since; ``None`` otherwise. Raises the :class:`OSError` of a failed sync, which the system reports only once."""
         self._stopping.set()
         self._thread.join()
         own, self._fd = self._fd, -1

@@ -1,4 +1,10 @@
-"""Files outside the store: read piece by piece on the way in, written whole or not at all on the way out."""
+"""File primitives of all stores: safe opening, locks, atomic replacement, errors, and exports out of a store.
+
+* :func:`map_os_errors` — errors of the disk as errors of this library, with advice.
+* :func:`open_file`, :func:`replace_file`, :func:`try_lock`, ``read_at`` … — calls that differ on POSIX and Windows.
+* :class:`Replacement` — a file that takes its name only when it is complete; :class:`ExportFile` — such a copy of an
+  artifact, verified. :func:`read_pieces` reads a file that is put into a store.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +44,7 @@ _ADVICE = {
 
 @contextmanager
 def map_os_errors(action: str, folder: Path) -> Iterator[None]:
-    """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` that says what to do.
+    """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` with advice.
 
     The message begins with "cannot", ``action`` and ``folder``. A full disk is a
     :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
@@ -69,8 +75,8 @@ def write_all(fd: int, data: memoryview) -> None:
 def may_be_running(pid: int, modified: float) -> bool:
     """Return whether the writer of a file, process ``pid``, may still run.
 
-    ``modified`` is when the file was written last, in seconds since 1970. A process that started after that only has
-    the same number. ``True`` where it cannot be told.
+    ``modified`` is the time of the last write, in seconds since 1970. A process that started later only reuses the id.
+    ``True`` if the system does not say.
     """
     import psutil  # here, because the import takes 20 ms and few programs get this far
 
@@ -82,31 +88,31 @@ def may_be_running(pid: int, modified: float) -> bool:
         return True
 
 
-#: Whether a file can be renamed and removed while somebody has it open, which Windows refuses.
+#: True if an open file can be renamed and removed, which Windows refuses.
 OPEN_FILES_MOVE = os.name == "posix"
 
 T = TypeVar("T")
 
-#: Seconds for which a file that is open elsewhere is waited for, and between two tries.
+#: Seconds of waiting for a file that another program has open, and between two tries.
 _PATIENCE, _PAUSE = 1.0, 0.01
 
-#: Follow no symlink, be inherited by no child, wait for no writer of a pipe, change no bytes: where there is a flag.
+#: Flags, where the system has them: no symlinks, no inheritance, no waiting for a pipe's writer, no text mode.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
 _CAN_REFUSE_LINKS = hasattr(os, "O_NOFOLLOW")
-#: Windows has symlinks, and junctions, which everybody may make.
+#: Reparse tag of a junction on Windows, which any user may make (symlinks need a privilege).
 _JUNCTION = 0xA0000003
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
-    """Return a descriptor for bytes, as :func:`os.open`. A symlink in the file's place is not followed: raises
-    :class:`OSError` with ``ELOOP``. Where the system cannot promise that, it is looked at before."""
+    """Return a descriptor for bytes, as :func:`os.open` does. A symlink is not followed but raises :class:`OSError`
+    with ``ELOOP``. On a system without ``O_NOFOLLOW``, the path is checked before it is opened."""
     if not _CAN_REFUSE_LINKS and is_link(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     return os.open(path, flags | _SAFE, mode)
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:
-    """Return whether a symlink or a junction has the name."""
+    """Return whether the path is a symlink or a junction."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -115,8 +121,10 @@ def is_link(path: str | os.PathLike[str]) -> bool:
 
 
 def patiently(work: Callable[[], T]) -> T:
-    """Do what Windows refuses while some program has the file open, as virus scanners do with new ones: it is tried
-    again for a second. It blocks."""
+    """Run ``work``, and retry it for a second after :class:`PermissionError`. It blocks.
+
+    Windows refuses to change a file while another program has it open, as virus scanners do with new files.
+    """
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -128,7 +136,7 @@ def patiently(work: Callable[[], T]) -> T:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """Rename a file, also over another one; :func:`patiently` where open files cannot be renamed."""
+    """Rename a file over another one, with retries (:func:`patiently`) if open files cannot be renamed."""
     if OPEN_FILES_MOVE:
         source.replace(target)
     else:
@@ -150,23 +158,23 @@ def _read_at(fd: int, size: int, position: int) -> bytes:
         os.lseek(fd, before, os.SEEK_SET)
 
 
-#: ``read_at(fd, size, position)`` returns bytes from a place in a file, whose own position stays.
+#: ``read_at(fd, size, position)`` returns bytes at a position of a file and does not move the file position.
 read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_at)
 
 if hasattr(os, "preadv"):
 
     def read_into(fd: int, buffer: memoryview, position: int) -> int:
-        """Fill ``buffer`` from a place in a file, and return how many bytes there were."""
+        """Fill ``buffer`` from a position of a file, and return the number of bytes read."""
         return os.preadv(fd, [buffer], position)
 
 else:
     read_into = _read_into
 
-#: How a file is opened whose content is written to the disk: on Windows not one that is open for reading alone.
+#: Flags to open a file that is synced later: Windows cannot sync a file that is open only for reading.
 TO_SYNC = os.O_RDONLY if hasattr(os, "pread") else os.O_RDWR
 
-#: Write the content of a file to the disk, also one that is open for reading alone. macOS has no ``fdatasync``; Windows
-#: cannot (:data:`TO_SYNC`).
+#: Sync the content of a file to the disk, also of one that is open only for reading. macOS has no ``fdatasync``; on
+#: Windows this does nothing (:data:`TO_SYNC`).
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync if hasattr(os, "pread") else lambda _: None)
 
 try:
@@ -174,8 +182,8 @@ try:
 except ImportError:
 
     def try_lock(fd: int) -> bool:
-        """Lock an open file against all other descriptors of it. Returns ``False`` if one has it. The system frees the
-        lock when the descriptor is closed, and when the process ends, however it ends."""
+        """Lock an open file against all other descriptors of the file. Return ``False`` if it is locked. The system
+        frees the lock when the descriptor is closed or the process ends, in any way."""
         from filelock import lock_descriptor
 
         return lock_descriptor(fd, blocking=False)
@@ -183,8 +191,8 @@ except ImportError:
 else:
 
     def try_lock(fd: int) -> bool:
-        """Lock an open file against all other descriptors of it. Returns ``False`` if one has it. The system frees the
-        lock when the descriptor is closed, and when the process ends, however it ends."""
+        """Lock an open file against all other descriptors of the file. Return ``False`` if it is locked. The system
+        frees the lock when the descriptor is closed or the process ends, in any way."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -193,30 +201,33 @@ else:
 
 
 def belongs_to_us(found: os.stat_result) -> bool:
-    """Return whether a file is this user's. ``True`` where files do not tell."""
+    """Return whether this user owns a file. ``True`` on a system without owners in the file status."""
     user: Callable[[], int] | None = getattr(os, "geteuid", None)
     return user is None or found.st_uid == user()
 
 
 def others_may_read(found: os.stat_result) -> bool:
-    """Return whether other users may do anything with a file. ``False`` where its mode does not tell."""
+    """Return whether other users have any access to a file. ``False`` on a system without file modes."""
     return hasattr(os, "geteuid") and found.st_mode & 0o077 != 0
 
 
 _NAME = re.compile(r"\.abp-[0-9a-f]{16}")
-#: Seconds for which a file without a lock stays where open files cannot be renamed: its writer has just closed it.
+#: Age in seconds from which an unlocked file is removed on Windows: a writer closes its file before it renames it.
 _GRACE = 60.0
-#: Folders of which is remembered that this process has looked for what was left in them.
+#: Folders remembered as searched for leftovers by this process.
 _FOLDERS = 1000
 
 
 class Replacement:
     """A new file that takes the place of ``path`` at :meth:`commit`. ``fd`` is its descriptor. Every method blocks and
-    raises :class:`OSError`."""
+    raises :class:`OSError`.
+
+    The file is locked while it is written, so that another process does not remove it as a leftover.
+    """
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
-        """Make an empty file in the folder of ``path``, with ``mode`` less the umask. The first one in a folder also
-        removes what killed processes left there."""
+        """Create an empty file in the folder of ``path``, with ``mode`` less the umask. The first one in a folder also
+        removes the leftovers of killed processes there."""
         _remove_left_once(path.parent.absolute())
         self._path = path
         while True:
@@ -224,16 +235,17 @@ class Replacement:
             self.fd = open_file(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             if self._lock():
                 return
-            os.close(self.fd)  # another process removes it, as one that was left
+            os.close(self.fd)  # another process is removing it as a leftover
 
     def _lock(self) -> bool:
         try:
+            # another process may remove the file as a leftover between its creation and the lock
             return try_lock(self.fd) and os.fstat(self.fd).st_nlink > 0
-        except OSError:  # no locks on this file system: nobody can tell there that a file was left, either
+        except OSError:  # no locks on this file system, so no process removes leftovers there either
             return True
 
     def commit(self) -> None:
-        """Write the content to the disk, give the file its name, in place of an older file, and close it."""
+        """Sync the content to the disk, rename the file to ``path`` over an older one, and close it."""
         os.fsync(self.fd)
         if not OPEN_FILES_MOVE:
             self._close()
@@ -254,7 +266,7 @@ class Replacement:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BufferedWriter]:
-    """Yield a file to write, which takes the place of ``path`` at the end of the block; an error leaves the older file.
+    """Open a file to write that takes the place of ``path`` at the end of the block; an error leaves the older file.
     Raises :class:`OSError`."""
     new = Replacement(path, mode)
     try:
@@ -266,12 +278,12 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BufferedWriter]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a free path in the folder of ``path``, of which :func:`remove_left` knows."""
+    """Return a free path in the folder of ``path``, with a name that :func:`remove_left` recognises."""
     return path.with_name(f".abp-{secrets.token_hex(8)}")
 
 
 def remove_left(folder: Path) -> None:
-    """Remove what killed processes left half-written in a folder, as far as that can be done. It looks at all names."""
+    """Remove the half-written files of killed processes in a folder, as far as possible. It reads all names there."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
@@ -289,7 +301,7 @@ def _remove_unlocked(path: Path) -> None:
         if not stat.S_ISREG(found.st_mode) or not try_lock(fd):
             return
         if OPEN_FILES_MOVE:
-            path.unlink()  # still locked: a writer that comes to lock it now knows, and makes another one
+            path.unlink()  # while locked: a writer that cannot lock its new file makes another one
             return
     finally:
         os.close(fd)
@@ -297,7 +309,7 @@ def _remove_unlocked(path: Path) -> None:
         path.unlink()
 
 
-#: Bytes that are read or written at a time.
+#: Bytes read or written at a time.
 PIECE = 1 << 20
 
 
@@ -315,7 +327,7 @@ async def read_pieces(file: Path) -> AsyncGenerator[bytes, None]:
 
 
 async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
-    """Yield what follows in an open file, as :func:`read_pieces`. It stays open."""
+    """Yield the rest of an open file in pieces, as :func:`read_pieces` does. The file stays open."""
     while True:
         with map_os_errors("read a file", Path(str(opened.name)).parent):
             piece = await in_thread(opened.read, PIECE)
@@ -327,11 +339,10 @@ async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
 class ExportFile:
     """A copy of an artifact on its way out of the store. Every method blocks.
 
-    The bytes go to a temporary file in the folder of the destination (:mod:`.replacing`). :meth:`commit` compares them
-    with the artifact's size and SHA-256 and then renames the file, so the destination holds all of the content or what
-    it held before.
-    Missing folders are made, an existing file is replaced and keeps its mode, and a symlink is followed: the file that
-    it leads to is replaced.
+    The bytes go to a temporary file in the folder of the destination (:class:`Replacement`). :meth:`commit` compares
+    them with the artifact's size and SHA-256 and then renames the file, so the destination holds either all of the
+    content or its old content. Missing folders are made, an existing file is replaced and keeps its mode, and a symlink
+    is followed: its target is replaced.
 
     Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
     """
@@ -342,7 +353,7 @@ class ExportFile:
         """``size`` is in bytes, ``sha256`` in hex; ``original`` is the artifact's own file, which is never written to.
         Nothing on the disk is touched."""
         self._path = Path(path)
-        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # which Path leaves out
+        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # Path drops a final slash
         self._id = artifact_id
         self._size = size
         self._sha256 = sha256
@@ -354,8 +365,8 @@ class ExportFile:
     def open(self) -> None:
         """Make the folders and the temporary file.
 
-        Raises :class:`~transports.errors.UsageError` if something else than a file has the destination's name, or if
-        it is the artifact's own file.
+        Raises :class:`~transports.errors.UsageError` if the destination is not a regular file, or is the artifact's own
+        file.
         """
         with self._errors():
             self._path = self._path.resolve()
@@ -388,13 +399,13 @@ class ExportFile:
         self._digest.update(chunk)
 
     def commit(self) -> Path:
-        """Verify what was written, make it visible, and return its absolute path.
+        """Verify the copy, make it visible, and return its absolute path.
 
-        Raises :class:`~transports.errors.Corrupt` if it is not the content of the artifact.
+        Raises :class:`~transports.errors.Corrupt` if the copy is not the content of the artifact.
         """
         if self._written != self._size or self._digest.hexdigest() != self._sha256:
             raise Corrupt(
-                f"artifact {self._id} is damaged: {self._written:,} bytes came that do not match its size "
+                f"artifact {self._id} is damaged: {self._written:,} bytes were read that do not match its size "
                 f"({self._size:,} bytes) and hash; nothing was written to {self._path}",
                 details={"id": self._id, "size": self._size, "actual": self._written},
             )
@@ -423,7 +434,7 @@ class ExportFile:
 async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
     """Copy a stream to ``file`` and return the path. Nothing stays on the disk after an error or a cancellation."""
     async with aclosing(chunks):
-        chunk = await anext(chunks, b"")  # first: nothing is made on the disk for an artifact that is not there
+        chunk = await anext(chunks, b"")  # before the file is opened: a missing artifact must leave nothing on the disk
         try:
             await in_thread(file.open)
             while chunk:

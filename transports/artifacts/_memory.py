@@ -1,4 +1,4 @@
-"""The store in the memory of this process, for tests and for programs that leave nothing behind."""
+"""The ``memory:`` store, in the memory of this process: for tests and for programs that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._spool import BufferedFile
 
 @dataclass(slots=True)
 class _Contents:
-    """The state that all views of one store share. Content is kept once, under its SHA-256."""
+    """State that all views of one store share. Content is kept once, under its SHA-256."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
     metadata: dict[str, Metadata] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class _Contents:
 
 
 class MemoryStore(ArtifactStore):
-    """Keeps artifacts as long as the object lives. Each ``open_store("memory:")`` is a new, empty store."""
+    """A store that keeps artifacts while the object lives. Each ``open_store("memory:")`` is a new, empty store."""
 
     url = "memory:"
 
@@ -45,7 +45,7 @@ class MemoryStore(ArtifactStore):
         return _Staged(self)
 
     def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
-        """Make measured content visible as an artifact of ``scope``."""
+        """Publish measured content as an artifact of ``scope``."""
         contents, digest = self._contents, meter.sha256
         for key in candidate_ids(description.namespace, digest, scope):
             old = contents.metadata.get(key)

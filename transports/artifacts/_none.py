@@ -1,4 +1,4 @@
-"""The store that keeps nothing: it verifies content and returns references without it (docs/requirements.md R2-7.4)."""
+"""The ``none:`` store: it verifies content, returns a reference and keeps nothing (docs/requirements.md R2-7.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREVIEW_CHARS = 500
 
 
 class NoneStore(ArtifactStore):
-    """Verifies, measures and describes content, then drops it.
+    """A store that verifies, measures and describes content, then drops it.
 
     A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
     ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first 500 characters. The
@@ -35,13 +35,13 @@ class NoneStore(ArtifactStore):
 
     def __init__(self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None) -> None:
         super().__init__(max_bytes=max_bytes, audit=audit)
-        self._warned: list[bool] = []  # a list, because all views share it
+        self._warned: list[bool] = []  # a list, because all views of the store share it
 
     def __repr__(self) -> str:
         return "NoneStore()"
 
     def warn_once(self) -> None:
-        """Log that nothing is kept, the first time."""
+        """Log once that nothing is kept."""
         if not self._warned:
             self._warned.append(True)
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
@@ -49,8 +49,8 @@ class NoneStore(ArtifactStore):
     def describe(
         self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]
     ) -> ArtifactRef:
-        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds, and raise what
-        it would have raised. Nothing is logged."""
+        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds. Raises the same
+        errors; nothing is logged."""
         with span("abp.verify", {}):
             meter = Meter(self.max_bytes)
             meter.add(as_bytes(data))
@@ -58,7 +58,7 @@ class NoneStore(ArtifactStore):
         return _reference(meter, description, self.scope)
 
     async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
-        """As :meth:`.ArtifactStore.put_bytes`. Small content is described without a staged file in between."""
+        """Store bytes as :meth:`.ArtifactStore.put_bytes` does. Small content is described without a staged file."""
         if self.audit or memoryview(data).nbytes > HASHED_AT_ONCE:
             return await super().put_bytes(data, **options)
         ref = self.describe(data, **options)
@@ -97,7 +97,7 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
 
 
 def _beginning(head: bytes) -> str:
-    """The first characters of a text in UTF-8; empty if it is not UTF-8. ``head`` may end inside a character."""
+    """Return the first 500 characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
     try:
         return codecs.utf_8_decode(head[: 4 * _PREVIEW_CHARS])[0][:_PREVIEW_CHARS]  # a character has 4 bytes at most
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A query: which artifacts of a store are wanted, a page at a time, the newest first. No I/O."""
+"""Queries for artifacts of a store: filters and pagination, the newest first. No I/O."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from ..errors import UsageError
 from ..protocol import iso_utc
 from ._ref import ArtifactRef
 
-#: Artifacts of one page, at most.
+#: Largest number of artifacts of one page.
 _MAX_LIMIT = 10_000
 
 
 class Page(NamedTuple):
     """One page of a query: its artifacts, the newest first, and the cursor of the next page; ``None`` after the last.
 
-    A page may have fewer artifacts than were asked for though there is a next one: what has expired is left out."""
+    A page may be shorter than the limit although there is a next one: expired artifacts are left out.
+    """
 
     artifacts: Sequence[ArtifactRef]
     next: str | None
@@ -26,16 +27,15 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which artifacts :func:`find` returns. What is left open does not count.
+    """Filters of :func:`find`; ``None`` matches every artifact.
 
-    ``capability`` and ``app`` are those that the artifact comes from (``ref.source``); ``mime_type`` is a whole type,
-    or all of a kind, such as ``image/*`` (which is kept as ``image/``). ``since`` (inclusive) and ``until`` (exclusive)
-    are times with a time zone, compared with when an artifact was stored first; ``min_bytes`` and ``max_bytes`` are
+    ``capability`` and ``app`` are the origin of the artifact (``ref.source``). ``mime_type`` is a whole type or a
+    wildcard such as ``image/*`` (kept as ``image/``). ``since`` (inclusive) and ``until`` (exclusive) are times with a
+    time zone, compared with the time at which an artifact was stored first. ``min_bytes`` and ``max_bytes`` are
     inclusive. ``limit`` is 1 to 10,000, or ``None`` for all in one page; ``cursor`` is :attr:`Page.next` of the page
     before.
 
-    Raises :class:`~transports.errors.UsageError` for a time without a zone, a limit out of range, or a cursor that no
-    page has.
+    Raises :class:`~transports.errors.UsageError` for a time without a zone, a limit out of range, or an invalid cursor.
     """
 
     capability: str | None = None
@@ -57,21 +57,21 @@ class Query:
         if self.limit is not None and not 1 <= self.limit <= _MAX_LIMIT:
             raise UsageError(f"limit is 1 to {_MAX_LIMIT:,} (it is {self.limit})")
         if self.cursor is not None and "~" not in self.cursor:
-            raise UsageError("this cursor is of no page; take that of the page before")
+            raise UsageError("the cursor is not valid; use the `next` of the page before")
 
     @property
     def times(self) -> tuple[str | None, str | None]:
-        """``since`` and ``until`` as references have times."""
+        """``since`` and ``until`` in the text form of the times in references."""
         return _text(self.since), _text(self.until)
 
     @property
     def after(self) -> tuple[str, str] | None:
-        """The key of the last artifact of the page before."""
+        """Key of the last artifact of the page before."""
         created, tilde, key = (self.cursor or "").rpartition("~")
         return (created, key) if tilde else None
 
     def matches(self, ref: ArtifactRef) -> bool:
-        """Return whether an artifact is wanted, wherever the page begins."""
+        """Return whether an artifact passes the filters; the cursor is ignored."""
         created, _ = age_key(ref)
         since, until = self.times
         wanted, found = self.mime_type, ref.mime_type
@@ -87,16 +87,16 @@ class Query:
 
 
 class Searchable(Protocol):
-    """The part of a store that is asked."""
+    """Protocol for the part of a store that answers queries."""
 
     async def _find(self, query: Query) -> Page:
-        """Return a page of what the view sees."""
+        """Return a page of the artifacts of the view."""
 
 
 async def find(store: Searchable, query: Query) -> Page:
-    """Return one page of the artifacts of a view that a query wants, the newest first.
+    """Return one page of the artifacts of a view that match a query, the newest first.
 
-    An object store with an index looks there; every other store lists all of its artifacts for each page. Raises
+    An object store with an index uses it; every other store lists all of its artifacts for each page. Raises
     :class:`~transports.errors.StoreError`, and :class:`~transports.errors.StoreUnavailable` for an index that cannot be
     reached.
     """
@@ -104,12 +104,12 @@ async def find(store: Searchable, query: Query) -> Page:
 
 
 def age_key(ref: ArtifactRef) -> tuple[str, str]:
-    """Return the key by which stores sort: when the artifact was stored first, and its id."""
+    """Return the sort key of stores: the time at which the artifact was stored first, and its id."""
     return str(ref.source.get("created", "")), ref.id
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
-    """Return the page that ``query`` wants of a list of artifacts."""
+    """Return the page of a list of artifacts that matches ``query``."""
     after = query.after
     found: list[ArtifactRef] = []
     for ref in reversed(oldest_first):

@@ -1,4 +1,9 @@
-"""References to artifacts (:class:`ArtifactRef`), the scopes that they belong to, and what a check of a store finds."""
+"""References to artifacts, their scopes, ids and metadata, and the reports of checks.
+
+* :class:`ArtifactRef` and :class:`Scope` — public reference and owner; :class:`CheckReport`, :class:`ReindexReport`.
+* :class:`Metadata` — the record that a store keeps beside the content, with its strict decoding.
+* :func:`artifact_id`, :func:`candidate_ids` — ids from content and scope; :class:`Ages` — ages despite a changed clock.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +35,9 @@ MAX_SCOPE_CHARS = 200
 class Scope:
     """The owner of an artifact (docs/requirements.md R2-7.2): a tenant, a user, a session, a trace.
 
-    A field that is ``None`` is left open: ``Scope(session="s")`` covers every trace of that session, and ``Scope()``
-    covers everything, including artifacts without an owner. Each value is 1 to 200 printable characters. Raises
-    :class:`~transports.errors.UsageError` otherwise.
+    A field that is ``None`` matches any value: ``Scope(session="s")`` covers every trace of that session, and
+    ``Scope()`` covers everything, including artifacts without an owner. Each value is 1 to 200 printable characters;
+    otherwise raises :class:`~transports.errors.UsageError`.
     """
 
     tenant: str | None = None
@@ -46,7 +51,7 @@ class Scope:
                 raise UsageError(f"scope: {name} must be 1 to {MAX_SCOPE_CHARS} printable characters")
 
     def __bool__(self) -> bool:
-        """Whether any field is set, so that something lies outside the scope."""
+        """Return whether any field is set, so that the scope excludes something."""
         return bool(self.items())
 
     def items(self) -> list[tuple[str, str]]:
@@ -55,8 +60,8 @@ class Scope:
 
     @property
     def holder(self) -> str | None:
-        """Who has what is in the scope, as ``users`` of the settings file name them: the user, else ``tenant:`` and the
-        tenant; ``None`` for the operator."""
+        """Name of the owner, as ``users`` in the settings file: the user, or ``tenant:`` and the tenant; ``None`` for
+        the operator."""
         return self.user if self.user or not self.tenant else f"tenant:{self.tenant}"
 
     def covers(self, other: Scope) -> bool:
@@ -78,14 +83,13 @@ _NAMES = tuple(one.name for one in fields(Scope))
 class ArtifactRef:
     """A reference to a stored file. It can be given to a model: it holds no content and no credentials.
 
-    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text, since
-    a :class:`~pathlib.Path` takes longer to make than the rest of a reference and a long list needs few of them;
-    :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
-    ``source`` says where it comes from, as JSON values:
-    ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
-    (whether a declared size was compared), ``warnings``, ``stored_again`` (the same content was there already, and no
-    other name was suggested, so it keeps the older one). A reference of :class:`~transports.NoneStore` has no content
-    behind it; see :attr:`stored`.
+    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text:
+    making a :class:`~pathlib.Path` takes longer than the rest of a reference, and few references of a long list need
+    one; :attr:`path` makes it. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
+    ``source`` describes the origin in JSON values: ``capability``, ``app``, ``created`` (ISO 8601, UTC),
+    ``declared_mime_type``, ``sniffed_mime_type``, ``verified`` (true if a declared size was compared), ``warnings``,
+    ``stored_again`` (the same content was already stored and no new name was suggested, so the older name stays). A
+    reference of :class:`~transports.NoneStore` has no content; see :attr:`stored`.
     """
 
     id: str
@@ -100,20 +104,19 @@ class ArtifactRef:
 
     @property
     def stored(self) -> bool:
-        """Whether there is content to read; ``False`` for a reference that a store made without keeping the content
-        (docs/requirements.md R2-7.4)."""
+        """True if there is content to read; false if the store did not keep it (docs/requirements.md R2-7.4)."""
         return not (self.id.startswith("truncated_") and self.source.get("truncated") is True)
 
     @property
     def path(self) -> Path | None:
-        """The artifact's readable file on this machine, or ``None`` if the store has none."""
+        """Readable file of the artifact on this machine, or ``None`` if the store has none."""
         return None if self.local_path is None else Path(self.local_path)
 
     def as_dict(self) -> dict[str, object]:
         """Return the reference as JSON values, without ``source``; with ``scope`` if it has one.
 
-        If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` says why,
-        and ``preview`` has the first 500 characters of a text.
+        If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` has the
+        reason, and ``preview`` has the first 500 characters of a text.
         """
         out: dict[str, object] = {
             "id": self.id,
@@ -147,18 +150,18 @@ class ArtifactRef:
 
 
 def id_of(artifact: ArtifactRef | str) -> str:
-    """Return the id of a reference, or an id as it is. Raises :class:`~transports.errors.UsageError` for anything else,
-    such as the whole result of a call."""
+    """Return the id of a reference, or an id unchanged. Raises :class:`~transports.errors.UsageError` for anything
+    else, such as the whole result of a call."""
     if isinstance(artifact, ArtifactRef):
         return artifact.id
     if isinstance(artifact, str):
         return artifact
     kind = type(artifact).__name__
-    raise UsageError(f"a {kind} is no artifact; give a reference, such as result.artifact(), or its id")
+    raise UsageError(f"a {kind} is not an artifact; give a reference, such as result.artifact(), or its id")
 
 
 def export_file(ref: ArtifactRef, path: str | os.PathLike[str]) -> ExportFile:
-    """Return a file for a copy of an artifact at ``path``. Nothing on the disk is touched."""
+    """Return an :class:`ExportFile` for a copy of an artifact at ``path``. Nothing on the disk is touched."""
     return ExportFile(path, artifact_id=ref.id, size=ref.size_bytes, sha256=ref.sha256, original=ref.path)
 
 
@@ -166,10 +169,10 @@ def export_file(ref: ArtifactRef, path: str | os.PathLike[str]) -> ExportFile:
 class Problem:
     """One finding of a check.
 
-    ``kind`` is ``content`` (missing or damaged), ``metadata`` (unreadable), ``index`` (it said something else than
-    the metadata; repaired), ``symlink`` (in a folder of the store), ``orphan`` (content that no metadata names)
-    or ``name`` (a readable name that no artifact has).
-    ``id`` is an artifact's id or a path below the store."""
+    ``kind`` is ``content`` (missing or damaged), ``metadata`` (unreadable), ``index`` (a row that differed from the
+    metadata; repaired), ``symlink`` (in a folder of the store), ``orphan`` (content without metadata) or ``name`` (a
+    readable name without an artifact). ``id`` is an artifact's id or a path below the store.
+    """
 
     kind: str
     id: str
@@ -178,7 +181,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of a check: how many artifacts were read, how many bytes they have, and what is wrong."""
+    """Result of a check: the number and total size of the artifacts that were read, and the problems found."""
 
     artifacts: int
     size_bytes: int
@@ -191,8 +194,8 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class ReindexReport:
-    """The result of comparing an index with its store: how many artifacts there are, the ids whose rows were corrected
-    (none where the index was new), and the ids whose metadata cannot be read."""
+    """Result of comparing an index with its store: the number of artifacts, the ids whose rows were corrected (none for
+    a new index), and the ids whose metadata cannot be read."""
 
     artifacts: int
     corrected: tuple[str, ...]
@@ -203,7 +206,7 @@ class ReindexReport:
         return asdict(self)
 
 
-#: Bytes of a metadata file that is read, far more than any has.
+#: Largest metadata file that is read, in bytes; real ones are far smaller.
 LONGEST = 1 << 20
 #: The end of the year 9999, in seconds since 1970.
 LATEST = 253402300800.0
@@ -212,7 +215,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def stored_at(raw: object, source: Mapping[str, object]) -> float:
-    """Return when the artifact was stored; metadata without this field has only the time of its creation."""
+    """Return the time of the last storing; metadata without this field has only the time of its creation."""
     if not isinstance(raw, float | int):
         try:
             raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
@@ -224,8 +227,8 @@ def stored_at(raw: object, source: Mapping[str, object]) -> float:
 
 
 def load(data: bytes) -> object:
-    """Parse the file. Raises :class:`ValueError` if it is too long, is no JSON, or holds numbers out of range, lone
-    surrogates or deep nesting."""
+    """Parse a metadata file. Raises :class:`ValueError` if it is too long or not JSON, or holds numbers out of range,
+    lone surrogates or deep nesting."""
     if len(data) > LONGEST:
         raise ValueError(f"longer than {LONGEST:,} bytes")
     text = data.decode()
@@ -263,12 +266,12 @@ def _float(text: str) -> float:
     return value
 
 
-#: Artifacts of the future that are remembered.
+#: Artifacts with a time in the future that are remembered.
 _MAX_SEEN = 100_000
 
 
 def elapsed() -> float:
-    """Return the seconds since some moment, sleep of the machine included where the system counts it."""
+    """Return a monotonic time in seconds, which includes sleep of the machine if the system counts it."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -278,18 +281,29 @@ _START = time.time() - elapsed()
 
 
 def stamp() -> float:
-    """Return when something is that happens now, in seconds since 1970, to be kept."""
+    """Return the current time for storing, in seconds since 1970.
+
+    If the clock was set back since the start of the process, this follows the monotonic clock instead: a stored time is
+    never too early.
+    """
     return max(time.time(), _START + elapsed())
 
 
 def now() -> float:
-    """Return the time to compare with what was kept, in seconds since 1970."""
+    """Return the current time for comparing with a stored one, in seconds since 1970.
+
+    If the clock was set forward since the start of the process, this follows the monotonic clock instead: nothing
+    expires too early.
+    """
     return min(time.time(), _START + elapsed())
 
 
 class Ages:
-    """The ages of artifacts and files by when they were stored. What was stored in the future, by a clock that has been
-    set back since, counts from when it was first asked for."""
+    """Ages of artifacts and files by the time of their storing.
+
+    A time in the future comes from a clock that was set back since; such an age counts from the first call of
+    :meth:`of`.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float]] = {}
@@ -308,11 +322,11 @@ class Ages:
         return max(age, elapsed() - since)
 
 
-#: Ids that this library makes; nothing else is ever joined to a path.
+#: Ids that this library makes; no other id is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
 #: Suggested names of one content that are remembered.
 _MAX_NAMES = 10
-_LONGEST_NAME = 255  # bytes, the most that file systems take
+_LONGEST_NAME = 255  # bytes, the limit of file systems
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_PLAIN = 4096
 
@@ -324,9 +338,9 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int
     """Return ``{namespace}_{sha256[:12]}`` (docs/requirements.md R2-5.3): the same content in one namespace is one
     artifact.
 
-    In a scope, 20 more digits follow that depend on the content *and* the scope: the same content of two sessions is
-    two artifacts, and nobody can guess the id from the content alone. ``length`` is the number of digits of the
-    content's hash; it grows where two contents share their first digits.
+    In a scope, 20 more digits follow that depend on the content *and* the scope. So the same content of two sessions is
+    two artifacts, and the id cannot be guessed from the content alone. ``length`` is the number of digits of the
+    content's hash; it grows if two contents share their first digits.
     """
     head = f"{namespace}_{digest[:length]}"
     if not scope:
@@ -336,23 +350,23 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int
 
 
 def candidate_ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
-    """Yield the ids that some content may have, the shortest first: a longer one is needed on a collision."""
+    """Yield the possible ids of some content, the shortest first; a collision needs a longer one."""
     return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
 
 
 def digest_prefix(key: str) -> str:
-    """Return the digits of the content's SHA-256 that stand in an id, at least 12 of them."""
+    """Return the digits of the content's SHA-256 in an id, at least 12."""
     return key.rpartition("_")[2].partition("-")[0]
 
 
 def not_found(artifact_id: str) -> ArtifactNotFound:
-    """Return the error for an id that is unknown, expired, or of another scope: a caller cannot tell these apart."""
+    """Return the error for an id that is unknown, expired or of another scope; a caller must not learn which."""
     display_id = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
     return ArtifactNotFound(f"there is no artifact {display_id!r} in this store", details={"id": display_id})
 
 
 def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
-    """Return the error for metadata that :meth:`Metadata.decode` could not read."""
+    """Return the error for metadata that :meth:`Metadata.decode` cannot read."""
     return Corrupt(
         f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
         details={"id": artifact_id},
@@ -360,21 +374,21 @@ def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
 
 
 class OtherCase(FileNotFoundError):
-    """The file is the metadata of an id that differs in case alone: the file system does not tell them apart."""
+    """Raised if a file has the metadata of an id that differs only in case, on a file system that ignores case."""
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A readable file of an artifact: its ``name`` in the root, and the name that was ``requested`` ("" if none)."""
+    """Readable file of an artifact: its ``name`` in the root, and the ``requested`` name ("" if none)."""
 
     name: str
     requested: str
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """Everything that a store keeps of an artifact beside its content.
+    """The record of an artifact that a store keeps beside the content.
 
-    The last of ``names`` is the current one. ``stored`` is when the artifact was stored last, in seconds since 1970.
-    ``blob`` is the key of the content, in stores that do not find it by its hash.
+    The last of ``names`` is the current one. ``stored`` is the time of the last storing, in seconds since 1970.
+    ``blob`` is the key of the content, in stores that do not derive it from the hash.
     """
 
     id: str
@@ -399,8 +413,11 @@ class Metadata(msgspec.Struct, frozen=True):
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
-        its time of creation stays, and its name unless another was suggested: then ``source`` says ``stored_again``."""
+        """Return the metadata of measured and described content.
+
+        ``old`` is the metadata that it replaces. Its time of creation stays. Its name stays, too, unless another was
+        suggested; ``source`` then has ``stored_again``.
+        """
         earlier: dict[str, object] = {}
         if old and "created" in old.source:
             earlier["created"] = old.source["created"]
@@ -413,11 +430,11 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """The key that sorts metadata by age, the oldest first."""
+        """Key that sorts metadata by age, the oldest first."""
         return str(self.source.get("created", "")), self.id
 
     def ref(self, path: Path | None = None) -> ArtifactRef:
-        """Return the reference to hand out. ``path`` is the readable file, if there is one."""
+        """Return the public reference. ``path`` is the readable file, if there is one."""
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
@@ -452,10 +469,12 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
-        """Return the metadata in a file of :meth:`encode`. Raises :class:`ValueError` if a field is missing or of
-        another type, if the file is the metadata of another id, or if it holds what :meth:`encode` never writes and
-        an index or a reader of JSON cannot take: numbers out of range, lone surrogates, deep nesting. Raises
-        :class:`OtherCase` for an id that differs in case."""
+        """Return the metadata in a file of :meth:`encode`.
+
+        Raises :class:`ValueError` if a field is missing or of another type, if the file is the metadata of another id,
+        or if it holds values that :meth:`encode` never writes and that break an index or a reader of JSON: numbers out
+        of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that differs only in case.
+        """
         if (plain := _decode_plain(data, artifact_id)) is not None:
             return plain
         raw = load(data)
@@ -479,7 +498,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class _Plain(msgspec.Struct):
-    """The file of an artifact as :meth:`Metadata.encode` writes it."""
+    """Schema of a metadata file as :meth:`Metadata.encode` writes it."""
 
     version: Literal[1]
     id: str
@@ -497,8 +516,10 @@ _PLAIN = msgspec.json.Decoder(_Plain).decode
 
 
 def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
-    """Decode in a tenth of the time what is as :meth:`Metadata.encode` writes it and holds nothing that needs a look at
-    each value; ``None`` for all else, good or bad."""
+    """Decode a plain metadata file in a tenth of the time; return ``None`` for any other file, valid or not.
+
+    A plain file is short, ASCII, as :meth:`Metadata.encode` writes it, and has no value that needs a check of its own.
+    """
     if len(data) > _LONGEST_PLAIN or not data.isascii() or b"\\" in data:
         return None
     try:
@@ -508,7 +529,7 @@ def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
         for name in raw.names:
             _check_name(name.name)
         scope = _known_scope(tuple(raw.scope.items())) if raw.scope else _NOBODY
-    except (ValueError, RecursionError):  # msgspec's errors are the first, too
+    except (ValueError, RecursionError):  # msgspec raises subclasses of ValueError
         return None
     head = (raw.id, raw.sha256, raw.size_bytes, raw.mime_type, raw.names, raw.source)
     return Metadata(*head, scope, raw.stored, raw.blob)
@@ -527,7 +548,7 @@ def _known_scope(items: tuple[tuple[str, str], ...]) -> Scope:
 
 
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
-    """The last file names that were suggested for the content, the newest last, as a part of its ``source``."""
+    """Return the last file names that were suggested for the content, the newest last, as a part of its ``source``."""
     earlier = old.source.get("requested_names") if old else None
     names = [name for name in earlier if name != description.name] if isinstance(earlier, list) else []
     names = [*names, description.name][-_MAX_NAMES:] if description.suggested else names
@@ -549,6 +570,6 @@ def _check_name(name: str) -> None:
 
 def _scope(raw: object) -> Scope:
     try:
-        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})
+        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})  # an unknown field, so this raises
     except (TypeError, UsageError) as error:
         raise ValueError(f"the scope is not valid: {error}") from error

@@ -1,4 +1,4 @@
-"""Retention: how long artifacts are kept and how many, as a value that plans what must go. No I/O."""
+"""Retention policies: time to live, limits by session and trace, and the plan of removals. No I/O."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ._ref import Scope
 
 
 class Entry(NamedTuple):
-    """An artifact as a retention sees it. ``size`` is in bytes; ``stored`` and ``used`` (stored or read last) are
-    seconds since 1970."""
+    """An artifact in the input of a retention. ``size`` is in bytes; ``stored`` (last storing) and ``used`` (last
+    storing or reading) are seconds since 1970."""
 
     id: str
     size: int
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """An artifact that is about to be stored. The same ``id`` again takes no more room."""
+    """An artifact that is about to be stored. Storing an ``id`` again needs no more room."""
 
     id: str
     size: int
@@ -32,7 +32,7 @@ class Incoming(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A thing that was removed, or would be in a dry run.
+    """A removed artifact or file, or a planned removal in a dry run.
 
     ``kind`` is ``artifact``, ``staged``, ``name``, ``content`` or ``quarantine``; ``reason`` is ``expired``,
     ``lru``, ``fifo``, ``session end`` or ``orphan``.
@@ -45,7 +45,7 @@ class Removal(NamedTuple):
 
 
 class Limits(TypedDict, total=False):
-    """The fields of a :class:`Retention`, for :meth:`Retention.only`."""
+    """Fields of a :class:`Retention`, for :meth:`Retention.only`."""
 
     ttl_seconds: float | None
     max_artifact_bytes: int | None
@@ -60,13 +60,14 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
+    """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` means no limit; sizes are in
+    bytes.
 
-    ``ttl_seconds`` counts from when an artifact was stored last. Session and trace limits hold within each session and
-    each trace; an artifact without either is held only to ``ttl_seconds`` and ``max_artifact_bytes``.
-    ``cleanup_strategy`` says what makes room when a limit is reached: the artifact that was used longest ago (``lru``),
-    the one that was stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``
-    artifacts without an owner do not expire, for a folder that others use as well. Raises
+    ``ttl_seconds`` counts from the last storing of an artifact. Session and trace limits hold within each session and
+    each trace; an artifact without either is subject only to ``ttl_seconds`` and ``max_artifact_bytes``.
+    ``cleanup_strategy`` selects the artifact to evict when a limit is reached: the least recently used one (``lru``),
+    the one stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``, artifacts
+    without an owner do not expire, for a folder that other programs use as well. Raises
     :class:`~transports.errors.UsageError` for a negative limit.
     """
 
@@ -90,7 +91,7 @@ class Retention:
 
     @classmethod
     def only(cls, **limits: Unpack[Limits]) -> Retention:
-        """Return a retention of these fields: limits that are not given are ``None``, not the defaults."""
+        """Return a retention with these limits only: the others are ``None``, not the defaults."""
         unlimited = cls(
             ttl_seconds=None,
             max_artifact_bytes=None,
@@ -103,17 +104,17 @@ class Retention:
 
     @property
     def expiry(self) -> Retention:
-        """The time to live alone, without the other limits."""
+        """A retention with the time to live alone, without the other limits."""
         return self.only(ttl_seconds=self.ttl_seconds, keep_unscoped=self.keep_unscoped)
 
     def expired(self, stored: float, now: float, scope: Scope) -> bool:
-        """Return whether an artifact of ``scope`` is past its time. The times are seconds since 1970."""
+        """Return whether an artifact of ``scope`` is expired. The times are seconds since 1970."""
         if self.ttl_seconds is None or (self.keep_unscoped and not scope):
             return False
         return now - stored > self.ttl_seconds
 
     def __str__(self) -> str:
-        """The rest of the sentence "each artifact is …", such as ``removed 1 hour after it was stored``."""
+        """Return the rest of the sentence "each artifact is …", such as ``removed 1 hour after it was stored``."""
         parts = []
         if self.ttl_seconds is not None:
             exception = ", unless it belongs to no session" if self.keep_unscoped else ""
@@ -124,13 +125,13 @@ class Retention:
         return "; ".join(parts) or "kept until it is deleted"
 
     def limits(self, level: str) -> tuple[int | None, int | None]:
-        """Return the most bytes and artifacts of a level, which is ``session`` or ``trace``."""
+        """Return the limits of bytes and of artifacts of a level, which is ``session`` or ``trace``."""
         if level == "trace":
             return self.max_trace_bytes, self.max_artifacts_per_trace
         return self.max_session_bytes, self.max_artifacts_per_session
 
     def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
-        """Return what must go so that the rest, together with ``incoming``, is within the limits.
+        """Return the removals after which the rest, together with ``incoming``, is within the limits.
 
         Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
         :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
@@ -142,7 +143,7 @@ class Retention:
                 out.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 kept.append(entry)
-        for level in ("trace", "session"):
+        for level in ("trace", "session"):  # removals for a trace limit make room in its session, too
             evicted = self._over(kept, level, *self.limits(level), incoming)
             out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             kept = [entry for entry in kept if entry not in evicted]
@@ -157,7 +158,7 @@ class Retention:
                 groups[_group(entry.scope, level)].append(entry)
         own_group = None
         if incoming and getattr(incoming.scope, level) is not None:
-            groups[own_group := _group(incoming.scope, level)]  # also where it is the first one
+            groups[own_group := _group(incoming.scope, level)]  # makes the group of a first artifact
         evicted: set[Entry] = set()
         for group, members in groups.items():
             new = incoming if group == own_group else None

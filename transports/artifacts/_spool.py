@@ -1,5 +1,7 @@
-"""Staged files of stores without a folder: chunks go where the store wants them, and a temporary folder is made only
-when ``path`` is asked for."""
+"""Staged files of stores without a folder: in memory, or wherever the store puts the chunks.
+
+A temporary folder is made only when ``path`` is read.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ from ._content import Meter, as_bytes, measure_file, nothing_written
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
-#: Bytes that are hashed faster than a thread is reached.
+#: Bytes whose hashing is faster than the hand-over to a thread.
 HASHED_AT_ONCE = 256 << 10
 
 
 class SpooledFile(StagedFile):
     """A staged file in memory, or wherever the store puts its chunks.
 
-    A subclass says in :meth:`_store_chunk` where a chunk goes. Content that another program wrote to ``path`` is in
+    A subclass stores chunks in :meth:`_store_chunk`. Content that another program wrote to ``path`` is in
     :attr:`external_file`.
     """
 
@@ -40,7 +42,7 @@ class SpooledFile(StagedFile):
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
-        #: The file that another program wrote at ``path``, once it is measured.
+        #: File that another program wrote at ``path``, once it is measured.
         self.external_file: Path | None = None
 
     @property
@@ -105,7 +107,7 @@ class SpooledFile(StagedFile):
     def check_external_file(self) -> None:
         """Raise :class:`~transports.errors.StoreError` if the external file has changed since it was measured.
 
-        A store calls it after it has read the content again and before that becomes visible.
+        A store calls this after it has read the content again and before the artifact becomes visible.
         """
         if self.external_file is not None:
             with map_os_errors("read the staged file", self.external_file.parent):
@@ -118,7 +120,7 @@ class SpooledFile(StagedFile):
 
 
 class BufferedFile(SpooledFile):
-    """A staged file whose chunks are held in memory."""
+    """A staged file with its chunks in memory."""
 
     def _start(self) -> None:
         super()._start()
@@ -137,7 +139,7 @@ class BufferedFile(SpooledFile):
 
 @cache
 def _sweep() -> None:
-    """Remove the folders that killed processes left, once per process."""
+    """Remove the folders of killed processes, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         name = _NAME.match(folder.name)
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Transports that are given the store of their session, and the transport that passes everything on to another."""
+"""Protocol for transports that use the store of their session, and the base class of transport wrappers."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from ._base import ArtifactStore
 
 @runtime_checkable
 class TakesStore(Protocol):
-    """A transport that is given the session's store: for its limit of one file, or for handlers that store artifacts
-    themselves. References that the store returns may stand in answers: the routing takes them for what they are."""
+    """Protocol for a transport that uses the session's store: for its size limit, or for handlers that store artifacts
+    themselves. Answers may contain the references that the store returned; the routing recognises them."""
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Use this store from now on; a session calls it before it opens the transport."""
+        """Set the store. A session calls this before it opens the transport."""
 
 
 class WrappedTransport(Transport):
-    """A transport that passes everything on to ``wrapped``. Subclasses do more in some of the methods."""
+    """A transport that delegates everything to ``wrapped``. Subclasses extend some of the methods."""
 
     def __init__(self, wrapped: Transport) -> None:
         self.wrapped = wrapped
         self._follow()
 
     def _follow(self) -> None:
-        """Take the name and the features of the wrapped transport, which may change with each operation: ``auto``
-        decides when the page has loaded."""
+        """Copy the name and the features of the wrapped transport. They may change with an operation: ``auto`` chooses
+        its transport when the page has loaded."""
         self.name, self.features = self.wrapped.name, self.wrapped.features
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Give the wrapped transport the store of the session, if it takes one."""
+        """Pass the store of the session to the wrapped transport, if that implements :class:`TakesStore`."""
         if isinstance(self.wrapped, TakesStore):
             self.wrapped.use_store(store)
 
     @property
     def url(self) -> str | None:
-        """The address of the wrapped transport."""
+        """URL of the wrapped transport."""
         return self.wrapped.url
 
     def receiver(self, message: Message) -> str | None:
-        """Return the address of who would receive a message from the wrapped transport."""
+        """Return the address of the receiver of a message of the wrapped transport."""
         return self.wrapped.receiver(message)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """The address at which the wrapped transport reached the app."""
+        """Address at which the wrapped transport reached the app."""
         return self.wrapped.server_address
 
     @property
     def rungs(self) -> Mapping[str, int]:
-        """The counts of the wrapped transport."""
+        """Number of contents by rung of the wrapped transport."""
         return self.wrapped.rungs
 
     async def open(self) -> None:
@@ -67,11 +67,11 @@ class WrappedTransport(Transport):
         await self.wrapped.aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Pass a request on."""
+        """Delegate a request."""
         return await self.wrapped.request(message, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
-        """Pass a message on."""
+        """Delegate a message."""
         await self.wrapped.notify(message)
 
     async def events(self) -> AsyncIterator[Message]:

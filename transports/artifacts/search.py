@@ -1,4 +1,4 @@
-"""Search in the text of artifacts."""
+"""Full-text search in artifacts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .local._store import LocalStore
 
 __all__ = ["search", "words_of"]
 
-#: Bytes of a text that are searched, from its beginning.
+#: Bytes at the beginning of a text that are searched.
 _MAX_BYTES = 1 << 20
-#: Texts that are put into an index at a time.
+#: Texts added to an index at a time.
 _BATCH = 50
 _WORD = re.compile(r"[^\W_]+")
 
@@ -32,8 +32,8 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
     """Return the text artifacts of a view that contain all of ``words``, oldest first.
 
     A word is a run of letters and digits, in upper or lower case; the last one may be the beginning of a word. The
-    first MiB of each text is searched. A local store with ``search_index`` looks into its index, which is brought up to
-    date first; every other store reads its texts.
+    first MiB of each text is searched. A local store with ``search_index`` uses its index, brought up to date first;
+    every other store reads its texts.
 
     Raises :class:`~transports.errors.UsageError` if there is no word in ``words``.
     """
@@ -53,8 +53,10 @@ def _matches(found: Iterable[str], wanted: list[str]) -> bool:
 
 
 async def _text(store: ArtifactStore, ref: ArtifactRef) -> str:
-    """The beginning of a text; empty for one that was deleted or damaged meanwhile. The audit log has reads of content
-    for somebody, and not these."""
+    """Return the first MiB of a text; empty if it was deleted or damaged meanwhile.
+
+    These reads are not in the audit log, which records reads of content for a caller only.
+    """
     try:
         async with aclosing(store._read(ref, 0, min(ref.size_bytes, _MAX_BYTES), _MAX_BYTES)) as chunks:
             data = b"".join([chunk async for chunk in chunks])
@@ -64,7 +66,7 @@ async def _text(store: ArtifactStore, ref: ArtifactRef) -> str:
 
 
 async def _indexed(store: LocalStore, index: TextIndex, wanted: list[str]) -> set[str]:
-    """The ids of the texts that match, of any scope, after the index has learned of what was stored and removed."""
+    """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
     refs = {ref.id: ref for ref in await store._list(Scope()) if not is_binary_mime(ref.mime_type)}
     missing = await in_thread(index.missing, refs.keys())
     for start in range(0, len(missing), _BATCH):

@@ -1,4 +1,4 @@
-"""Keeping a store within its retention while a program runs."""
+"""Periodic sweeps of a store by its retention, and the rebuilding of an index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["reindex", "sweeping"]
 
 logger = logging.getLogger("transports.artifacts")
 
-#: Seconds between two sweeps, and sweeps between two that also look for leftovers, which takes longer.
+#: Seconds between two sweeps. Every 60th sweep also looks for leftovers, which takes longer.
 _INTERVAL = 60.0
 _LEFTOVERS_EVERY = 60
 
@@ -25,11 +25,11 @@ _LEFTOVERS_EVERY = 60
 async def sweeping(
     store: ArtifactStore, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> AsyncIterator[None]:
-    """Sweep ``store`` at once and every minute while the block lasts. Without a retention nothing is done.
+    """Sweep ``store`` at once and every minute while the block lasts; do nothing without a retention.
 
-    A sweep removes what is expired or over a limit, and once an hour the leftovers of writers that died
-    (:meth:`.ArtifactStore.gc`). A sweep that fails is logged, and the next one comes in its time. ``sleep`` stands for
-    :func:`asyncio.sleep`.
+    A sweep removes artifacts that are expired or over a limit, and once an hour the leftovers of writers that died
+    (:meth:`.ArtifactStore.gc`). A failed sweep is logged and does not stop the next one. ``sleep`` replaces
+    :func:`asyncio.sleep` in tests.
     """
     task = asyncio.ensure_future(_sweep(store, sleep)) if store.retention else None
     try:
@@ -58,14 +58,14 @@ async def _sweep(store: ArtifactStore, sleep: Callable[[float], Awaitable[object
 
 
 async def reindex(store: ArtifactStore) -> ReindexReport:
-    """Compare the index of an object store with all of its metadata, and correct it; a new index is built.
+    """Compare the index of an object store with all of its metadata and correct it, or build a new index.
 
-    Metadata is read where its ETag is not that of the row. The store may be used meanwhile. Raises
+    Metadata is read only where its ETag differs from that of the row. The store may be used meanwhile. Raises
     :class:`~transports.errors.UsageError` for a store without such an index, and
     :class:`~transports.errors.StoreUnavailable` if the store or the index cannot be reached.
     """
     from .objects._store import ObjectStore
 
     if not isinstance(store, ObjectStore):
-        raise UsageError(f"{store.url} has no index that could be lost; `abp artifacts fsck` checks it")
+        raise UsageError(f"{store.url} has no index to rebuild; `abp artifacts fsck` checks it")
     return await store.reindex()

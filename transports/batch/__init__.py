@@ -1,4 +1,4 @@
-"""Many calls: jobs that run over a pool of apps and browsers, and the ledger that knows what became of each."""
+"""Batches of calls: jobs, a pool of sessions and browsers to run them, and the ledger of their outcomes."""
 
 from __future__ import annotations
 

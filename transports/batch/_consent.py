@@ -1,4 +1,4 @@
-"""What jobs that somebody else may have written are allowed to do: which targets they name, which files they send."""
+"""Permissions of jobs from an untrusted input: allowed targets, and files allowed to be sent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """The user's word on jobs of an input, or of a ledger, that somebody else may have written.
+    """The user's permissions for jobs of an untrusted input or ledger.
 
-    Their targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
-    run's own ``target``; with ``programs`` also such as start a program, load an extension or read a file. Their files
-    are in ``folder``; without one they have none. Files go to the run's own target and to apps of the settings file;
-    with ``any_target`` also to one that the job names itself.
+    Allowed targets are addresses (``http(s)://``, ``ws(s)://``, ``mcp+http(s)://``), apps of the settings file and the
+    run's own ``target``; with ``programs`` also targets that start a program, load an extension or read a file. Files
+    must be in ``folder``; without a folder, jobs may not send files. Files go to the run's own target and to apps of
+    the settings file; with ``any_target`` also to any target named by the job itself.
     """
 
     programs: bool = False
@@ -32,9 +32,10 @@ class Consent:
     any_target: bool = False
 
     def checked(self, job: Job) -> Job:
-        """Return the job with the real paths of its files. It blocks if there are any.
+        """Return the job with the real paths of its files. Blocks if it has files.
 
-        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` for what is not allowed."""
+        Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` if the job exceeds these
+        permissions."""
         target = job.target or ""
         if not self.programs and target != self.target and not _is_harmless(target):
             raise _denied(
@@ -46,7 +47,7 @@ class Consent:
     def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
         place = next(iter(files))
         if self.folder is None:
-            raise _denied(f"files.{place}: name the folder that files of jobs are in with files_from=")
+            raise _denied(f"files.{place}: name the folder of the jobs' files with files_from=")
         if not self.any_target and target != self.target and not is_app_name(target):
             raise _denied(
                 f"files.{place}: the line names {_shown(target)} itself, and files go to the run's own target alone; "
@@ -56,7 +57,7 @@ class Consent:
 
     def _below(self, place: str, path: Path, folder: Path) -> Path:
         refused = _denied(
-            f"files.{place}: {shown_path(path)} is no regular file in {folder}; correct the path, or name another "
+            f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             "folder with files_from="
         )
         with open_beneath(str(path), (folder,), refused) as file:
@@ -64,7 +65,7 @@ class Consent:
 
 
 def _is_harmless(target: str) -> bool:
-    """Whether a target is reached over a network, or is one that the user has described."""
+    """Return whether a target is a network address or an app of the settings file."""
     return is_address(target) or is_page(target.removeprefix("mcp+")) or is_app_name(target)
 
 

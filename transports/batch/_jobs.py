@@ -1,4 +1,8 @@
-"""One call of many: a :class:`Job`, known by a key that is made of what it asks for."""
+"""Jobs of a batch, their states and their outcomes.
+
+A :class:`Job` is one call of a batch. Its key is a hash of the request. :func:`parse_job` and :func:`job_document`
+convert between jobs and JSON objects.
+"""
 
 from __future__ import annotations
 
@@ -37,33 +41,33 @@ _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class State(StrEnum):
-    """What has become of a job. ``queued`` and ``leased`` are on the way, the others final."""
+    """State of a job. ``queued`` and ``leased`` are transient; the others are final."""
 
     QUEUED = "queued"
     #: A worker holds it, until its lease ends.
     LEASED = "leased"
     SUCCEEDED = "succeeded"
-    #: The app answered an error, or the kit refused the job before anything of it ran.
+    #: The app answered with an error, or the kit refused the job before any part of it ran.
     FAILED = "failed"
-    #: It was sent and its answer was lost, so it may have run; or it ran, and its answer could not be read or stored.
+    #: The answer to a sent job was lost, so it may have run; or it ran and its answer could not be read or stored.
     UNKNOWN = "unknown"
     CANCELLED = "cancelled"
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing happens to the job any more by itself."""
+        """True if the job stays in this state unless the user acts."""
         return self not in (State.QUEUED, State.LEASED)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One call to make.
+    """One call of a batch.
 
-    ``params`` are JSON values. ``files`` maps places in the parameters (``image``, ``pages.cover``) to the files that
-    go there. ``target`` is the app as :func:`transports.connect` takes it; ``None`` leaves it to the run.
-    ``timeout`` in seconds is for the app's answer, ``None`` for the default of the session. A job that is
-    ``idempotent`` may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input) come
-    back beside the outcome and mean nothing to the kit.
+    ``params`` are JSON values. ``files`` maps places in the parameters (``image``, ``pages.cover``) to the files to
+    insert there. ``target`` is an app as :func:`transports.connect` accepts it; ``None`` means the target of the run.
+    ``timeout`` limits the wait for the app's answer, in seconds; ``None`` means the session's default. An
+    ``idempotent`` job may be sent again after its answer was lost. ``id`` and ``carried`` (other columns of the input)
+    are returned beside the outcome and mean nothing to the kit.
     """
 
     capability: str
@@ -78,11 +82,11 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The SHA-256 of what the job asks for, as hexadecimal digits: two jobs with one key are the same work.
+        """SHA-256 of the request in hexadecimal digits. Two jobs with the same key are the same work.
 
-        It is taken over the target, the capability, the parameters as canonical JSON (sorted keys, no spaces, as in
-        RFC 8785) and the SHA-256 of each file's content. The first use reads the files, and blocks meanwhile. Raises
-        :class:`~transports.errors.UsageError` for a file that cannot be read, and for parameters that are no JSON.
+        The hash covers the target, the capability, the parameters as canonical JSON (RFC 8785: sorted keys, no spaces)
+        and the SHA-256 of each file's content. The first access reads the files and blocks. Raises
+        :class:`~transports.errors.UsageError` for an unreadable file and for parameters other than JSON.
         """
         if not self._key:
             content = {place: _digest(place, path) for place, path in self.files.items()}
@@ -94,8 +98,9 @@ class Job:
         return self._key
 
     def call_params(self) -> dict[str, object]:
-        """Return the parameters of the call, with each file in its place as a :class:`~pathlib.Path`. Raises
-        :class:`~transports.errors.UsageError` for a place that is inside of a value without fields."""
+        """Return the parameters of the call, with each file in its place as a :class:`~pathlib.Path`.
+
+        Raises :class:`~transports.errors.UsageError` for a place inside a value without fields."""
         params: dict[str, object] = copy.deepcopy(dict(self.params)) if self.files else dict(self.params)
         for place, path in self.files.items():
             set_path(params, place.split("."), path)
@@ -113,20 +118,20 @@ def _digest(place: str, path: Path) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path for a message: a long one is cut, and what no terminal shows is escaped."""
+    """Return a path for a message: shortened if long, with unprintable characters escaped."""
     text = str(path)
     shown = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
     return shown if shown.isprintable() else ascii(shown)
 
 
-#: Fields of one line, row or object, those of our own and those that are carried along: each carried one is a column.
+#: Fields of one line, row or object, both the kit's own and carried ones. Each carried field becomes a column.
 MAX_FIELDS = 1000
 _OWN = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
 
 def job_document(job: Job) -> dict[str, JSONValue]:
-    """Return the job as a JSON object that :func:`parse_job` reads, without what is not set."""
+    """Return the job as a JSON object for :func:`parse_job`, without unset fields."""
     document: dict[str, JSONValue] = {**job.carried, "capability": job.capability, "params": dict(job.params)}
     own: dict[str, JSONValue] = {
         "target": job.target,
@@ -139,16 +144,16 @@ def job_document(job: Job) -> dict[str, JSONValue]:
 
 
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
-    """Return the job that an object describes.
+    """Return the job described by an object.
 
-    ``capability`` is needed; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as
-    in :class:`.Job`. As a table has only texts in its cells, ``params`` may be JSON text, a column ``params.title`` is
-    one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
-    fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute, from ``folder``,
-    else from the working folder.
+    ``capability`` is required; ``params``, ``target``, ``id``, ``files``, ``timeout`` and ``idempotent`` are as in
+    :class:`.Job`. Because cells of a table are text, ``params`` may be JSON text, a column ``params.title`` is one
+    parameter (JSON if it is valid JSON, otherwise text), ``files.image`` is one file, and empty cells are ignored.
+    Other fields are carried along. ``target`` is the default for jobs without a target. Paths of files are made
+    absolute, relative to ``folder`` or, by default, to the working folder.
 
-    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels and for more than
-    1,000 fields; ``params`` may have more.
+    Raises :class:`~transports.errors.UsageError` with the name of the field, also for more than 64 levels and for more
+    than 1,000 fields; ``params`` may have more.
     """
     require_few_fields(document)
     given = {name: value for name, value in document.items() if value not in (None, "")}
@@ -178,7 +183,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
 
 
 def require_few_fields(names: Sized) -> None:
-    """Raise :class:`~transports.errors.UsageError` for more names of fields than one job may have."""
+    """Raise :class:`~transports.errors.UsageError` for more field names than one job may have."""
     if len(names) > MAX_FIELDS:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
@@ -229,21 +234,21 @@ def _boolean(value: object) -> bool:
     return _BOOLEANS[key]
 
 
-#: The argument of the :class:`asyncio.CancelledError` of a job that was cancelled before anything of it was sent.
+#: Argument of the :class:`asyncio.CancelledError` of a job that was cancelled before any part of it was sent.
 NOT_SENT = "nothing of the job was sent"
 
-#: Errors of an answer: the call has run, and what it made is not in the store.
+#: Errors of an answer: the call has run, but its results are not in the store.
 _UNUSABLE = (BinaryError, ProtocolError, StoreError)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job. ``state`` is final.
+    """Outcome of a job. ``state`` is final.
 
-    ``result`` is that of the call, ``None`` if there is none. ``error_code`` and ``error`` (its message) are there
-    unless the job succeeded. ``milliseconds`` is the time of all ``attempts``. ``artifacts`` is what is in the store,
-    also after an error. ``retryable`` says that the same job may be sent again: the error may pass, and nothing of the
-    job has run or it is idempotent; ``retry_after`` in seconds is how long the app asks to wait before.
+    ``result`` is the result of the call, if any. ``error_code`` and ``error`` (its message) are set unless the job
+    succeeded. ``milliseconds`` is the time of all ``attempts``. ``artifacts`` are the files in the store, also after an
+    error. ``retryable`` means that the same job may be sent again: the error may be temporary, and either no part of
+    the job has run or the job is idempotent. ``retry_after`` is the wait requested by the app, in seconds.
     """
 
     job: Job
@@ -259,7 +264,7 @@ class Outcome:
 
     @classmethod
     def of_result(cls, job: Job, result: Result, *, attempts: int = 1, milliseconds: float = 0.0) -> Self:
-        """Return the outcome of a job that succeeded."""
+        """Return the outcome of a succeeded job."""
         files = tuple(result.artifacts.values())
         return cls(job, State.SUCCEEDED, result, attempts=attempts, milliseconds=milliseconds, artifacts=files)
 
@@ -267,14 +272,16 @@ class Outcome:
     def of_error(
         cls, job: Job, error: Exception, *, sent: bool = True, attempts: int = 1, milliseconds: float = 0.0
     ) -> Self:
-        """Return the outcome of a job that ended with ``error``. ``sent`` is false if the call cannot have left: the
-        error is one of connecting, say. A job that ran is ``unknown`` if its answer could not be read or stored, unless
-        it is idempotent: ``failed`` means that it may be run again by hand."""
+        """Return the outcome of a job after ``error``.
+
+        ``sent`` is false if the call cannot have been sent, as after an error of connecting. A job that ran is
+        ``unknown`` if its answer could not be read or stored, unless it is idempotent: ``failed`` means that it may be
+        run again by hand."""
         if not isinstance(error, ABPError):
             state = State.UNKNOWN if sent else State.FAILED
             text = f"{type(error).__name__}: {error}"
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
-        if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
+        if not isinstance(error, CapabilityError):  # details written by an app prove that it received the call
             sent = sent and error.details.get("sent") is not False
         lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
         refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
@@ -293,7 +300,7 @@ class Outcome:
         )
 
     def files(self) -> list[dict[str, object]]:
-        """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) where that is known."""
+        """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) if known."""
         fields = [*self.result.artifacts] if self.result is not None else []
         if len(fields) != len(self.artifacts):
             return [ref.as_dict() for ref in self.artifacts]

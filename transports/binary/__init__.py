@@ -1,10 +1,8 @@
-"""Binary content as one union: recognise it in an answer, decode it strictly, verify its size, name its file.
+"""Binary content: detection in answers, strict decoding, verification of sizes, MIME types and file names.
 
-* :mod:`.data` — :class:`BinaryData` and the forms of its content.
-* :mod:`.detect` — the places of an answer that hold content.
-* :mod:`.params` — content in the parameters of a call.
-* :mod:`.media` — MIME types and extensions; :mod:`.signatures` — the type of content by its first bytes.
-* :mod:`.filenames` — safe names for files.
+* :mod:`._data` — :class:`BinaryData` and the forms of its content.
+* :mod:`.detect` — content in answers (descriptors, blocks, heuristics) and in the parameters of a call.
+* :mod:`._media` — MIME types, signatures (the type by the first bytes), extensions, and safe file names.
 
 Nothing here does I/O, except that a :class:`LocalFile` is opened when its bytes are read.
 """

@@ -1,15 +1,15 @@
-"""The BinaryData union: the one shape of every binary result, however it travelled.
+"""The BinaryData union: the common form of all binary results and parameters.
 
 ``BinaryData.content`` is one of
 
-* ``bytes`` — content that is in memory,
-* :class:`Encoded` — text of an answer that stands for bytes: base64 or UTF-8,
-* :class:`Handle` — content that stayed on the far side, such as a page; a transport fetches it,
+* ``bytes`` — content in memory,
+* :class:`Encoded` — text of an answer that encodes bytes: base64 or UTF-8,
+* :class:`Handle` — content that stayed on the far side, such as a page, for a transport to fetch,
 * :class:`Download` — content behind a ``downloadUrl``,
 * :class:`LocalFile` — a file on this machine, for parameters.
 
 Declarations are not trusted: sizes are compared in bytes and base64 is decoded strictly (RFC 4648).
-:mod:`transports.binary.detect` decides which parts of an answer are content.
+:mod:`transports.binary.detect` finds the content in an answer.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import pybase64
 from ..errors import BadEncoding, SizeMismatch, UsageError
 from ._media import sniff
 
-#: Characters decoded at a time: a multiple of four, so that base64 can be cut there. Bytes of a file read at a time.
+#: Characters decoded at a time (a multiple of four, to cut base64 there), and bytes of a file read at a time.
 _CHUNK_CHARS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Content as text; ``encoding`` says how the text becomes bytes.
+    """Content as text in base64 or UTF-8.
 
     A ``memoryview`` is a long run of padded, standard base64 inside a received message; it is never copied.
     """
@@ -53,7 +53,7 @@ class Encoded:
                 try:
                     yield self.text[start : start + _CHUNK_CHARS].encode()
                 except UnicodeEncodeError as error:
-                    raise BadEncoding("the text holds half of a surrogate pair and is no valid UTF-8") from error
+                    raise BadEncoding("the text holds half of a surrogate pair and is not valid UTF-8") from error
         else:
             yield from _decode_base64(padded(self.text), b"-_" if _is_url_safe(self.text) else None)
 
@@ -75,12 +75,12 @@ def _decode_base64(text: str | memoryview, altchars: bytes | None) -> Iterator[b
 
 
 def _is_url_safe(text: str) -> bool:
-    """Whether the text may be in the URL-safe alphabet. Text that mixes both alphabets is in neither."""
+    """Return whether the text may be in the URL-safe alphabet; text that mixes both alphabets is in neither."""
     return "+" not in text and "/" not in text
 
 
 def padded(text: str) -> str:
-    """Return base64 text with missing padding added, where only one padding is possible."""
+    """Return base64 text with missing padding added, if only one padding is possible."""
     rest = len(text) % 4
     return text if rest < 2 or "=" in text else text + "=" * (4 - rest)
 
@@ -89,7 +89,7 @@ def padded(text: str) -> str:
 class Handle:
     """Content that stayed on the far side. ``id`` has a meaning only for the transport that made the handle.
 
-    ``size`` is in bytes, measured by the far side, or ``None`` if it is not known.
+    ``size`` is in bytes, measured by the far side, or ``None`` if unknown.
     """
 
     id: str
@@ -98,7 +98,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Marker for content that the far side could not read; ``reason`` says why."""
+    """Marker for content that the far side could not read, with the reason."""
 
     reason: str
 
@@ -107,7 +107,7 @@ class Broken:
 class Download:
     """Content behind a ``downloadUrl``. ``expires_at`` is in Unix milliseconds.
 
-    ``headers`` and ``query`` are credentials: they are sent to the URL's own origin only, and never shown.
+    ``headers`` and ``query`` are credentials: they are sent to the URL's own origin only and never shown.
     """
 
     url: str
@@ -128,10 +128,10 @@ Content: TypeAlias = bytes | Encoded | Handle | Download | LocalFile
 
 @dataclass(frozen=True, slots=True)
 class BinaryData:
-    """Content and what its descriptor says of it.
+    """Content with the fields of its descriptor.
 
-    ``size`` (bytes), ``mime_type`` and ``filename`` are declarations that nobody has verified yet. ``extra`` has the
-    other fields of the descriptor.
+    ``size`` (bytes), ``mime_type`` and ``filename`` are declarations, not verified yet. ``extra`` has the other fields
+    of the descriptor.
     """
 
     content: Content
@@ -144,8 +144,8 @@ class BinaryData:
     def from_path(cls, path: str | Path, *, mime_type: str | None = None) -> BinaryData:
         """Return a file as a parameter. Its content is read when the call is sent, or by the browser.
 
-        Without ``mime_type`` the type is that of the file's signature, if it has a known one. Raises
-        :class:`~transports.errors.UsageError` if the file cannot be read or is no regular file.
+        Without ``mime_type`` the type is that of the file's signature, if known. Raises
+        :class:`~transports.errors.UsageError` if the file cannot be read or is not a regular file.
         """
         path = Path(path)
         try:
@@ -163,15 +163,16 @@ class BinaryData:
     def from_bytes(
         cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None, filename: str | None = None
     ) -> BinaryData:
-        """Return bytes as a parameter. Without ``mime_type`` the type is that of their signature, if it is known."""
+        """Return bytes as a parameter. Without ``mime_type`` the type is that of their signature, if known."""
         data = bytes(data)
         return cls(data, mime_type or sniff(data[:4096]), len(data), filename)
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of content that is in memory or in a local file, decoded strictly.
 
-        They are **not** compared with ``size``. Raises :class:`~transports.errors.BadEncoding`, ``OSError`` for a local
-        file that cannot be read, and ``TypeError`` for content that a transport or a download has to fetch.
+        The number of bytes is **not** compared with ``size``. Raises :class:`~transports.errors.BadEncoding`,
+        ``OSError`` for a local file that cannot be read, and ``TypeError`` for content that a transport or a download
+        has to fetch.
         """
         match self.content:
             case bytes() as data:
@@ -183,12 +184,12 @@ class BinaryData:
                     while chunk := file.read(_CHUNK_CHARS):
                         yield chunk
             case _:
-                raise TypeError(f"{type(self.content).__name__} content is fetched by a transport or a download")
+                raise TypeError(f"{type(self.content).__name__} content has to be fetched by a transport or a download")
 
     def read(self) -> bytes:
         """Return the bytes in one piece, compared with ``size``.
 
-        Raises :class:`~transports.errors.SizeMismatch`, and what :meth:`chunks` raises.
+        Raises :class:`~transports.errors.SizeMismatch`, and the errors of :meth:`chunks`.
         """
         data = b"".join(self.chunks())
         verify_size(self.size, len(data))
@@ -196,10 +197,10 @@ class BinaryData:
 
 
 def verify_size(declared: int | None, actual: int) -> None:
-    """Raise :class:`~transports.errors.SizeMismatch` if a size was declared and is not the real one, in bytes
+    """Raise :class:`~transports.errors.SizeMismatch` if a declared size differs from the actual one, in bytes
     (docs/protocol.md 9.9)."""
     if declared is not None and declared != actual:
         raise SizeMismatch(
-            f"the app declared {declared} bytes and {actual} arrived; nothing of it was stored",
+            f"the app declared {declared} bytes and {actual} arrived; nothing was stored",
             details={"declared": declared, "actual": actual},
         )

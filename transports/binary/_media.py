@@ -1,4 +1,4 @@
-"""MIME types: their names and extensions, and whether content can be of a declared type. No I/O."""
+"""MIME types: signatures of content, names and extensions, contradictions, and safe file names. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Container, Mapping
 from functools import lru_cache
 
-#: (offset, bytes, MIME type). Long enough that text which happens to begin with these letters is not mistaken.
+#: (offset, bytes, MIME type). Long enough that text does not match by chance.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "application/pdf"),
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -70,12 +70,12 @@ OFFICE_TYPES = {
     b"xl/": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     b"ppt/": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
-_ENTRY = rb"PK\x03\x04[\s\S]{26}"  # what stands before the name of a file in a ZIP
+_ENTRY = rb"PK\x03\x04[\s\S]{26}"  # header of a ZIP entry, before the file name
 _OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/)")
 _OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
 _SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
 
-#: The first byte rules most signatures out. Signatures at another offset are tried for every first byte.
+#: Signatures by first byte, which rules most of them out. Signatures at another offset are tried for every first byte.
 _ELSEWHERE = tuple(row for row in _SIGNATURES if row[0] > 0)
 _BY_FIRST_BYTE = {
     first: tuple(row for row in _SIGNATURES if row[0] > 0 or row[1][0] == first)
@@ -86,7 +86,7 @@ _BY_FIRST_BYTE = {
 def sniff(head: bytes) -> str | None:
     """Return the MIME type of content by its first bytes, or ``None`` if they have no known signature.
 
-    4,096 bytes are enough for every signature; Office files are only told from other ZIP files within them.
+    4,096 bytes are enough for every signature. Office files differ from other ZIP files within these bytes.
     """
     if not head:
         return None
@@ -110,7 +110,8 @@ def sniff(head: bytes) -> str | None:
 
 
 def _sniff_zip(head: bytes) -> str:
-    """EPUB and OpenDocument files name their type in the first entry; Office files are known by their entries."""
+    """Return the type of a ZIP file. EPUB and OpenDocument files name it in the first entry; Office files are known by
+    their entries."""
     if named := _SELF_NAMED.match(head):
         return named[1].decode()
     part = _OFFICE_PART.search(head) if _OFFICE_MARK.search(head) else None
@@ -118,18 +119,18 @@ def _sniff_zip(head: bytes) -> str:
 
 
 def _is_python_bytecode(head: bytes) -> bool:
-    """Whether the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) stands before a marshalled code object.
-    Versions have magic numbers from 3,390 on."""
+    """Return whether content begins with the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) and a
+    marshalled code object. Their magic numbers begin at 3,390."""
     return len(head) > 16 and 3390 <= head[0] | head[1] << 8 < 5000 and head[4:8] in _PYC_FLAGS and head[16] == 0xE3
 
 
-#: Checked by time, by hash, by hash if asked to (PEP 552).
+#: Validated by time, unchecked hash, checked hash (PEP 552).
 _PYC_FLAGS = (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
-    """Whether a frame header of MPEG audio without ID3 tag comes first: 11 bits of sync, no reserved value, and
-    no layer I, which nobody writes and which a byte order mark looks like."""
+    """Return whether content begins with a frame header of MPEG audio (no ID3 tag): 11 bits of sync, no reserved value,
+    and not layer I, which is out of use and looks like a byte order mark."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
@@ -147,8 +148,7 @@ def _sniff_markup(head: bytes) -> str | None:
 
 OCTET_STREAM = "application/octet-stream"
 
-#: MIME type → extension. The first seventeen rows are that of docs/requirements.md R0-7; the rest is what apps
-#: produce besides.
+#: MIME type → extension. The first seventeen rows are those of docs/requirements.md R0-7; apps produce the others, too.
 _EXTENSIONS = {
     "application/pdf": ".pdf",
     "image/png": ".png",
@@ -237,7 +237,7 @@ _ALIASES = {
     "text/x-markdown": "text/markdown",
 }
 
-#: Types that content may be declared as although its signature says another: the signature is that of the container.
+#: Signature type of a container → types that such content may be declared as.
 _CONTAINED_TYPES: Mapping[str, Container[str]] = {
     "application/zip": {
         *OFFICE_TYPES.values(),
@@ -258,12 +258,12 @@ _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 def normalise_mime(mime_type: str | None) -> str | None:
     """Return a MIME type in lower case, without parameters, with well-known aliases resolved (``image/jpg``).
 
-    Return ``None`` for anything that is no MIME type.
+    Return ``None`` for any other text.
     """
     return _normalised(mime_type[:_MAX_MIME_CHARS]) if mime_type else None
 
 
-#: Characters of a declared type that are read. A longer one is cut, which leaves no valid MIME type.
+#: Characters of a declared type that are read. Cutting a longer one leaves no valid MIME type.
 _MAX_MIME_CHARS = 512
 
 
@@ -274,25 +274,25 @@ def _normalised(mime_type: str) -> str | None:
 
 
 def is_binary_mime(mime_type: str) -> bool:
-    """Return whether a type is binary: every type is, but ``text/*`` and ``application/json`` (docs/protocol.md 9.2).
+    """Return whether a type is binary: all are, except ``text/*`` and ``application/json`` (docs/protocol.md 9.2).
 
-    What is no MIME type is not binary.
+    Text that is not a MIME type is not binary.
     """
     bare = normalise_mime(mime_type)
     return bare is not None and not bare.startswith("text/") and bare != "application/json"
 
 
 def extension_for(mime_type: str | None) -> str:
-    """Return the file extension for a type, with its dot; ``.bin`` for a type that is not in the table
-    (docs/protocol.md 9.11, docs/requirements.md R0-7)."""
+    """Return the file extension of a type, with its dot; ``.bin`` for an unknown type (docs/protocol.md 9.11,
+    docs/requirements.md R0-7)."""
     return _EXTENSIONS.get(normalise_mime(mime_type) or "", ".bin")
 
 
 def contradicts(declared: str, sniffed: str) -> bool:
     """Return whether content of the ``sniffed`` type cannot be of the ``declared`` type.
 
-    A declared type that this module does not know is believed (``image/apng`` begins like a PNG), unless the content is
-    markup: a browser could run it.
+    A declared type that this module does not know is accepted (``image/apng`` begins like a PNG), unless the content is
+    markup, which a browser could run.
     """
     bare = normalise_mime(declared)
     if bare is None or bare in (sniffed, OCTET_STREAM):
@@ -303,20 +303,20 @@ def contradicts(declared: str, sniffed: str) -> bool:
     return known and bare not in _CONTAINED_TYPES.get(sniffed, ())
 
 
-#: Unicode categories of characters that are not shown, or that change how others are.
+#: Unicode categories of characters that are invisible or change the display of others.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _MAX_NAME_BYTES = 120  # as UTF-8
-_MAX_CHARS = 500  # of the beginning, and of the end, of what is looked at
-#: Most names are as harmless as they look; a reserved name of Windows has at most four of these characters.
+_MAX_CHARS = 500  # read at the beginning and at the end of a name
+#: Harmless names, the common case; a stem of five of these characters is not a reserved name of Windows.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
 
 
 def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | None) -> str:
-    """Return a file name that is harmless in any folder of any system, from a name that an untrusted side suggests.
+    """Return a file name that is harmless in any folder of any system, from an untrusted suggestion.
 
     Folders, control and direction-changing characters, leading dots and dashes, trailing dots and spaces and the
     reserved names of Windows are removed. The result is in NFC, has at most 120 UTF-8 bytes, and keeps a plausible
-    extension or gets that of ``mime_type``. ``fallback``, a trusted stem, is used if nothing is left.
+    extension or gets that of ``mime_type``. If nothing is left, the stem is ``fallback``, which is trusted.
     """
     if suggestion and _PLAIN.fullmatch(suggestion):
         return suggestion

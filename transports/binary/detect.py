@@ -1,4 +1,10 @@
-"""The search for content in an answer: one walk over the tree, which applies the rules to every node. No I/O."""
+"""Detection of binary content in answers, in one walk that applies all rules to every node, and in parameters. No I/O.
+
+* :func:`find` — the search in an answer; :func:`find_values` — the same by type alone; :func:`is_plain` — a fast check.
+* :func:`read_descriptor`, :func:`read_flat_form`, :func:`read_block` — the forms of docs/protocol.md 9 and of MCP.
+* :class:`Heuristics` and :class:`Signature` — text that nothing declares as content.
+* :func:`prepare_params`, :func:`set_path` — content in the parameters of a call.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +54,8 @@ __all__ = [
     "with_declared",
 ]
 
-#: Levels of nesting that are searched. A deeper answer is an error; none is missed in silence (docs/faults.md 21).
+#: Levels of nesting that are searched. A deeper answer is an error: content is never missed silently
+#: (docs/faults.md 21).
 MAX_DEPTH = 64
 
 #: A place in a tree of JSON values: the keys and indexes that lead to it from the top, ``()`` for the top itself.
@@ -60,8 +67,8 @@ Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Content at a place of an answer. ``binary`` is the error if its descriptor is invalid, so that the content beside
-    it is not lost. ``layer`` is the rule that recognised it."""
+    """Content at a place of an answer. For an invalid descriptor, ``binary`` is the error, so that other content is not
+    lost. ``layer`` is the rule that recognised the content."""
 
     path: Place
     binary: BinaryData | ABPError
@@ -69,7 +76,7 @@ class Found:
 
     @property
     def field(self) -> str:
-        """The place as text, as :func:`field_of` writes it."""
+        """Place as text, in the form of :func:`field_of`."""
         return field_of(self.path)
 
 
@@ -108,12 +115,12 @@ def replace(tree: object, replacements: Mapping[Place, object]) -> object:
 
 
 def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
-    """Return the content of a block, or its error, and the keys that lead to it from ``node``; ``None`` if ``node`` is
-    no block with content.
+    """Return the content of an MCP block, or its error, with the keys that lead to it from ``node``; ``None`` if
+    ``node`` is not a block with content.
 
-    An ``image`` or ``audio`` block is one only in a list that is the answer, or that is called ``content`` or
-    ``contents``. A resource is known anywhere by its ``uri`` and ``blob``. A ``resource_link`` has no content: it is
-    read by ``resources/read``.
+    An ``image`` or ``audio`` block is recognised only in a list that is the whole answer, or that is called ``content``
+    or ``contents``. A resource is recognised anywhere, by its ``uri`` and ``blob``. A ``resource_link`` has no content:
+    ``resources/read`` reads it.
     """
     kind = node.get("type")
     if kind in ("image", "audio"):
@@ -131,7 +138,7 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
 
 
 def _binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData:
-    """Content of base64 text, or of text that a transport has turned into content already."""
+    """Return base64 text, or content that a transport has already decoded, with these declarations."""
     if isinstance(value, str):
         return BinaryData(Encoded(value, "base64"), mime_type, None, filename)
     return replace_fields(value, mime_type=mime_type or value.mime_type, filename=filename or value.filename)
@@ -142,13 +149,13 @@ def _is_in_block_list(path: Place) -> bool:
 
 
 def _name(uri: str) -> str | None:
-    """The last segment of a URI, if it looks like a file name."""
+    """Return the last segment of a URI, if it looks like a file name."""
     last = uri.partition("?")[0].partition("#")[0].rpartition("/")[2]
     return last if "." in last.strip(".") else None
 
 
 def content_value(node: object) -> BinaryData | None:
-    """Return a value that is content by its type (bytes, a handle, :class:`BinaryData`), or ``None``.
+    """Return a value that is content by its type (bytes, a handle, :class:`BinaryData`); ``None`` for any other.
 
     Raises :class:`~transports.errors.UnsupportedBinary` for content that the far side could not read.
     """
@@ -174,10 +181,9 @@ _DATA_URL = re.compile(r"data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
 
 
 def decode_data_url(text: str) -> Encoded | bytes | None:
-    """Return the content of a ``data:`` URL (RFC 2397), such as ``canvas.toDataURL`` makes, or ``None`` if ``text`` is
-    none.
+    """Return the content of a ``data:`` URL (RFC 2397), such as that of ``canvas.toDataURL``; ``None`` for other text.
 
-    Base64 is not decoded yet. Raises :class:`~transports.errors.BadEncoding` for text that is no Unicode.
+    Base64 is not decoded yet. Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
     """
     head = _DATA_URL.match(text[:1024])
     if head is None:
@@ -187,27 +193,27 @@ def decode_data_url(text: str) -> Encoded | bytes | None:
     try:
         return unquote_to_bytes(text[head.end() :])
     except UnicodeEncodeError as error:
-        raise BadEncoding("the data: URL holds half of a surrogate pair and is no valid UTF-8") from error
+        raise BadEncoding("the data: URL holds half of a surrogate pair and is not valid UTF-8") from error
 
 
-#: The shape of base64, standard or URL-safe, in one line.
+#: The form of base64, standard or URL-safe, in one line.
 BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]")
 
 
 def is_base64(text: str) -> bool:
-    """Return whether all of ``text`` has the shape of base64, with its padding or without. Nothing is decoded."""
+    """Return whether all of ``text`` has the form of base64, with or without padding. Nothing is decoded."""
     return len(padded(text)) % 4 == 0 and BASE64.fullmatch(text) is not None
 
 
 def sniff_base64(text: str) -> str | None:
-    """Return the MIME type whose signature base64 text begins with, even if the rest is broken, or ``None``."""
+    """Return the MIME type by the signature of base64 text, even if the rest is broken; ``None`` without one."""
     return sniff(base64_head(text))
 
 
 def base64_head(text: str) -> bytes:
-    """Return the first 4,098 bytes of base64 text, fewer if it ends or is broken before that. Bits that are missing at
-    the end of a broken text are zero."""
+    """Return the first 4,098 bytes of base64 text, or fewer if it ends or is broken before that. Missing bits at the
+    end of a broken text are zero."""
     run = _NO_BASE64.split(text[:5464], maxsplit=1)[0]
     try:
         return b"".join(Encoded(run + "A" * (-len(run) % 4), "base64").chunks())
@@ -216,30 +222,30 @@ def base64_head(text: str) -> bytes:
 
 
 def excerpt(value: object) -> str:
-    """Return a value of an app, cut to 40 characters for a message.
+    """Return the ``repr`` of a value, cut to 40 characters for a message.
 
     Python refuses to write numbers of more than 4,300 digits, so huge ones are only named.
     """
     return "a huge number" if isinstance(value, int) and value.bit_length() > 128 else repr(value)[:40]
 
 
-#: Characters below which text is never taken for a file unless something declares it (docs/requirements.md R2-4.2).
+#: Shortest text, in characters, that is taken for a file without a declaration (docs/requirements.md R2-4.2).
 MIN_GUESSED = 1000
-#: Characters up to which the decoded bytes are kept. Longer content is decoded again when it is stored.
+#: Longest text, in characters, whose decoded bytes are kept. Longer content is decoded again when it is stored.
 _MAX_KEPT_CHARS = 64 << 20
 #: Control characters that are common in files and absent from text.
 _CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _HEAD = 4096
-#: Bytes of a signature at least: text matches shorter ones by chance.
+#: Shortest signature in bytes: text matches shorter ones by chance.
 _MIN_MAGIC = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Bytes that files of a type have at an ``offset``: at least three, of the first 4,096.
+    """Signature of a file type: bytes at an ``offset``, at least three, within the first 4,096.
 
-    Raises :class:`~transports.errors.UsageError` for bytes and places that cannot be looked for, and for a type that is
-    no MIME type.
+    Raises :class:`~transports.errors.UsageError` for a signature out of these bounds, and for a type that is not a MIME
+    type.
     """
 
     magic: bytes
@@ -252,17 +258,17 @@ class Signature:
                 f"Signature: magic must have at least {_MIN_MAGIC} bytes, all within the first {_HEAD:,} of a file"
             )
         if normalise_mime(self.mime_type) is None:
-            raise UsageError(f"Signature: {self.mime_type!r} is no MIME type, such as application/x-report")
+            raise UsageError(f"Signature: {self.mime_type!r} is not a MIME type, such as application/x-report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heuristics:
-    """Settings of the search for files that nothing declares (docs/requirements.md R2-4.2).
+    """Settings of the search for files without a declaration (docs/requirements.md R2-4.2).
 
-    Text of ``min_chars`` characters or more is looked at, if it decodes to ``max_decode_bytes`` at most (``None``: no
+    Text of at least ``min_chars`` characters is checked if it decodes to at most ``max_decode_bytes`` (``None``: no
     limit). ``signatures`` are tried before those of :func:`~transports.binary._media.sniff`. With
-    ``require_magic_bytes=False``, base64 without a known signature is a file too, of no known type; then hashes, keys
-    and long words of one alphabet are taken for files as well.
+    ``require_magic_bytes=False``, base64 without a known signature is a file of unknown type, too; hashes, keys and
+    long words of one alphabet are then taken for files as well.
     """
 
     min_chars: int = MIN_GUESSED
@@ -271,17 +277,17 @@ class Heuristics:
     max_decode_bytes: int | None = None
 
     def recognise(self, text: str) -> BinaryData | None:
-        """Return ``text`` as content if it is a file, else ``None``.
+        """Return ``text`` as content if it is a file; ``None`` otherwise.
 
-        It may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:`` URL,
-        or a binary string. All of it must be strictly valid; what is not is no error but plain text.
+        A file may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:``
+        URL, or a binary string. All of the text must be strictly valid; invalid text is plain text, not an error.
         """
         if len(text) < self.min_chars:
             return None
         inline = decode_data_url(text)
         bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
         if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
-            bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
+            bare = bare.replace("\r", "").replace("\n", "")  # RFC 2045: lines of 60, 64 or 76 characters
         head = base64_head(bare)
         own = self._own_type(head)
         mime_type = own or sniff(head)
@@ -304,7 +310,7 @@ class Heuristics:
         return _decode(bare) if self._within(len(bare) * 3 // 4) else None
 
     def _binary_string(self, text: str) -> BinaryData | None:
-        """A binary string, in which each character is a byte: pages get it from ``atob`` and ``readAsBinaryString``."""
+        """Return the content of a binary string (a character per byte), as of ``atob`` or ``readAsBinaryString``."""
         try:
             head = text[:_HEAD].encode("latin-1")
             own = self._own_type(head)
@@ -321,7 +327,7 @@ class Heuristics:
 
 
 def _decode(text: str) -> tuple[bytes | None, bytes] | None:
-    """The bytes of base64 text (``None`` if there are too many to keep) and their head; ``None`` if it is not valid."""
+    """Return the bytes of base64 text (``None`` if too many to keep) and their head; ``None`` for invalid text."""
     chunks = Encoded(text, "base64").chunks()
     try:
         if len(text) <= _MAX_KEPT_CHARS:
@@ -336,7 +342,7 @@ def _decode(text: str) -> tuple[bytes | None, bytes] | None:
 
 
 def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:
-    """Whether content passes a second check where its signature is short, or where tables of numbers begin like it."""
+    """Return whether content passes a second check, for signatures that are short or common in tables of numbers."""
     data, head = content
     match mime_type:
         case "audio/mpeg" if not head.startswith(b"ID3"):
@@ -365,7 +371,7 @@ _KBITS = {
 
 
 def _second_frame(head: bytes) -> bool:
-    """Whether a frame of MPEG audio ends where another begins (ISO 11172-3 §2.4.2.3)."""
+    """Return whether a second frame of MPEG audio follows the first one (ISO 11172-3 §2.4.2.3)."""
     version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
     samples = 1152 if layer == 2 or version == 3 else 576
     bits = 1000 * _KBITS[version == 3, layer][bitrate - 1]
@@ -374,14 +380,14 @@ def _second_frame(head: bytes) -> bool:
 
 
 def _first_icon(content: bytes) -> bool:
-    """Whether the first entry of an icon's directory can be one: a picture begins where it says."""
+    """Return whether the first entry of an icon's directory is plausible, with a picture at its offset."""
     count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
     picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
     return 0 < count <= 100 and planes <= 1 and picture and offset >= 6 + 16 * count and offset + size <= len(content)
 
 
 def _font_table(head: bytes) -> bool:
-    """Whether the first table of a font has a name of four printable characters and stands behind the directory."""
+    """Return whether the first table of a font has a name of four printable characters and follows the directory."""
     count, tag, offset, length = struct.unpack_from(">H6x4s4xII", head.ljust(28, b"\0"), 4)
     printable = all(0x20 <= byte < 0x7F for byte in chain(tag))
     return bool(0 < count <= 64 and printable and offset >= 12 + 16 * count and length)
@@ -389,15 +395,15 @@ def _font_table(head: bytes) -> bool:
 
 _MAX_SIZE = 2**53 - 1  # the largest whole number that JavaScript represents exactly
 
-#: Fields of a descriptor that describe its content. Any other field is metadata.
+#: Fields of a descriptor that describe its content. All other fields are metadata.
 DESCRIPTOR_KEYS = {"content", "mimeType", "encoding", "size", "filename", "downloadUrl", "expiresAt", "auth"}
 
 
 def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
-    """Return the content of the descriptor ``node`` with what the descriptor says of it, or ``None`` if it is plain
-    data.
+    """Return the content of the descriptor ``node`` with its declarations; ``None`` if ``node`` is plain data.
 
-    ``downloadUrl`` wins over ``content`` (docs/protocol.md 10.1). Content that is no text needs no ``mimeType``. Raises
+    ``downloadUrl`` takes precedence over ``content`` (docs/protocol.md 10.1). Content other than text needs no
+    ``mimeType``. Raises
     :class:`~transports.errors.BadDescriptor` for an invalid ``size``, ``expiresAt`` or ``auth``,
     :class:`~transports.errors.BadEncoding` for an unknown ``encoding`` of a binary type, and
     :class:`~transports.errors.UnsupportedBinary` for content that the page could not read.
@@ -417,9 +423,9 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
 
 
 def with_declared(bare: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
-    """Return content with what its descriptor ``node`` says of it, and ``extra`` as its metadata.
+    """Return content with the declarations of its descriptor ``node``, and ``extra`` as its metadata.
 
-    What the descriptor does not say is taken from the content: a ``Blob`` or ``File`` of a page has a type and a name.
+    Missing declarations are taken from the content: a ``Blob`` or ``File`` of a page has a type and a name.
     Raises :class:`~transports.errors.BadDescriptor` for an invalid ``size``.
     """
     mime_type, filename, size = node.get("mimeType"), node.get("filename"), _size(node.get("size"))
@@ -437,10 +443,10 @@ _TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postsc
 
 
 def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> BinaryData | None:
-    """Return ``content`` that arrived as text, or ``None`` if the descriptor is plain data.
+    """Return ``content`` that arrived as text; ``None`` if the descriptor is plain data.
 
     An ``encoding`` decides for any type. Without one, content of a binary type is base64 (docs/protocol.md 9.2), and
-    content of a text type is a file only if the descriptor also names or measures it.
+    content of a text type is a file only if the descriptor also has a file name or a size.
     """
     encoding = node.get("encoding")
     if is_base64_encoding(encoding):
@@ -463,14 +469,14 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
 
 
 def _is_named_or_measured(node: Mapping[str, object]) -> bool:
-    """Whether a descriptor has a file name, or a size that is a number: ``size: "12pt"`` is somebody's font."""
+    """Return whether a descriptor has a file name, or a numeric size: ``size: "12pt"`` is that of a font."""
     filename, size = node.get("filename"), node.get("size")
     named = isinstance(filename, str) and bool(filename)
     return named or (isinstance(size, int | float) and not isinstance(size, bool))
 
 
 def declares_base64(mime_type: object, encoding: object) -> bool:
-    """Return whether a descriptor says by itself, without a look at its text, that the text is base64."""
+    """Return whether a type and an encoding alone declare text as base64."""
     if encoding is not None:
         return is_base64_encoding(encoding)
     bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None
@@ -478,7 +484,7 @@ def declares_base64(mime_type: object, encoding: object) -> bool:
 
 
 def _size(value: object) -> int | None:
-    """The declared size in bytes. A negative, fractional, textual or absurd one is an error, never corrected."""
+    """Return the declared size in bytes. Any other value than a whole number in range is an error, never corrected."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
@@ -504,7 +510,7 @@ _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
 def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers and query fields of ``auth``, which has a few documented forms (docs/protocol.md 10.3)."""
+    """Return the headers and query fields of ``auth``, in its documented forms (docs/protocol.md 10.3)."""
     if auth is None:
         return {}, {}
     if not isinstance(auth, dict):
@@ -531,12 +537,12 @@ _HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F]*")  # with a digit: a run of "A" is bas
 
 
 def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
-    """Return the key of ``node`` that holds content in the flat form, and the content or its error; ``None`` if there
-    is none.
+    """Return the key of ``node`` that holds content in the flat form, with the content or its error; ``None`` without
+    content.
 
     The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the
     type (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with
-    content wins. ``{name, mimeType, size}`` of a list of files has none and stays data.
+    content wins. ``{name, mimeType, size}`` in a list of files has no content and stays data.
     """
     mime_type, encoding, size = node.get("mimeType"), node.get("encoding"), node.get("size")
     bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None
@@ -560,7 +566,7 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
 
 
 def _flat_content(value: object, *, named: bool, certain: bool, size: object) -> BinaryData | None:
-    """``value`` as content, or ``None``. Under a name that says nothing of content, only a known signature counts."""
+    """Return ``value`` as content, or ``None``. Under a key that is not ``named`` for content, it needs a signature."""
     if not isinstance(value, str):
         return content_value(value) if named else None
     if named and (inline := decode_data_url(value)) is not None:
@@ -571,12 +577,12 @@ def _flat_content(value: object, *, named: bool, certain: bool, size: object) ->
 
 
 def _decodes_to(text: str, size: object) -> bool:
-    """Whether ``text`` is base64 of exactly the declared ``size``, which short words and paths are not."""
+    """Return whether ``text`` is base64 of exactly the declared ``size``, unlike short words and paths."""
     return bool(text) and len(text.rstrip("=")) * 3 // 4 == size and is_base64(text)
 
 
 def _looks_encoded(text: str) -> bool:
-    """Whether ``text`` is long and begins like base64. If it is broken later on, that is an error and not data.
+    """Return whether ``text`` is long and begins like base64. If it is broken later on, it is an error, not data.
 
     Prose, paths, code and tokens have a space, dot or colon early on; hashes are short or hexadecimal.
     """
@@ -601,9 +607,9 @@ def find(
 ) -> list[Found]:
     """Return all content in an answer's ``data``, in order.
 
-    Text that nothing declares is checked by the ``heuristics`` (``None``: never). Content whose descriptor is invalid
-    is returned as its error, so that the content beside it is not lost. Values that are neither JSON nor content are
-    added to ``others`` with their places.
+    Text without a declaration is checked by the ``heuristics`` (``None``: never). Content with an invalid descriptor is
+    returned as its error, so that other content is not lost. Values that are neither JSON nor content are added to
+    ``others`` with their places.
 
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
@@ -614,11 +620,11 @@ def find(
 
 
 def is_plain(data: object, min_chars: int, *, at_most: int) -> bool:
-    """Return whether ``data`` is an object or array of JSON in which nothing can be content: no key declares any, and
-    every text is shorter than ``min_chars``.
+    """Return whether ``data`` is a JSON object or array that cannot hold content: no key declares content, and every
+    text is shorter than ``min_chars``.
 
-    It looks at ``at_most`` values; where there are more, or more than :data:`MAX_DEPTH` levels, it returns false. Most
-    answers are plain, and this takes a fraction of the time of a search, which knows the place of all that it looks at.
+    Returns false for more than ``at_most`` values or :data:`MAX_DEPTH` levels. Most answers are plain, and this check
+    takes a fraction of the time of a search, which tracks the place of every value.
     """
     if type(data) is not dict and type(data) is not list:
         return False
@@ -652,7 +658,7 @@ def is_plain(data: object, min_chars: int, *, at_most: int) -> bool:
 
 
 def _declares(node: dict[str, object]) -> bool:
-    """Whether the keys and types of an object say that there may be content in it."""
+    """Return whether the keys and types of an object declare possible content."""
     return _is_block(node) or isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN
 
 
@@ -662,9 +668,9 @@ def _is_block(node: dict[str, object]) -> bool:
 
 
 def find_values(data: object, *, others: list[tuple[Place, object]] | None = None) -> list[Found]:
-    """Return the values that are content by their type alone: ``bytes``, :class:`~transports.BinaryData`, handles.
+    """Return the values that are content by their type: ``bytes``, :class:`~transports.BinaryData`, handles.
 
-    No descriptor is read and no heuristic is applied. ``others`` as in :func:`find`; raises as it does.
+    No descriptor is read and no heuristic is applied. ``others`` and errors are those of :func:`find`.
     """
     search = _Search(_OFF, others)
     search.walk_values(data, ())
@@ -672,7 +678,7 @@ def find_values(data: object, *, others: list[tuple[Place, object]] | None = Non
 
 
 class _Search:
-    """A search of one answer: its settings, and what it has found so far."""
+    """A search of one answer: its settings, and the content found so far."""
 
     __slots__ = ("_heuristics", "_min_chars", "_others", "found")
 
@@ -683,7 +689,7 @@ class _Search:
         self._others = others
 
     def walk_values(self, node: object, path: Place) -> None:
-        """Look for content by its type in ``node``."""
+        """Search ``node`` for content by its type."""
         if isinstance(node, dict | list | tuple):
             _check_depth(path)
             for step, value in node.items() if isinstance(node, dict) else enumerate(node):
@@ -693,7 +699,7 @@ class _Search:
             self._leaf(node, path)
 
     def walk(self, node: object, path: Place) -> None:
-        """Look for content of all forms in ``node``."""
+        """Search ``node`` for content of all forms."""
         if isinstance(node, dict):
             _check_depth(path)
             self._object(node, path)
@@ -756,14 +762,14 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def prepare_params(params: object) -> tuple[object, list[Found]]:
-    """Return a copy of ``params`` in which every ``bytes``, ``Path`` or :class:`BinaryData` is a :class:`BinaryData`,
-    and the places of these.
+    """Return a copy of ``params`` with every ``bytes``, ``Path`` and :class:`BinaryData` as a :class:`BinaryData`, and
+    their places.
 
-    ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. What the
-    descriptor says goes before what the content says of itself.
+    ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. The
+    descriptor takes precedence over properties of the content.
 
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, a value that is no JSON, and nesting
-    deeper than :data:`~transports.binary.detect.MAX_DEPTH`, the limit for answers too.
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, a value that is neither JSON nor
+    content, and nesting deeper than :data:`MAX_DEPTH`, the limit for answers, too.
     """
     found: list[Found] = []
     return _prepare(params, (), found), found
@@ -772,8 +778,8 @@ def prepare_params(params: object) -> tuple[object, list[Found]]:
 def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None:
     """Set the value at a path of ``params``, in place.
 
-    Objects that are missing on the way are made. In a list, a step is the index of an item, or of the next one to
-    append. Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither.
+    Missing objects on the path are created. In a list, a step is the index of an item, or of the next item to append.
+    Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither an object nor a list.
     """
     inner: Any = params
     for count, step in enumerate(path, 1):
@@ -784,7 +790,7 @@ def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None
         elif isinstance(inner, dict):
             inner.setdefault(step, {})
         else:
-            conflict = f"{path[count - 2]!r} already has a value that is no object"
+            conflict = f"{path[count - 2]!r} already has a value that is not an object"
             raise UsageError(f"{'.'.join(path)}: {conflict}; give the whole at once")
         if count == len(path):
             inner[at] = value
@@ -799,7 +805,7 @@ def _prepare(node: object, path: Place, found: list[Found]) -> object:
             return _text(node, path)
         case float():
             if not math.isfinite(node):
-                raise UsageError(f"params: {node} at {_dotted(path)} is no JSON value")
+                raise UsageError(f"params: {node} at {_dotted(path)} is not a JSON value")
             return node
         case dict() | list() | tuple() if len(path) >= MAX_DEPTH:
             raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels at {_dotted(path[:6])}…")
@@ -821,14 +827,14 @@ def _prepare(node: object, path: Place, found: list[Found]) -> object:
 
 
 def _described(node: dict[object, object], path: Place) -> BinaryData | None:
-    """The content of a descriptor, or ``None`` if ``node`` is no descriptor."""
+    """Return the content of a descriptor; ``None`` if ``node`` is not a descriptor."""
     mime_type, filename = node.get("mimeType"), node.get("filename")
     if not isinstance(mime_type, str) or (raw := _content(node.get("content"))) is None:
         return None
     inner: list[Found] = []
     extra = _prepare({key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}, path, inner)
     if inner or not isinstance(extra, dict):
-        raise UsageError(f"params: the binary at {_dotted(path)} holds another one beside its content")
+        raise UsageError(f"params: the binary at {_dotted(path)} holds another binary beside its content")
     filename = filename if isinstance(filename, str) else raw.filename
     return BinaryData(raw.content, mime_type, raw.size, filename, {**raw.extra, **extra})
 

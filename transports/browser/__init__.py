@@ -1,11 +1,14 @@
-"""Drives a browser and its pages.
+"""Browsers, their pages, and the transports that drive an app in a page.
 
 * :mod:`.process` — find, start, attach to and end a browser.
 * :mod:`.page` — the agent script in a page, and the channel to it.
-* :mod:`.transfer` — move content between a page and files.
-* :mod:`.effects` — side effects of an app: dialogs, prints, downloads, windows.
-* :mod:`.source` — where a session's page comes from; :mod:`.transport` — the base of the transports that drive one.
-* :mod:`.tools` — HTML to PDF, screenshots; :mod:`.reconnect` — open a lost page again.
+* :mod:`.transfer` — content between a page and files: downloads, uploads.
+* :mod:`.evidence` — recordings of a call: trace, video, HAR, console, screenshot.
+* :mod:`._effects` — side effects of an app: dialogs, prints, downloads, windows.
+* :mod:`._source` — the source of a session's page: browser, profile, context, the caller's own page.
+* :mod:`._transport` — the base of transports that drive a page, with reconnection; :mod:`._top_page` — the base of those
+  whose app is the page itself.
+* :mod:`._tools` — HTML to PDF, screenshots; :mod:`._preflight` — a check for a listener before a browser is started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Answers and records the side effects of an app: dialogs, prints, downloads, windows, file choosers, the clipboard.
+"""Side effects of an app: dialogs, prints, downloads, windows, file choosers, the clipboard, permissions.
 
 Each is answered at once, so that no call waits for a person, and recorded as an :class:`~transports.Effect`. Its
-content, if it has any, becomes an output of the call that was running. What begins outside any call is announced as an
-event, and its content is handed over with the next call. See ``docs/side-effects.md``.
+content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as an
+event, and its content comes with the next call. See ``docs/side-effects.md``.
+
+:class:`EffectTracker` assigns effects and outputs to calls; :class:`Windows` handles windows; :class:`PageEffects`
+listens to the page and connects the two.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ from .transfer._downloads import AppDownloads, CdpDownloads
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
 
-#: The names of ``navigator.permissions.query`` (W3C Permissions). Not local-network-access: that one decides whether an
-#: app on this machine may load at all.
+#: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
+#: app on this machine from loading at all.
 _ASKED = (
     "camera",
     "captured-surface-control",
@@ -72,9 +75,9 @@ def check_permissions(names: Collection[str]) -> frozenset[str]:
 
 
 async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
-    """Grant or deny every permission for the page's context, for every origin in it.
+    """Grant or deny every permission for the page's context, for all origins, so that the browser never prompts.
 
-    Contexts of the caller or of an attached browser are left as they are. Browsers without CDP cannot do this.
+    Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
     """
     if tab.borrowed or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
         return
@@ -84,7 +87,7 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     context = (await agent.target())["browserContextId"]
 
     async def decide(permission: dict[str, object], setting: str) -> None:
-        with contextlib.suppress(Error):  # an older browser does not know every permission, and never asks for those
+        with contextlib.suppress(Error):  # unknown to an older browser, which never asks for it
             decided = {"permission": permission, "setting": setting, "browserContextId": context}
             await browser.send("Browser.setPermission", decided)
 
@@ -93,11 +96,11 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     await asyncio.gather(*(decide(item, "granted" if item["name"] in granted else "denied") for item in permissions))
 
 
-#: Effects of one call that are recorded one by one; the rest is only counted.
+#: Effects recorded for one call; the rest is only counted.
 _MAX_RECORDED = 100
-#: Announced effects that one call waits for at a time; more are not waited for (docs/security.md).
+#: Announced effects that one call waits for at a time (docs/security.md).
 _MAX_EXPECTED = 100
-#: Outputs that may wait for the next call; the oldest is discarded when there are more.
+#: Outputs that wait for the next call; beyond it the oldest is discarded.
 _MAX_DEFERRED = 8
 #: Seconds for an announced effect (a click on a download link, a window) to begin.
 BEGIN_TIMEOUT = 2.0
@@ -107,10 +110,10 @@ Detail: TypeAlias = dict[str, JSONValue]
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """Content on its way.
+    """Pending content of a call; ``what`` names it in warnings.
 
-    A call fails without its ``required`` ones; others may come with a later call. ``on_discard`` ends work whose
-    result nobody will take.
+    A call fails without a ``required`` output; other outputs may come with a later call. ``on_discard`` cancels work
+    whose result is no longer wanted.
     """
 
     task: asyncio.Future[BinaryData]
@@ -121,9 +124,9 @@ class _Output:
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
-    """What one call has caused so far. ``id`` is ``None`` for effects that no call caused.
+    """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
 
-    ``effects`` holds the first 100 of them, ``overflow`` counts the rest. ``refused`` windows were closed at once.
+    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once.
     """
 
     id: str | None
@@ -136,11 +139,11 @@ class CallEffects:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has happened, and nothing is announced."""
+        """True if nothing has happened and nothing is announced."""
         return not (self.effects or self.overflow or self.refused or self.outputs or self.expected)
 
     def as_effects(self) -> tuple[Effect_of_messages, ...]:
-        """Return the effects as a result shows them; effects beyond the limit are one of the kind ``more``."""
+        """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
         more = [Effect_of_messages("more", self.id, {"count": self.overflow})] if self.overflow else []
         return (*(Effect_of_messages(kind, self.id, detail) for kind, detail in self.effects), *more)
 
@@ -149,8 +152,8 @@ class CallEffects:
 class ExpectedEffect:
     """An effect that was announced and is about to begin.
 
-    ``place`` is what will begin: a download link (``""``), a window (``"window"``), or the navigation of a frame (the
-    frame's id). ``begun`` is done once it has begun, or nobody waits for it any more, at the latest with ``timer``.
+    ``place`` identifies it: a download link (``""``), a window (``"window"``), or the navigation of a frame (the
+    frame's id). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
     """
 
     call: CallEffects
@@ -161,9 +164,9 @@ class ExpectedEffect:
 
 
 class EffectTracker:
-    """The side effects of one page, by call.
+    """Tracker of the side effects of one page, by call.
 
-    ``lost`` is done once the app is gone. ``emit`` takes events, ``release`` content that nobody wants.
+    ``lost`` is done once the app is gone. ``emit`` is called with events, ``release`` with unwanted content.
     """
 
     def __init__(
@@ -191,13 +194,13 @@ class EffectTracker:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def current_call(self, call_id: str | None = None) -> CallEffects:
-        """Return the call with this id if it is under way, else the one that began last, else :attr:`unattributed`."""
+        """Return the call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
         if call_id is not None and call_id in self._calls:
             return self._calls[call_id]
         return next(reversed(self._calls.values()), self.unattributed)
 
     def call_of(self, call_id: str | None) -> CallEffects:
-        """Return the call with this id if it is under way, else :attr:`unattributed`."""
+        """Return the call with this id if it is under way, or :attr:`unattributed`."""
         return self._calls.get(call_id or "", self.unattributed)
 
     def begin_call(self, call_id: str) -> CallEffects:
@@ -206,7 +209,7 @@ class EffectTracker:
         return call
 
     def end_call(self, call: CallEffects) -> None:
-        """Track a call no longer. Outputs that its reply did not take wait for the next call."""
+        """Stop tracking a call. Outputs that are not in its reply wait for the next call."""
         self._calls.pop(call.id or "", None)
         for output in call.outputs:
             self._defer(output)
@@ -214,11 +217,11 @@ class EffectTracker:
         self.unattributed.overflow = 0
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
-        """Give ``reply`` the effects and outputs of its call.
+        """Add the effects and outputs of its call to ``reply``.
 
-        Waits ``timeout`` seconds at most for those that have begun. Raises :class:`~transports.errors.CallTimeout` if a
-        printed page is not ready in time. A call that the app refused has no result: its effects are announced as
-        events, and its outputs come with the next call.
+        Waits up to ``timeout`` seconds for outputs that have begun. Raises :class:`~transports.errors.CallTimeout` if a
+        printed page is not ready in time. A failed call has no result: its effects are announced as events, and its
+        outputs come with the next call.
         """
         if call.is_empty and not self.unattributed.outputs and not self._discarded:
             return
@@ -265,7 +268,7 @@ class EffectTracker:
             return []
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Return the finished outputs that began before this call, and warn of each."""
+        """Return the finished outputs that began before this call, with a warning for each."""
         waited, self.unattributed.outputs = self.unattributed.outputs, []
         found: list[BinaryData] = []
         for output in waited:
@@ -282,7 +285,7 @@ class EffectTracker:
     # --- records and outputs ------------------------------------------------------------------------------------------
 
     def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
-        """Record an effect of the call. Returns false if the call has 100 already: then it is only counted."""
+        """Record an effect of the call. Returns ``False`` if the call has 100 already: then it is only counted."""
         if len(call.effects) >= _MAX_RECORDED:
             call.overflow += 1
             return False
@@ -292,7 +295,7 @@ class EffectTracker:
         return True
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
-        """Emit an ``effect`` event, for an effect that no result will hold."""
+        """Emit an ``effect`` event for an effect that will not be in any result."""
         self._emit(Message("effect", Effect_of_messages(kind, call_id, detail)))
 
     def add_output(
@@ -312,7 +315,7 @@ class EffectTracker:
             self._defer(output)
 
     def add_content(self, call: CallEffects, content: BinaryData, what: str) -> None:
-        """Add content to the call that is there already."""
+        """Add content to the call that needs no more work."""
         self.add_output(call, _ready(content), what)
 
     def _defer(self, output: _Output) -> None:
@@ -341,13 +344,13 @@ class EffectTracker:
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: who needs the outcome reads it from the task
+            task.exception()  # mark it as retrieved: users of the outcome read it from the task
 
     # --- effects that are announced before they begin -----------------------------------------------------------------
 
     def expect(self, call: CallEffects, place: str, detail: Detail) -> None:
-        """Let the call's reply wait for this effect to begin, for two seconds at most, unless it waits for a hundred
-        others."""
+        """Let the call's reply wait for this effect to begin, for two seconds at most. Ignored if the call waits for a
+        hundred others."""
         if len(call.expected) >= _MAX_EXPECTED:
             return
         loop = asyncio.get_running_loop()
@@ -357,18 +360,18 @@ class EffectTracker:
         call.expected.add(expected.begun)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
-        """Return the first effect expected at the first of these places that has one, and remove it from the list."""
+        """Remove and return the first effect expected at the first of these places that has one."""
         found = next((item for place in places if (item := self.find_expected(place))), None)
         if found is not None:
             self._expected.remove(found)
         return found
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return the first effect expected at this place, or ``None``."""
+        """Return the first effect that is expected at this place, or ``None``."""
         return next((item for item in self._expected if item.place == place), None)
 
     def mark_begun(self, expected: ExpectedEffect) -> None:
-        """Stop waiting for an expected effect, since it has begun or never will."""
+        """Stop waiting for an expected effect that has begun or is given up."""
         if expected in self._expected:
             self._expected.remove(expected)
         expected.call.expected.discard(expected.begun)
@@ -382,14 +385,17 @@ async def _ready(content: BinaryData) -> BinaryData:
     return content
 
 
-#: Windows open at once; one more is closed as soon as it opens.
+#: Windows open at once; further ones are closed as soon as they open.
 _MAX_OPEN = 8
 #: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
 _CAPTURE_TIMEOUT = 5.0
 
 
 class Windows:
-    """The windows of one page. The page announces each (:meth:`on_window_open`) before the browser opens it."""
+    """Windows opened by one page. They are closed at the end of their call; their content may become an output.
+
+    The page announces each window (:meth:`on_window_open`) before the browser opens it.
+    """
 
     def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
         self._agent = agent
@@ -444,7 +450,7 @@ class Windows:
         self._tracker.spawn(self._capture(call, window, expected))
 
     async def _capture(self, call: CallEffects, window: Page, expected: ExpectedEffect) -> None:
-        """Take what the window shows as an output, if it is content.
+        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin.
 
         A window that turns into a download has no address, and closes itself.
         """
@@ -459,40 +465,40 @@ class Windows:
                         found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT, returns=str)
                         for held in parse_json(found, list[Held], "the content of a window")[:1]:
                             content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
-                            self._tracker.add_content(call, content, "what a window showed")
+                            self._tracker.add_content(call, content, "the content of a window")
                     elif (
                         urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
                         and await window.evaluate("document.contentType") == "application/pdf"
                     ):
                         content = BinaryData(Download(window.url), "application/pdf")
-                        self._tracker.add_content(call, content, "what a window showed")
+                        self._tracker.add_content(call, content, "the content of a window")
         finally:
             self._tracker.mark_begun(expected)
 
 
-#: What ``confirm`` and ``prompt`` are answered with.
+#: Answer to ``confirm`` and ``prompt``.
 Dialogs: TypeAlias = Literal["dismiss", "accept"]
 
 _MAX_TEXT = 500
-#: Seconds by which the browser's event of a download may precede the page's announcement of it.
+#: Seconds by which the browser's event of a download may precede the page's announcement of the same download.
 _BROWSER_LEAD = 0.05
 #: Seconds between the end of a navigation and the start of the download that it turned into.
 _NAVIGATION_GRACE = 0.1
 _STEP_TIMEOUT = 2.0
-#: The beginning of the handles of content that the page's own agent holds.
+#: Prefix of handles of content held by the page's own agent.
 _HELD = "held:"
 #: Seconds for the images of a printed page to load.
 _SNAPSHOT_TIMEOUT = 10.0
-#: Events of an embedded app in a second, and how many are handled in one turn of the event loop.
+#: Events of an embedded app per second, and events handled in one turn of the event loop.
 _EVENTS_A_SECOND, _FEW = 1000, 50
 
 
 class PageEffects:
-    """The side effects of one page and its windows.
+    """The side effects of one page and its windows: listeners, answers and outputs.
 
-    ``emit`` takes events, ``release`` content that nobody wants; ``print_page`` makes a PDF of the page as it is.
-    ``limits`` are the bytes of the largest file that the app may download, and of all that nobody has taken yet.
-    In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
+    ``emit`` is called with events, ``release`` with unwanted content; ``print_page`` makes a PDF of the page in its
+    current state. ``limits`` are the bytes of the largest file that the app may download, and of all its files that are
+    not taken yet. In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
     """
 
     def __init__(
@@ -515,14 +521,14 @@ class PageEffects:
         self._release = release
         self._tracker = EffectTracker(agent.lost, emit, release)
         self._windows = Windows(agent, self._tracker)
-        self._unannounced_at = 0.0  # loop time at which a download began that nothing had announced
+        self._unannounced_at = 0.0  # loop time of the latest download that began without an announcement
         self._printing = asyncio.Lock()
         agent.lost.add_done_callback(self._on_lost)
 
     async def prepare(self, downloads: object) -> None:
         """Start watching the page. Called before the app's first script.
 
-        The app's own files are received if ``downloads`` are :class:`CdpDownloads`, whose folder we may set.
+        The app's own files are received only over :class:`CdpDownloads`, since their folder can be set.
         """
         if self._tab.borrowed:
             return
@@ -557,8 +563,8 @@ class PageEffects:
     async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
         """Watch an app in a frame. Its first script has run already.
 
-        ``shared`` says that the frame has no process of its own: then ``cdp`` is a session with the page, which is
-        watched already, and ``context`` names the frame's own among its contexts (CDP ``Runtime.evaluate``).
+        With ``shared`` the frame has no process of its own: then ``cdp`` is a session with the page, which is watched
+        already, and ``context`` selects the frame's context (parameters of CDP ``Runtime.evaluate``).
         """
         if not shared:
             self._watch(cdp)
@@ -571,7 +577,7 @@ class PageEffects:
             self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
 
     async def _hear(self, cdp: CDPSession, object_id: str) -> None:
-        """Handle the events of a frame until it is gone, or says what is no list of them."""
+        """Handle the events of a frame until it is gone or returns anything but a list of events."""
         asking = 'function () { "use strict"; return this.next(); }'
         command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
         while True:
@@ -596,7 +602,7 @@ class PageEffects:
         return self._tracker.begin_call(call_id)
 
     def end_call(self, call: CallEffects) -> None:
-        """Track a call no longer, and close the windows that it opened."""
+        """Stop tracking a call, and close its windows."""
         if call.windows or self._tracker.unattributed.windows:
             self._windows.close_windows_of(call)
         self._tracker.end_call(call)
@@ -608,7 +614,7 @@ class PageEffects:
         await self._tracker.settle(call, reply, timeout=timeout)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
-        """Announce the loss: the call under way fails, so it has no result that could hold the effect."""
+        """Announce the loss as an event: the call under way fails, so there is no result for the effect."""
         error = lost.result()
         kind = "navigation" if isinstance(error, ContextLost) else "crash"
         if isinstance(error, ContextLost | PageCrashed | BrowserCrashed):
@@ -632,8 +638,8 @@ class PageEffects:
     def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
         """Handle an event of an agent: ``print``, ``download``, ``filechooser`` or ``clipboard``.
 
-        The handles of its content begin with ``holder``: another than the page's is that of a frame, which has part in
-        no call but its own.
+        Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
+        only to calls of that frame.
         """
         if not isinstance(payload, Effect):
             return
@@ -650,7 +656,7 @@ class PageEffects:
                 recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
                     written = BinaryData(content, payload.type or None)
-                    self._tracker.add_content(call, written, "what the app wrote to the clipboard")
+                    self._tracker.add_content(call, written, "the clipboard content of the app")
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
             case _ if kind == "download":
@@ -669,10 +675,10 @@ class PageEffects:
         self._tracker.spawn(dialog.accept(dialog.default_value) if accept else dialog.dismiss())
 
     async def _print(self, snapshot: int | None) -> BinaryData:
-        """Make the PDF of a ``print()``.
+        """Return the PDF of a ``print()``.
 
-        ``snapshot`` is the page's copy of that moment, ``None`` for the page as it is. Prints run one after another:
-        the page can show one snapshot of itself at a time.
+        ``snapshot`` is the id of the page's copy at that moment, or ``None`` for the current page. Prints run one after
+        another: the page can show only one snapshot at a time.
         """
         async with self._printing:
             if snapshot is None:
@@ -680,7 +686,7 @@ class PageEffects:
             await self._agent.invoke("showSnapshot", snapshot, timeout=_SNAPSHOT_TIMEOUT)
             try:
                 return await self._print_page()
-            except BaseException:  # a page that was printed restores itself; this one was not printed
+            except BaseException:  # the page restores itself only after a print
                 with contextlib.suppress(TransportError):
                     await self._agent.invoke("restorePage", timeout=_STEP_TIMEOUT)
                 raise
@@ -689,7 +695,7 @@ class PageEffects:
         self._tracker.record(call or self._tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
-        """Record a download of the app; returns whether the file is wanted."""
+        """Record a download of the app; return whether the file is wanted."""
         announced = self._tracker.take_expected(frame, "")
         call = self._tracker.current_call(announced.call.id if announced else None)
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
@@ -719,11 +725,11 @@ class PageEffects:
         await self._app_downloads.move_to(handle.id.removeprefix("file:"), path)
 
     def remove_download(self, handle: Handle) -> None:
-        """Delete a file that the app downloaded and nobody fetched."""
+        """Delete a file that the app downloaded and that was not fetched."""
         if self._app_downloads is not None:
             self._app_downloads.remove(handle.id.removeprefix("file:"))
 
 
 async def _cancel_file_choosers(cdp: DevTools) -> None:
-    """Let the browser close every file chooser at once, as a user who presses Cancel."""
+    """Let the browser close every file chooser at once, as if a user pressed Cancel."""
     await cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True, "cancel": True})

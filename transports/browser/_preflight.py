@@ -1,4 +1,4 @@
-"""A check whether anything listens at an app's address, before a browser is started for it."""
+"""A check for a listener at an app's address, before a browser is started for it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from urllib.parse import urlsplit
 from ..errors import NOTHING_LISTENS, ConnectFailed, is_refused
 from ..protocol import is_loopback, redact_url
 
-#: Seconds that the check may take; then the browser finds out.
+#: Time limit of the check in seconds; after it, the result is left to the browser.
 _PATIENCE = 2.0
-#: The address, in a list of one, that was checked ahead of a session and not for it yet.
+#: The address that was checked ahead of a session, until that session takes it. A list, so that taking it is visible in
+#: the context of every task that shares it.
 _ahead: ContextVar[list[str]] = ContextVar("checked_ahead")
 
 
 async def require_listener(url: str, *, ahead: bool = False) -> None:
-    """Raise :class:`~transports.errors.ConnectFailed` if every address of the host refuses a connection, each of which
-    is tried once.
+    """Raise :class:`~transports.errors.ConnectFailed` if every address of the host refuses a connection. Each is tried
+    once.
 
-    Only for addresses of this machine: others may be behind a proxy that the browser knows and this process does not.
-    A check ``ahead`` of a session stands for the session's own, in the same task or in those that it starts: one that
-    was passed is not repeated.
+    Only addresses of this machine are checked: others may be behind a proxy that the browser knows and this process
+    does not. A successful check ``ahead`` of a session replaces the session's own check, in the same task or in the
+    tasks that it starts.
     """
     passed = _ahead.get([])
     if not ahead and url in passed:
@@ -35,7 +36,7 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     try:
         async with asyncio.timeout(_PATIENCE):
             connection, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
-    except OSError as error:  # TimeoutError, too; whatever else is wrong, the browser says better
+    except OSError as error:  # TimeoutError, too; for all but a refusal the browser has the better message
         if is_refused(error):
             message = f"cannot open {redact_url(url)}: {NOTHING_LISTENS}; start the app or correct the address"
             raise ConnectFailed(message) from error

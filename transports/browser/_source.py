@@ -1,4 +1,4 @@
-"""Where a session's page comes from (browser, profile, context or the caller's own page), and how it is closed."""
+"""The source of a session's page (browser, profile, context or the caller's own page), and the closing of the page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .transfer._downloads import CdpDownloads, PlaywrightDownloads
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-#: Seconds after which a shared browser that answers nothing is taken for dead. Its end costs all its sessions their
-#: apps, so it gets more time than a browser of one session.
+#: Seconds without an answer after which a shared browser counts as dead. Its end costs all its sessions their apps, so
+#: it gets more time than a browser of one session.
 _SHARED_PATIENCE = 15.0
 #: The same for a browser of one session.
 _OWN_PATIENCE = 3.0
-#: Bytes of a file of cookies and local storage.
+#: Largest file of cookies and local storage in bytes.
 _MAX_STATE = 64 << 20
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
@@ -38,7 +38,7 @@ StorageState: TypeAlias = str | Path | Mapping[str, object]
 class Tab:
     """A page for one session.
 
-    ``borrowed`` is true for the caller's own page: it may hold an app already, and stays open after the session.
+    ``borrowed`` is true for the caller's own page: it may hold an app already, and it stays open after the session.
     ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
     """
 
@@ -49,19 +49,19 @@ class Tab:
 
     @property
     def is_near(self) -> bool:
-        """Whether the browser was started here, so that it shares our disk."""
+        """True if the browser was started here and so shares our disk."""
         return self.browser is not None and not self.browser.attached
 
     async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
-        """Return the way in which the browser can write content to the local disk, or ``None`` if it must not.
+        """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not.
 
-        A browser that was attached to keeps its user's download settings, so it gets ``None``.
+        ``None`` for an attached Chromium, which keeps its user's download settings.
         """
         browser = self.browser
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
         if browser.attached and browser.engine == "chromium":
-            return None  # a stream needs neither its settings nor its disk
+            return None  # the next rung, a stream, needs neither its settings nor its disk
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
         context_id = (await agent.target())["browserContextId"]
@@ -80,10 +80,10 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class PageSource:
-    """The options that say where a page comes from.
+    """The options for the source of a page.
 
-    At most one of ``browser`` (a running one, or who lends one), ``page``, ``context``, ``profile``, ``cdp_url`` and
-    ``browser_server`` may be given. ``headers`` go to the browser behind one of the last two. Raises
+    At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
+    ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``. Raises
     :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
@@ -113,32 +113,32 @@ class PageSource:
         owner = owner_options[0] if owner_options else ""
         elsewhere = owner in ("page", "context", "cdp_url")
         if elsewhere and isinstance(self.browser, str):
-            raise UsageError(f"{owner}= is in a browser that runs already; leave browser= out")
+            raise UsageError(f"{owner}= belongs to a browser that runs already; leave browser= out")
         if (elsewhere or owner == "browser_server") and self.extension is not None:
-            raise UsageError(f"an extension is loaded into a browser of ours; leave {owner}= out")
+            raise UsageError(f"an extension needs a browser that is started here; leave {owner}= out")
         if self.headers is not None and owner not in ("cdp_url", "browser_server"):
             raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
         shared = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
-            raise UsageError("storage_state= is for a new context; one that is there already keeps its own")
+            raise UsageError("storage_state= is for a new context; an existing context keeps its own state")
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
             _require_async(name, owners[name], kind)
 
     @property
     def _patience(self) -> float:
-        """Seconds after which a browser that answers nothing is taken for dead."""
+        """Seconds without an answer after which the browser counts as dead."""
         return _SHARED_PATIENCE if isinstance(self.browser, Browser | BrowserLender) else _OWN_PATIENCE
 
     def is_over(self, browser: Browser) -> bool:
-        """Whether no session gets a browser again after ``browser``: its owner has closed it, or who lends it."""
+        """Return whether ``browser`` is gone for good: its owner has closed it, or the pool that lends it is closed."""
         return self.browser.closed if isinstance(self.browser, BrowserLender) else browser.closed
 
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
 
         A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
-        ``timeout`` in seconds covers the start. None is started for a ``url`` of this machine at which nothing listens:
-        raises :class:`~transports.errors.ConnectFailed`.
+        ``timeout`` in seconds covers the start. Raises :class:`~transports.errors.ConnectFailed`, without starting a
+        browser, if nothing listens at a ``url`` of this machine.
         """
         if self.page is not None or self.context is not None:
             return None
@@ -147,7 +147,7 @@ class PageSource:
             return self.browser
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
-        # a profile's service worker may answer for the app
+        # a service worker of a profile may answer for the app, and a remote browser has another localhost
         if not (self.profile or self.cdp_url or self.browser_server or self.extension):
             await require_listener(url)
         browser = Browser(
@@ -174,10 +174,10 @@ class PageSource:
         return await self.start(stack, url, timeout=timeout) or browser
 
     async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
-        """Open the page; what must be closed again is pushed to ``stack``.
+        """Open the page, and push its closing to ``stack``.
 
         With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
-        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser opens no page.
+        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page.
         """
         from playwright.async_api import Error
 
@@ -194,10 +194,8 @@ class PageSource:
             first = first_line(error)
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
-                hint = (
-                    "; this Firefox is older than this Playwright wants: update it, or run `playwright install firefox`"
-                )
-            raise ConnectFailed(f"the browser opens no page: {first}{hint}") from None
+                hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
+            raise ConnectFailed(f"the browser could not open a page: {first}{hint}") from None
 
     async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         if self.page is not None:
@@ -212,7 +210,7 @@ class PageSource:
             accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
         )
         SESSION_CONTEXTS.add(context)
-        # shared with other sessions; a browser of our own closes its contexts itself
+        # only in a shared browser: one of our own closes its contexts itself
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
@@ -227,7 +225,7 @@ class PageSource:
             if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
                 raise ValueError("it holds neither cookies nor origins")
         except (OSError, ValueError, RecursionError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not what context.storage_state() writes"
+            reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
             where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
             raise UsageError(f"storage_state={where} cannot be read: {reason}") from None
         return dict(state)
@@ -243,7 +241,7 @@ def _require_async(option: str, value: object, kind: str) -> None:
 
 
 async def close_quietly(thing: Page | BrowserContext) -> None:
-    """Close a page or context within two seconds. Never raises: what hangs is ended with the browser."""
-    with contextlib.suppress(Exception):  # also that of a driver which has ended
+    """Close a page or context within two seconds. Never raises: a page that hangs is ended with the browser."""
+    with contextlib.suppress(Exception):  # also the error of a driver that has ended
         async with asyncio.timeout(2.0):
             await thing.close()

@@ -6,5 +6,5 @@ import math
 
 
 def playwright_timeout(seconds: float) -> float:
-    """Return ``seconds`` in milliseconds; 0, which Playwright takes as no limit, for ``math.inf``."""
+    """Return ``seconds`` in milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
     return 0 if math.isinf(seconds) else seconds * 1000

@@ -1,4 +1,9 @@
-"""Makes PDFs of HTML and pictures of a page: what a browser offers besides driving an app."""
+"""Tools of a browser besides driving an app: HTML to PDF, screenshots.
+
+* :class:`FetchedRequests` answers the requests of HTML that is rendered without a network.
+* :class:`JudgedNetwork` is a SOCKS 5 proxy that lets a page connect only to addresses that a judge allows.
+* :func:`render_to_pdf`, :func:`screenshot` and :func:`screenshot_of_url` are the tools themselves.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +32,12 @@ if TYPE_CHECKING:
 
     from .process._launch import Browser
 
-#: Requests of one page, those at a time, and bytes of all answers.
+#: Limits of one page: requests, requests at a time, and bytes of all answers.
 _MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
 
 
 class FetchedRequests:
-    """Answers the requests of one page, within limits for their number and size; anything but a GET fails."""
+    """Router of the requests of one page to ``fetch``, with limits for their number and size; only GET is allowed."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -40,12 +45,12 @@ class FetchedRequests:
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
 
     async def answer(self, route: Route) -> None:
-        """Answer one request, or fail it. Nothing is raised: the page may be gone before."""
+        """Answer one request, or abort it. Never raises: the page may be gone already."""
         request = route.request
         self._requests -= 1
         with contextlib.suppress(Error):
             if not request.url.lower().startswith(("http:", "https:")):
-                await route.continue_()  # blob: and its like, which need no network
+                await route.continue_()  # blob: and data: need no network
             elif request.method != "GET" or self._requests < 0:
                 await route.abort("blockedbyclient")
             else:
@@ -63,18 +68,18 @@ class FetchedRequests:
             await route.fulfill(status=200, headers=dict(found.headers), body=found.body)
 
 
-#: A function that returns the numeric addresses to which a connection with this host and port may be made, in the order
-#: in which they are tried. It raises an error of ours if there are none.
+#: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
+#: raises an error of ours if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-#: Connections at a time and in all, and bytes that come in over all of them (docs/security.md).
+#: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
 _MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
-#: Hosts that are judged at a time: each takes one of the few threads that look up names for the whole process.
+#: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
 _MAX_JUDGED = 4
-#: Reasons that are kept.
+#: Reasons kept in ``refused``.
 _MAX_REASONS = 20
 _CHUNK = 64 << 10
-#: Seconds for the browser to say where it wants to go, and for a server to take a connection.
+#: Seconds for the handshake with the browser, and for a server to accept a connection.
 _STEP_TIMEOUT = 10.0
 _END_TIMEOUT = 2.0
 _NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
@@ -82,10 +87,14 @@ _CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0
 
 
 class JudgedNetwork:
-    """The proxy, from ``async with`` until its end. ``judge`` is asked before each connection.
+    """SOCKS 5 proxy (RFC 1928) of one page, which runs inside ``async with``. ``judge`` is called before a connection.
 
-    ``refused`` says what may not be loaded and why; ``failed`` is the reason of the last connection that was not made,
-    whether it may be made or not.
+    All connections of the page's context go through the proxy: of frames, redirects, sockets, workers, popups,
+    downloads and speculative ones. The proxy gets the host's name, resolves it itself and connects to an address that
+    was judged, so the name cannot lead elsewhere afterwards (DNS rebinding).
+
+    ``refused`` are the connections that are not allowed, with reasons. ``failed`` is the reason of the last connection
+    that failed, allowed or not.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -109,12 +118,12 @@ class JudgedNetwork:
 
     @property
     def proxy(self) -> ProxySettings:
-        """The option ``proxy`` of the page's context."""
+        """Value of the option ``proxy`` of the page's context."""
         return {"server": f"socks5://127.0.0.1:{self.port}"}
 
     @property
     def port(self) -> int:
-        """The port of ``127.0.0.1`` at which the proxy listens."""
+        """Port of ``127.0.0.1`` at which the proxy listens."""
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -133,7 +142,7 @@ class JudgedNetwork:
                 with contextlib.suppress(OSError, EOFError, ValueError):
                     await self._relay(reader, writer)
         except asyncio.CancelledError:
-            pass  # the end of the network: asyncio reports a cancelled connection as a fault
+            pass  # by __aexit__; asyncio would log a cancelled connection as an error
         finally:
             self._connections.discard(task)
             writer.transport.abort()
@@ -194,7 +203,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, coun
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
-    """Return the host and the port that the browser wants. Raises :class:`ValueError` for what is no such request."""
+    """Read the SOCKS 5 handshake (RFC 1928); return the host and the port that the browser asks for.
+
+    Raises :class:`ValueError` for anything but a CONNECT request without authentication."""
     version, methods = await reader.readexactly(2)
     offered = await reader.readexactly(methods)
     if version != 5 or 0 not in offered:
@@ -202,7 +213,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         raise ValueError
     writer.write(_NO_AUTHENTICATION)
     version, command, _, kind = await reader.readexactly(4)
-    if version != 5 or command != 1:  # a connection; neither a listener nor datagrams
+    if version != 5 or command != 1:  # only CONNECT; neither BIND nor UDP ASSOCIATE
         raise ValueError
     if kind == 3:
         (length,) = await reader.readexactly(1)
@@ -213,8 +224,8 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
-    """Whether another user of this machine has made the connection; only Linux tells."""
-    _, port, *_ = writer.get_extra_info("peername") or ("", 0)  # nothing, if it has gone already
+    """Return whether another user of this machine has made the connection; known on Linux only."""
+    _, port, *_ = writer.get_extra_info("peername") or ("", 0)  # no peer name if it has disconnected already
     return sys.platform == "linux" and await asyncio.to_thread(_is_foreign, port)
 
 
@@ -227,26 +238,27 @@ def _is_foreign(port: int) -> bool:
     return owners.get(f"0100007F:{port:04X}") != os.geteuid()
 
 
-#: The view of a page that is opened for a picture, and the largest view, in CSS pixels (docs/requirements.md R3-7).
+#: Viewport of a page that is opened for a screenshot, and the largest viewport, in CSS pixels (docs/requirements.md
+#: R3-7).
 _VIEW: ViewportSize = {"width": 1280, "height": 800}
 _MAX_VIEW = {"width": 1920, "height": 1080}
-#: Seconds that a picture waits for the network at most.
+#: Longest wait of a screenshot for an idle network, in seconds.
 _IDLE_TIMEOUT = 15.0
-#: A proxy that is not there: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
+#: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
 _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-#: Peer connections send datagrams past proxies. This runs before the first script of every frame.
+#: Script before the first script of every frame: WebRTC would send datagrams past the proxy.
 _NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 
-#: Chromium's words for a connection that a proxy did not make, and its page for a navigation that failed.
+#: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
 _BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
     """Return ``html`` as a PDF; ``timeout`` in seconds.
 
-    The HTML is loaded in a context of its own without a network: it sees neither the app nor its cookies, and only
-    what is in it (``data:`` and ``blob:`` URLs too) and what ``fetch`` gives is in the PDF. Raises
-    :class:`~transports.errors.UsageError` if the browser of a caller's page opens no other context.
+    The HTML is loaded in a context of its own without a network. It sees neither the app nor its cookies; the PDF holds
+    only its own content (``data:`` and ``blob:`` URLs too) and the resources that ``fetch`` returns. Raises
+    :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
     """
     given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
     with _map_errors("render_to_pdf", timeout):
@@ -256,9 +268,9 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-    """Return what the page of ``tab`` shows now, or what is at the option ``url``, as PNG or JPEG (``type="jpeg"``);
-    ``timeout`` in seconds. Another page is in a context of its own, or, if the app's
-    context is shared with other sessions, in that one."""
+    """Return a picture of the page of ``tab``, or of the page at the option ``url``, as PNG or JPEG (``type="jpeg"``);
+    ``timeout`` in seconds. A page at ``url`` is opened in a context of its own, or in the app's context if that is
+    shared with other sessions."""
     picture = _Picture(options, timeout)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
@@ -271,10 +283,11 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
 async def screenshot_of_url(
     browser: Browser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
 ) -> tuple[BinaryData, list[str]]:
-    """Return what is at ``url`` in a context of its own of ``browser``, and what may be missing in it and why.
+    """Return a picture of the page at ``url``, in a context of its own of ``browser``, and the connections that were
+    refused, with reasons: their content may be missing in the picture.
 
-    ``judge`` is asked before each connection of the page. What it refuses is not loaded; if that is the page itself,
-    also later than its first document, there is no picture.
+    ``judge`` is called before each connection of the page. Refused resources are not loaded. A refusal of the page
+    itself, also of a later document, raises :class:`~transports.errors.UsageError`.
     """
     picture = _Picture({**options, "url": url}, timeout)
     with _map_errors("screenshot", timeout):
@@ -291,7 +304,7 @@ async def screenshot_of_url(
 
 
 class _Picture:
-    """A picture that is to be taken, with validated options."""
+    """A screenshot with validated options."""
 
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
         self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
@@ -308,7 +321,7 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
-        """The page as it is, in another size of view if one is given."""
+        """Return a picture of the page in its current state, with another viewport if one is given."""
         if self._width is None and self._height is None:
             return await self._taken(page)
         before = page.viewport_size
@@ -323,7 +336,7 @@ class _Picture:
                 await page.set_viewport_size(before)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
-        """What is at ``url``, once the network is idle."""
+        """Return a picture of the page at ``url``, taken once the network is idle."""
         await page.set_viewport_size(self._view(_VIEW))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
@@ -343,7 +356,7 @@ class _Picture:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
 
     async def _idle(self, page: Page) -> None:
-        """Wait for the network; a page that is never idle is taken as it is in the end."""
+        """Wait for an idle network, for a limited time: some pages are never idle."""
         with contextlib.suppress(PlaywrightTimeout):
             seconds = min(_IDLE_TIMEOUT, self._timeout / 2)
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
@@ -358,9 +371,10 @@ def _not_opened(url: str, reason: str) -> UsageError:
 
 
 def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
-    """Return the options in ``snake_case``. A type checker sees wrong ones; this is for those that come as JSON.
+    """Return the options in ``snake_case``. Raises :class:`~transports.errors.UsageError` for unknown ones: options may
+    come as JSON, past any type checker.
 
-    ``camelCase``, as Playwright has it in JavaScript, is accepted too.
+    ``camelCase``, as in Playwright for JavaScript, is accepted too.
     """
     named = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
     if unknown := sorted(set(named) - set(kind.__annotations__)):
@@ -385,11 +399,11 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 
 @contextlib.asynccontextmanager
 async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
-    """Open a page in a context without a network, so also without the app's cookies and cache.
+    """Open a page in a context without a network, and so without the app's cookies and cache.
 
-    The context has a proxy at which nothing answers: it takes whatever the browser would connect to or look up, in
-    frames, workers, popups and speculative connections too. Being offline makes requests fail at once, before the
-    proxy. WebRTC is the only way past the proxy. With ``fetch``, requests are answered before they come to the proxy.
+    The context has a dead proxy: it swallows every connection and name look-up of the browser, in frames, workers,
+    popups and speculative connections too. Being offline makes requests fail at once, before the proxy. WebRTC is the
+    only way past the proxy. With ``fetch``, requests are answered before they reach the proxy.
     """
     browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
     if browser is None:

@@ -1,7 +1,7 @@
-"""The base of transports whose app is the page itself: it is loaded by its address and asked what it speaks.
+"""The base of transports whose app is the page itself (:class:`TopPageTransport`), with detection of its protocol.
 
-A page speaks ABP if it has ``window.abp``. Else its WebMCP tools can be driven in the same way: scripts of
-:mod:`transports.browser.page` make an object like ``window.abp`` of them (docs/webmcp.md).
+A page speaks ABP if it has ``window.abp``. Otherwise its WebMCP tools, and those of its frames, can be driven in the
+same way: scripts of :mod:`transports.browser.page` wrap them in an object like ``window.abp`` (docs/webmcp.md).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from .process._launch import Browser, BrowserLender
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-#: What a page is driven by: ``window.abp``, its WebMCP tools, or the first of the two that it has.
+#: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
-#: Seconds for the events of a navigation to arrive; how often a call that never began is sent, or an app looked for.
+#: Seconds for the events of a navigation to arrive; attempts to send a call that never began, or to find an app.
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
-#: Seconds for a page that stays open to forget a script.
+#: Seconds for removing a script from a page that stays open.
 _REMOVAL_TIMEOUT = 2.0
-#: Seconds for a tool of a frame to appear that is called and was never there.
+#: Seconds for an unknown tool of a frame to appear once it is called.
 _APPEAR = 1.0
 _TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
 
@@ -60,30 +60,31 @@ class TopPageTransport(PageTransport):
     """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
     page is ``extension_page``).
 
-    ``browser`` is the name of one to start (see :class:`~transports.Browser`), a running one to share, or a ``Pool``.
-    Without a browser of ours, one of these says where the page is:
+    ``browser`` is the name of a browser to start (see :class:`~transports.Browser`), a running one to share, or a
+    ``Pool``. Without a browser of ours, one of these options gives the page:
 
     - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
       is; a page at another address than ``url`` navigates there. It stays open.
-    - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
-    - ``cdp_url``: a running Chromium, where a tab of ours is opened, and closed again.
-    - ``browser_server``: a Playwright server, which runs one. ``headers`` go to it, or to ``cdp_url``; none is shown.
+    - ``context``: the caller's own context. A page is opened there, and closed again.
+    - ``cdp_url``: a running Chromium. A tab is opened there, and closed again.
+    - ``browser_server``: a Playwright server, which starts a browser. ``headers`` are sent to it, or to ``cdp_url``,
+      and are never shown.
 
-    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` is what
-    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how many
-    seconds the app may take to appear after the page has loaded.
+    ``profile`` is a folder that keeps the user's sign-ins; ``storage_state`` is a value or a file of
+    ``context.storage_state()``. ``timeout`` in seconds covers starting and loading; ``grace`` is the time in seconds
+    for the app to appear after the page has loaded.
 
-    ``dialogs`` says how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
-    it suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …);
-    everything else that a browser asks about is denied. Neither is for a caller's own page.
+    ``dialogs`` is the answer to ``confirm`` and ``prompt``: ``"dismiss"``, or ``"accept"`` (a prompt with the text it
+    suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …); all
+    other permissions are denied. Neither applies to a caller's own page.
 
     ``protocol`` is ``"abp"``, ``"webmcp"`` or ``"auto"``. With ``"auto"`` the transport is called ``webmcp`` once it
     has found tools and no ``window.abp``.
 
-    ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs
-    before the page's first script, in every document at the origin of ``url`` and nowhere else.
+    ``adapter`` is the file of a script that makes an app of a page without a protocol (docs/adapters.md). It runs
+    before the page's first script, in every document of the page (not of its frames) at the origin of ``url``.
 
-    Raises :class:`~transports.errors.UsageError` for contradicting options and for an adapter that cannot be read.
+    Raises :class:`~transports.errors.UsageError` for contradicting options and for an unreadable adapter.
     """
 
     features = Features(listing=True, reconnects=True, cookies=True, appends=True)
@@ -147,7 +148,8 @@ class TopPageTransport(PageTransport):
                 await page.evaluate(self._adapter.source)
 
     async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
-        """Run ``source`` in every document of the page from now on; a page that stays open forgets it in the end."""
+        """Run ``source`` in every document of the page from now on. It is removed at the end from a page that stays
+        open."""
         script = await page.add_init_script(source)
 
         async def remove() -> None:
@@ -158,14 +160,15 @@ class TopPageTransport(PageTransport):
             self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
-        """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, if the browser can tell."""
+        """Raise :class:`~transports.errors.UsageError` for a script with a syntax error, if the browser has CDP."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
         fault = (await agent.send("Runtime.compileScript", script, timeout=self._timeout)).get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
-            raise UsageError(f"the adapter {adapter.name} is no JavaScript: line {fault['lineNumber']}: {reason}")
+            # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
+            raise UsageError(f"the adapter {adapter.name} is not JavaScript: line {fault['lineNumber']}: {reason}")
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         from playwright.async_api import Error
@@ -201,7 +204,7 @@ class TopPageTransport(PageTransport):
             raise not_abp(about, self._advice(found, status), await read_problems(page), sign_in=asks)
 
     async def _find_app(self, agent: PageAgent) -> FoundApp:
-        """Look for the app, and for a few times again in the document that the page leads to meanwhile."""
+        """Look for the app, with a few retries if the page navigates to another document meanwhile."""
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
                 return await self._look_for_app(agent)
@@ -216,10 +219,10 @@ class TopPageTransport(PageTransport):
         finally:
             if looking is not None:
                 looking.cancel()
-        return parse_json(seen, FoundApp, "what the page has of an app")
+        return parse_json(seen, FoundApp, "the app found in the page")
 
     async def _look_in_frames(self, agent: PageAgent) -> None:
-        """Tell the page's agent, which looks for tools of its own, once a frame has some."""
+        """Notify the page's agent once a frame has tools, so that ``ready`` need not wait for tools of the page."""
         assert self._frames is not None
         await self._frames.appear()
         with contextlib.suppress(TransportError):
@@ -235,16 +238,16 @@ class TopPageTransport(PageTransport):
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 
     async def _announce_tools(self, agent: PageAgent) -> None:
-        """Tell the session of the tools of the document that the page has navigated to."""
+        """Announce the tools of the document that the page has navigated to."""
         with contextlib.suppress(TransportError):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
 
     async def inspect_tools(self) -> Mapping[str, object]:
-        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
         found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
-        return parse_json(found, dict[str, object], "what the page says of its tools")
+        return parse_json(found, dict[str, object], "the facts about the tools of the page")
 
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
@@ -269,13 +272,13 @@ class TopPageTransport(PageTransport):
             self._effects.on_event(kind, effect, holder=frame.holder)
 
     def _reach_of(self, frame: ToolFrame) -> Reach:
-        """Return the ways into and out of a frame's document."""
+        """Return the reach of a frame's document."""
         if frame not in self._reaches:
             self._reaches[frame] = self._reach(frame.agent, frame.holder)
         return self._reaches[frame]
 
     async def _listing(self, message: Message, *, timeout: float) -> Message:
-        """Ask the page for its tools, and add those of its frames."""
+        """Return the page's reply with its tools, and add those of its frames."""
         reply, frames = await super().request(message, timeout=timeout), self._frames
         if frames is None:
             return reply
@@ -289,7 +292,7 @@ class TopPageTransport(PageTransport):
         return reply
 
     async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
-        """Call a tool of a frame: in the document that the tool was listed for, or in none."""
+        """Call a tool of a frame in the document that listed it, and in no other."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         found = await frames.find(tool, patience=_APPEAR)
@@ -311,8 +314,11 @@ class TopPageTransport(PageTransport):
             frame.calls.pop(call_id, None)
 
     def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
-        """Return who answers the calls of a frame. Where frames of one origin stand in several places, it is held to be
-        in all of them; a document whose frame is not known is a stranger's."""
+        """Return the sender of answers to calls of a frame.
+
+        Frames of one origin in several places cannot be told apart, so the sender counts as being in all of those
+        places. A document whose frame is unknown counts as a third party's.
+        """
         frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
         return sender_of(
             frame.url,
@@ -323,8 +329,8 @@ class TopPageTransport(PageTransport):
         )
 
     def receiver(self, message: Message) -> str | None:
-        """Return the address of the page, or of the frame whose tool is called; its origin, if that is not the one of
-        its address."""
+        """Return the address of the page, or of the frame whose tool is called; for a frame whose origin differs from
+        that of its address, the origin."""
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
@@ -334,7 +340,7 @@ class TopPageTransport(PageTransport):
         return frame.url if origin_of(frame.url) == frame.origin else frame.origin
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """As :meth:`PageTransport.save`, also for content that a frame holds."""
+        """Save content as :meth:`PageTransport.save` does, also content in a frame."""
         kind, _, name = handle.id.partition(":")
         if kind != "frame" or self._frames is None:
             await super().save(handle, path, timeout=timeout)
@@ -345,7 +351,7 @@ class TopPageTransport(PageTransport):
         await self._reach_of(frame).ladder.save(Handle(held, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """As :meth:`PageTransport.release`, also for content that a frame holds."""
+        """Drop content as :meth:`PageTransport.release` does, also content in a frame."""
         kind, _, name = handle.id.partition(":")
         if kind != "frame" or self._frames is None:
             await super().release(handle)
@@ -358,9 +364,9 @@ class TopPageTransport(PageTransport):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`,
-        :class:`~transports.errors.OutcomeUnknown`, and :class:`~transports.errors.CapabilityError` for a tool whose
-        frame is gone: then nothing was sent."""
+        """Send a request as :meth:`PageTransport.request` does. The call of a tool also raises
+        :class:`~transports.errors.PersonRequired`, :class:`~transports.errors.OutcomeUnknown`, and, unsent,
+        :class:`~transports.errors.CapabilityError` for a tool whose frame is gone."""
         if self.name != "webmcp":
             return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
@@ -385,13 +391,13 @@ class TopPageTransport(PageTransport):
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
                 if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
-                    continue  # it was meant for the document before, and has not begun
+                    continue  # the call did not reach the old document, so it can be sent to the new one
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(
-                        f"the {where} of {tool} navigated or went away during the call: whether it was done is unknown"
+                        f"the {where} of {tool} navigated or went away during the call: its outcome is unknown"
                     ) from lost
-                # What a form without respondWith() answers is the page that it leads to.
-                note = f"the form {tool} was sent and the page navigated; look at the page for what came of it"
+                # A form without respondWith() answers by navigating to another page.
+                note = f"the form {tool} was sent and the page navigated; look at the page for the result"
                 empty = {"success": True, "data": None}
                 return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
             finally:
@@ -410,13 +416,13 @@ class TopPageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def aclose(self) -> None:
-        """As :meth:`PageTransport.aclose`."""
+        """Close the page as :meth:`PageTransport.aclose` does."""
         await cancel_and_wait(self._background)
         await super().aclose()
 
 
 def _not_sent(message: Message, tool: str) -> Message:
-    """Return the reply to a call of a frame's tool whose document is gone, or never was there."""
+    """Return the reply to a call of a frame's tool whose document is gone or never existed."""
     why = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {why}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)

@@ -1,8 +1,11 @@
-"""The base of transports that drive a page: opening it, its agent, its events, its content.
+"""The base of transports that drive a page (:class:`PageTransport`): opening, reconnection, messages, events, content.
 
 Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
-So an agent in the page makes one JSON text of each answer: small content is inside it, larger content is a reference,
-fetched over the ladder of :mod:`transports.browser.transfer.ladder`.
+So an agent in the page makes one JSON text of each answer. Small content is inside the text; larger content is a
+reference, fetched over the ladder of :mod:`transports.browser.transfer._ladder`.
+
+The helpers map errors of opening and of a loss, and describe the document that answers (:func:`sender_of`), which
+decides about cookies and addresses of downloads.
 """
 
 from __future__ import annotations
@@ -59,12 +62,12 @@ async def reconnect(
     reopen: Callable[[], Awaitable[PageAgent]],
     emit: Callable[[Message], None],
 ) -> None:
-    """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost (docs/faults.md 1-5, 10).
 
-    Failed attempts are repeated, whatever their reason, with growing, jittered delays
+    Failed attempts are retried, whatever their reason, with a jittered back-off
     (:func:`~transports.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
-    ``connection/restored`` one at each return, in that order. Ends when it is cancelled, or once ``can_reopen`` says
-    that the page of a loss cannot be opened again.
+    ``connection/restored`` event at each return, in that order. Ends when it is cancelled, or once ``can_reopen``
+    returns ``False`` for a loss.
     """
     while can_reopen(error := await asyncio.shield(agent.lost)):
         emit(Message("connection/lost", {"reason": error.message}))
@@ -72,7 +75,7 @@ async def reconnect(
             try:
                 agent = await reopen()
                 break
-            except Exception as failure:  # noqa: BLE001 - of a driver that ends meanwhile, any
+            except Exception as failure:  # noqa: BLE001 - a driver that ends meanwhile may raise any
                 if not can_reopen(error):
                     return
                 logger.info("the page could not be opened again: %s", failure)
@@ -83,8 +86,8 @@ async def reconnect(
 def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
     """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
 
-    ``final`` says that the session is over; otherwise the app is opened again, in ``browser`` if it has one of ours.
-    If that has ended, all its sessions are told.
+    With ``final`` the session is over; otherwise the app is opened again, in ``browser`` if that is ours. A browser
+    that has ended is marked so, which notifies all its sessions.
     """
     ended = browser if isinstance(lost, BrowserCrashed) else None
     if ended is not None:
@@ -98,10 +101,10 @@ def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) ->
 
 @contextlib.contextmanager
 def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
-    """Raise errors of ours for those of asyncio and of Playwright while ``target`` is opened.
+    """Map errors of asyncio and of Playwright to errors of ours while ``target`` is opened.
 
-    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and the
-    ``details`` hold, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and which are
+    in ``details``, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
     """
     try:
         yield
@@ -116,14 +119,14 @@ def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
 
 
 class ServerAddress:
-    """The numeric address and the port of the server that the app's document came from, for its origin alone."""
+    """Numeric address and port of the server of the app's document, valid for the document's origin only."""
 
     def __init__(self) -> None:
         self._origin: tuple[str, str] | None = None
         self._address: tuple[str, int] | None = None
 
     async def read(self, response: Response | None) -> None:
-        """Take the address from the response that holds the document, where the browser tells it."""
+        """Read the address from the response with the document, if the browser reports it."""
         from playwright.async_api import Error
 
         self._origin = self._address = None
@@ -131,7 +134,7 @@ class ServerAddress:
             return
         try:
             found = await response.server_addr()
-        except Error:  # the page is going away, or the browser never asked the network
+        except Error:  # the page is going away, or the response did not come from the network
             return
         if found is not None:
             self._origin = _origin(urlsplit(response.url))
@@ -154,8 +157,8 @@ def sender_of(
     around: Iterable[str] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """Return the document of ``origin`` that was at ``url`` last. ``page`` is that of the page, and ``around`` the
-    addresses of the documents that it is in, if it is not the page's own."""
+    """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address. ``page`` is the page's
+    own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
     own, domain = _site(origin, page.domain), page.domain
     return Sender(
         url if origin in (origin_of(url), "null") else f"{origin}/",
@@ -168,7 +171,7 @@ def sender_of(
 
 
 def around(frames: Iterable[Frame]) -> list[str]:
-    """Return the addresses of all documents that one of ``frames`` is in."""
+    """Return the addresses of all documents that contain one of ``frames``."""
     found: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
@@ -179,14 +182,17 @@ def around(frames: Iterable[Frame]) -> list[str]:
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
-    """Whether a browser sends a cookie of ``sender``'s own origin with a request that ``sender`` begins: not to a
-    document in somebody else's page if the cookie is for pages of its site, nor in another page if it is kept apart for
-    one (``Partitioned``)."""
+    """Return whether a browser would send a cookie of ``sender``'s own origin with a request of ``sender``.
+
+    In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only within
+    the page of its partition.
+    """
     return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
 
 
 def _site(origin: str, domain: str) -> str:
-    """Return the site of an origin: its scheme and registered name, as far as it is ``domain``, else its host."""
+    """Return the site of an origin: its scheme and registrable domain. The domain is known only if it is ``domain``;
+    for other hosts the whole host is used."""
     parts = urlsplit(origin)
     host = parts.hostname or ""
     if not host:
@@ -203,7 +209,7 @@ _EVENTS = {"notification": "notification", "progress": "progress", "capabilities
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The ways into and out of one document. The handles of content that it holds begin with ``holder``."""
+    """The agent, downloads and uploads of one document. Handles of content in that document begin with ``holder``."""
 
     agent: Agent
     ladder: Ladder
@@ -217,10 +223,10 @@ def cancellation(payload: Any) -> tuple[str, str]:
 
 
 class PageTransport(Transport):
-    """An app reached through one page. A subclass decides how the app gets into the page (:meth:`_load_app`).
+    """An app reached through one page. A subclass loads the app into the page (:meth:`_load_app`).
 
-    ``source`` says where the page comes from. ``timeout`` in seconds covers starting and loading. A page that is lost
-    is opened again in the background, unless it belongs to the caller.
+    ``source`` opens the page. ``timeout`` in seconds covers starting and loading. A lost page is opened again in the
+    background, unless it belongs to the caller.
     """
 
     _scripts: tuple[str, ...] = ("codec.js", "effects.js")
@@ -249,28 +255,29 @@ class PageTransport(Transport):
         self._agent: PageAgent | None = None
         self._sender_at: tuple[tuple[Document, str], Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
-        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # they go on after a page that was lost
+        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
     def url(self) -> str | None:
-        """The page's address now; before it is open, the target."""
+        """Current address of the page; the target before the page is open."""
         return self._agent.page.url if self._agent else self._target
 
     @property
     def page(self) -> Page | None:
-        """The page of ``playwright.async_api``; another one after a reconnection, ``None`` before opening."""
+        """The page of ``playwright.async_api``; a new page after a reconnection, ``None`` before opening."""
         if self._agent is not None:
-            SESSION_CONTEXTS.discard(self._agent.page.context)  # what is recorded there is written when it is closed
+            # the caller may now record in this context (a HAR): it must be closed properly for that to be written
+            SESSION_CONTEXTS.discard(self._agent.page.context)
         return self._agent.page if self._agent else None
 
     @property
     def rungs(self) -> Mapping[str, int]:
-        """How many contents each rung has moved out of the app's pages: ``download``, ``stream`` and ``slices``."""
+        """Counts of contents moved out of the app's pages, by rung: ``download``, ``stream`` and ``slices``."""
         return dict(self._rungs)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Let the page write no more than ``store`` takes; a session calls it before it opens the transport."""
+        """Limit content of the page to the bytes that ``store`` accepts. A session calls this before :meth:`open`."""
         self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
 
     async def open(self) -> None:
@@ -313,22 +320,23 @@ class PageTransport(Transport):
         self._downloads = downloads
         self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
-        agent.pin()
+        agent.pin()  # only now, as an app may navigate while it loads
         return agent
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
-        """Return what the documents in frames of the page are for; ``None`` if they are left alone."""
+        """Return the watcher of documents in frames of the page, or ``None`` if they are left alone."""
         return None
 
     def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
-        """Return the ways into and out of the document of ``agent``. Handles of its content begin with ``holder``."""
+        """Return the reach of the document of ``agent``. Handles of its content begin with ``holder``."""
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
         return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
+        """Return whether the app can be opened again after ``lost``. A browser that is not ours can be started only by
+        its owner."""
         if isinstance(lost, BrowserCrashed) if self._browser is None else self._source.is_over(self._browser):
             self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
@@ -342,7 +350,8 @@ class PageTransport(Transport):
             browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
             self._browser = browser
             if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
-                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()  # they ended with their browser
+                # page and context ended with their browser, so the old stack has nothing left to close
+                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()
         return await self._open_page()
 
     @abstractmethod
@@ -350,7 +359,7 @@ class PageTransport(Transport):
         """Load the app. Raises :class:`~transports.errors.ConnectFailed` and :class:`~transports.errors.NotAbpApp`."""
 
     async def aclose(self) -> None:
-        """Close the page, and the browser if it was started here. Takes a few seconds at most."""
+        """Close the page, and the browser if it was started here. This takes a few seconds at most."""
         if self._reconnect_task is not None:
             self._reconnect_task.cancel()
             await asyncio.wait((self._reconnect_task,))
@@ -362,7 +371,7 @@ class PageTransport(Transport):
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request to ``window.abp``. While the page is opened again it fails with ``DISCONNECTED``, unsent."""
+        """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
             raise agent.loss(sent=False)
@@ -387,7 +396,7 @@ class PageTransport(Transport):
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
-        document = await reach.agent.document(timeout=timeout)  # the one that is called answers, and no other
+        document = await reach.agent.document(timeout=timeout)  # pinned: only this document may answer the call
         effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
         call = effects.begin_call(payload["options"]["callId"])
         try:
@@ -396,13 +405,15 @@ class PageTransport(Transport):
                     message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
                 )
             reply.sender = self._sender(document)
+            # at least a second, also after a call that used up its time: its outputs may be ready already
             await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
             return reply
         finally:
             effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return who answers the calls of the page's document. Kept, since small calls come by the thousand."""
+        """Return the sender of answers to calls of the page's document. It is cached: small calls come by the
+        thousand."""
         at = document, self._require_agent().page.url
         if self._sender_at is None or self._sender_at[0] != at:
             address = self._address_of(document.origin)
@@ -410,7 +421,7 @@ class PageTransport(Transport):
         return self._sender_at[1]
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
-        """Return the address at which the server of an origin was reached, if the app came from there."""
+        """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""
         return self.server_address if origin_of(self.url) == origin else None
 
     async def _ask(
@@ -422,8 +433,8 @@ class PageTransport(Transport):
         reach: Reach | None = None,
         of: PageObject | None = None,
     ) -> Message:
-        """Call a method of the page's agent, or of that at ``reach``, and return its answer as the reply; a very long
-        text is fetched as content is. ``of`` is the agent of one document of those that come there."""
+        """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
+        long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
         self._require_agent()
         reach = reach or self._top
         answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
@@ -432,7 +443,7 @@ class PageTransport(Transport):
         return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
 
     async def notify(self, message: Message) -> None:
-        """Send ``shutdown`` or ``elicitation/response``, which have no reply."""
+        """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
         agent = self._require_agent()
         text = encode_json(message.payload if message.payload is not None else {}).decode()
         if message.type == "shutdown":
@@ -455,14 +466,14 @@ class PageTransport(Transport):
             if payload.ended:
                 self._require_agent().end_flood()
             else:
-                logger.warning("the page sends too many events: the rest of them is left out")
+                logger.warning("the page sends too many events: the rest is left out")
         elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
         else:
             self._effects.on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """Return the page as a PDF. ``paper_height`` in inches overrides the page's own ``@page`` rules."""
+        """Return the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
         printed = await agent.with_deadline(agent.channel.print_to_pdf(paper_height), "printing", timeout=self._timeout)
         return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
@@ -482,7 +493,7 @@ class PageTransport(Transport):
             await self._top.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """Let the page, or the disk, forget content that nobody will fetch."""
+        """Drop content that will not be fetched, from the page or from the disk."""
         kind, _, name = handle.id.partition(":")
         if kind == "file":
             self._effects.remove_download(handle)
@@ -495,11 +506,11 @@ class PageTransport(Transport):
     # --- page tools ---------------------------------------------------------------------------------------------------
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Return HTML as a PDF, as :func:`transports.browser.tools.render_to_pdf`."""
+        """Return HTML as a PDF, as :func:`transports.browser._tools.render_to_pdf`."""
         return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout, fetch=fetch)
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return a picture of a page, as :func:`transports.browser.tools.screenshot`."""
+        """Return a picture of a page, as :func:`transports.browser._tools.screenshot`."""
         return await tools.screenshot(self._open_tab(), options, timeout=timeout)
 
     def _open_tab(self) -> Tab:
@@ -508,7 +519,7 @@ class PageTransport(Transport):
         return self._tab
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
-        """Return the cookies of the page's context for ``url``, as far as ``sender`` has them there."""
+        """Return the cookies of the page's context for ``url``; with ``sender``, only those that it would send."""
         agent = self._require_agent()
         found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
         return {

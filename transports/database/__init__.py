@@ -1,4 +1,8 @@
-"""What the kit needs of a database (SQLite, PostgreSQL): one connection in a thread of its own, and transactions."""
+"""Database access (SQLite, PostgreSQL): one connection in a thread of its own, and transactions.
+
+* :mod:`._transactions` — the protocol of a connection, and :class:`Transactions`, which retries lost connections.
+* :mod:`._sqlite`, :mod:`._postgres` — the two connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL, with psycopg 3 (extra ``postgres``)."""
+"""Connection to PostgreSQL with psycopg 3 (extra ``postgres``), and addresses of PostgreSQL without passwords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _HOST = r"(?:\[[^\]@/?]*\]|[^:/,@?\[\]]*)(?::\d*)?"
 _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@?]*)?")
-#: A parameter; only some have an @ in their values.
+#: A parameter; only the named parameters may have an @ in their values.
 _PARAMETER = re.compile(
     r"[A-Za-z_]+=[^@]*|(?:application_name|dbname|fallback_application_name|host|options|passfile|password|run|service|"
     r"sslpassword|user)=.*"
@@ -27,10 +27,11 @@ _PARAMETER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """The parts of an address. ``head`` is all before the parameters, with the password; ``shown`` the same without.
+    """Parts of a PostgreSQL address.
 
-    A ``/``, ``?`` or ``@`` in a password that is not quoted leaves doubt where it ends: what is read here is the
-    shortest password behind which a place and parameters follow, and ``certain`` is whether libpq reads the same."""
+    ``head`` is the address before the parameters, with the password; ``shown`` is the same without the password. If a
+    password contains ``/``, ``?`` or ``@`` unquoted, its end is ambiguous: this takes the shortest password that a
+    valid place and parameters follow. ``certain`` is true if libpq reads the address in the same way."""
 
     head: str
     shown: str
@@ -40,15 +41,15 @@ class PostgresUrl:
 
     @classmethod
     def read(cls, url: str) -> Self:
-        """Return the parts of ``url``. Raises nothing."""
+        """Parse ``url``. Never raises."""
         scheme, mark, rest = url.partition("://")
         starts = [0, *(match.end() for match in re.finditer("@", rest))]
         start = next((at for at in starts if _is_place(rest[at:])), starts[-1])
         userinfo = rest[: max(start - 1, 0)]
         place, question, query = rest[start:].partition("?")
-        own = re.match("[^@/]*@", rest)  # libpq looks for the user no further
+        own = re.match("[^@/]*@", rest)  # libpq looks for the user only here
         shown = re.split("[:/?#@]", userinfo)[0] + "@" * bool(start)
-        if re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE):  # perhaps this is the end of that password
+        if re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE):  # the @ may be in the value of a password parameter
             place, question, query, head = "…", "", "", url
         else:
             head = url.removesuffix(question + query)
@@ -68,15 +69,15 @@ class PostgresUrl:
 
     @property
     def without_password(self) -> str:
-        """An address that leads to the same database where the password comes from ``PGPASSWORD`` or a password
-        file."""
+        """The address without secrets; it works with a password from ``PGPASSWORD`` or a password file."""
         known = [one for one in self.parameters if _PARAMETER.fullmatch(one) and not _is_secret(one)]
         return _joined(self.shown, known)
 
     @property
     def secrets(self) -> set[str] | None:
-        """What no message may quote; ``None`` where that cannot be told: libpq quotes what it then takes for the port,
-        or for a parameter."""
+        """Texts that no message may quote; ``None`` if they cannot be determined.
+
+        In an ambiguous address libpq may take a part of the password for the port or a parameter, and quote it."""
         if not self.certain or not all(map(_PARAMETER.fullmatch, self.parameters)):
             return None
         given = [self.password, *(one.partition("=")[2] for one in self.parameters if _is_secret(one))]
@@ -84,7 +85,7 @@ class PostgresUrl:
 
 
 def without_password(url: str) -> str:
-    """Return :attr:`PostgresUrl.without_password` of an address."""
+    """Return an address without secrets: :attr:`PostgresUrl.without_password`."""
     return PostgresUrl.read(url).without_password
 
 
@@ -103,14 +104,14 @@ def _joined(head: str, parameters: list[str]) -> str:
 
 T = TypeVar("T")
 
-#: Seconds for opening a connection; milliseconds for one statement and for a server that does not answer.
+#: Timeouts: seconds for opening a connection; milliseconds for one statement, and for a server that does not answer.
 _CONNECT_TIMEOUT = 10
 _STATEMENT_TIMEOUT = 120_000
 _SILENCE = 20_000
 
 
 class _Percent:
-    """A cursor whose parameters are written ``?``."""
+    """Cursor whose parameters are written ``?``."""
 
     def __init__(self, cursor: psycopg.Cursor[tuple[Value, ...]]) -> None:
         self._cursor = cursor
@@ -134,10 +135,10 @@ def _percent(sql: str) -> bytes:
 
 
 class PostgresConnection:
-    """One connection to the server at ``url``, for what messages call ``name``; ``error`` is the type that it raises.
-    One that is ``read_only`` writes nothing.
+    """Connection to the server at ``url``. A ``read_only`` connection writes nothing.
 
-    Raises :class:`~transports.errors.UsageError` without psycopg."""
+    Messages call it ``name``, such as "the ledger"; ``error`` is the type of its errors. Raises
+    :class:`~transports.errors.UsageError` without psycopg."""
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     text = 'TEXT COLLATE "C"'
@@ -174,9 +175,10 @@ class PostgresConnection:
                     autocommit=True,
                     connect_timeout=_CONNECT_TIMEOUT,
                     tcp_user_timeout=_SILENCE,
-                    keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
+                    keepalives_idle=10,  # so that waiting for an answer of a dead server ends after _SILENCE, too
                     keepalives_interval=5,
                     keepalives_count=2,
+                    # the user's options may change the first of these, but not the others, which come last
                     options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {given} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
@@ -188,7 +190,7 @@ class PostgresConnection:
             )
             raise self._failed(error, retryable=not refused) from None
         except self._psycopg.Error as error:
-            raise self._failed(error) from None  # a traceback would quote what the message does not
+            raise self._failed(error) from None  # the traceback could quote secrets, which the message leaves out
 
     def close(self) -> None:
         """Close the connection."""
@@ -198,7 +200,7 @@ class PostgresConnection:
                 db.close()
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in one transaction. Here reading waits for nobody anyway."""
+        """Run ``work`` in one transaction. ``write`` has no effect: in PostgreSQL, readers never wait for writers."""
         db = self._db
         if db is None:
             raise self.error(f"{self.name} is closed; open it again")

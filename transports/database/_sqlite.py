@@ -1,4 +1,4 @@
-"""A connection to an SQLite file, for the processes of one machine."""
+"""Connection to an SQLite file, which the processes of one machine may share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _WAIT = 30.0
 
 
 class SqliteConnection:
-    """The file at ``path``, for what messages call ``name``; ``error`` is the type that it raises. ``advice`` says what
-    to do about a file that cannot be used. One that is ``read_only`` must be there, and stays as it is; its folder may
-    be one that cannot be written. Without a path it is in memory, and nobody else sees it."""
+    """Connection to the SQLite file at ``path``; without a path, to a private database in memory.
+
+    A ``read_only`` file must exist and is not changed; its folder may be read-only, too. Messages call the connection
+    ``name``, such as "the ledger"; ``error`` is the type of its errors, and ``advice`` their end for a file that cannot
+    be used."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     text = "TEXT"
@@ -41,13 +43,16 @@ class SqliteConnection:
         self._read_only = read_only
         self._db: sqlite3.Connection | None = None
         self._opened: tuple[int, ...] | None = None
-        #: Whether what is open does not show what is written later; and the copy that it is of, if it is one.
+        #: True if the open database does not show later writes of other processes.
         self._frozen = False
+        #: Folder of the copy, if a copy is open.
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     def connect(self) -> None:
-        """Open the file, and make it if there is none and it may be written. One that was deleted or replaced since it
-        was opened is opened anew: what is written to the old one is lost."""
+        """Open the file; create it if it is missing and not ``read_only``.
+
+        A file that was deleted or replaced since it was opened is opened again: writes to the old file would be
+        lost."""
         if self._db is not None:
             if self._opened == self._identity():
                 return
@@ -63,15 +68,17 @@ class SqliteConnection:
         try:
             if not self._read_only:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
-                db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
+                db.execute("PRAGMA synchronous=FULL")  # a lease lost in a power cut would let a call be sent twice
         except sqlite3.Error as error:
             db.close()
             raise self._failed(error) from error
         self._db, self._opened = db, self._identity()
 
     def _look_at(self, path: Path) -> sqlite3.Connection:
-        """Open a file to read it alone. Where its folder cannot be written, SQLite makes no index of the write-ahead
-        log there: a file without such a log is read as it is, one with it as a copy."""
+        """Open a file read-only.
+
+        In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
+        such a log is opened as immutable, and a file with a log is copied first."""
         db = _open(path, "mode=ro")
         try:
             db.execute("SELECT count(*) FROM sqlite_master").fetchall()
@@ -101,7 +108,7 @@ class SqliteConnection:
             copy.cleanup()
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Run ``work`` in one transaction; of those that write there is one at a time."""
+        """Run ``work`` in one transaction; writing transactions run one at a time."""
         db = self._db
         if db is None:
             raise self.error(f"{self.name} is closed; open it again")
@@ -119,10 +126,12 @@ class SqliteConnection:
         return done
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Do nothing: there is one writer at a time."""
+        """Do nothing: SQLite has one writer at a time."""
 
     def _identity(self) -> tuple[int, ...] | None:
-        """Which file is at the path now, and as which it was opened; ``None`` for none, and in memory."""
+        """Return the identity of the file at the path; ``None`` without a file, and in memory.
+
+        For a frozen database it includes sizes and times, so that a later write leads to a new opening."""
         if self._path is None:
             return None
         try:
@@ -155,7 +164,7 @@ def _log_of(path: Path) -> Path:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """The size of a file and the time of its last change; nothing for one that is not there, or is empty."""
+    """Return the size of a file and the time of its last change; nothing for a missing or empty file."""
     try:
         found = path.stat()
     except OSError:

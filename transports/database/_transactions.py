@@ -1,4 +1,4 @@
-"""One connection of PEP 249 in a thread of its own, and the words in which SQLite and PostgreSQL differ."""
+"""Transactions on one connection (PEP 249) in a thread of its own; the protocol that hides the differences of SQL."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Value: TypeAlias = str | int | float | None
 
 
 class Cursor(Protocol):
-    """The part of a PEP 249 cursor that is used. Parameters are written ``?`` in SQLite and ``%s`` in PostgreSQL."""
+    """Part of a PEP 249 cursor that the kit uses. Parameters are written ``?``, for PostgreSQL too."""
 
     @property
     def rowcount(self) -> int:
-        """Rows that the last statement changed."""
+        """Number of rows that the last statement changed."""
 
     def execute(self, sql: str, values: Sequence[Value] = ..., /) -> object:
         """Run one statement."""
@@ -34,44 +34,46 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """One connection. All methods block, and are called in one thread.
+    """Connection to a database, with the SQL that differs between databases. All methods block, in one thread.
 
-    They raise errors of one type, :attr:`error`, which are ``retryable`` where waiting may help."""
+    They raise errors of one type, :attr:`error`, which are ``retryable`` if waiting may help."""
 
-    #: An expression: the database's clock, in seconds since 1970.
+    #: SQL expression of the database's clock, in seconds since 1970.
     now: str
-    #: The type of a text that is compared and sorted by its bytes.
+    #: SQL type of a text that is compared and sorted by its bytes.
     text: str
-    #: What follows a SELECT whose rows this transaction will change.
+    #: SQL clause after a SELECT whose rows this transaction will change.
     skip_locked: str
-    #: A query with a row if there is a table or an index of the name that is its parameter.
+    #: Query that returns a row if a table or an index with the name in its parameter exists.
     find_relation: str
 
     @property
     def name(self) -> str:
-        """What the connection is for, as messages say it: ``the ledger``."""
+        """Name of the connection's purpose in messages, such as ``the ledger``."""
 
     @property
     def error(self) -> type[ABPError]:
-        """The type of the errors."""
+        """Type of the errors."""
 
     def connect(self) -> None:
         """Open the connection, unless it is open."""
 
     def close(self) -> None:
-        """Close the connection. Raises nothing."""
+        """Close the connection. Never raises."""
 
     def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
-        """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed. One
-        that does not ``write`` waits for no other."""
+        """Run ``work`` in a transaction and return its result when all changes are on the disk.
+
+        If ``work`` raises, nothing is changed. A transaction that does not ``write`` waits for no other."""
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Wait until no other transaction has the lock ``name``, and hold it until this one ends."""
+        """Acquire the lock ``name``, and hold it until the transaction ends."""
 
 
 class Transactions:
-    """Runs the transactions of one database in its thread, and again after a lost connection, for ``patience`` seconds.
-    A server that was never reached is not waited for."""
+    """Transactions of one database in a thread; after a lost connection they are retried for ``patience`` seconds.
+
+    There are no retries for a server that was never reached."""
 
     def __init__(self, database: Connection, patience: float = 30.0) -> None:
         self._database = database
@@ -83,11 +85,11 @@ class Transactions:
     async def run(
         self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None, *, write: bool = True
     ) -> T:
-        """Return what ``work`` returns. It may run more than once, each time in a new transaction: where a connection
-        was lost nobody knows whether the last one counted.
+        """Run ``work`` in a transaction and return its result.
 
-        It ends even if its caller is cancelled, which ``on_cancel`` is told of. Raises
-        the database's error, and what ``work`` raises."""
+        ``work`` may run more than once, each time in a new transaction; after a lost connection it is unknown whether
+        the last transaction was committed. Running work ends even if the caller is cancelled, after ``on_cancel()``.
+        Raises the database's error, and errors of ``work``."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work, write)
@@ -119,7 +121,7 @@ class Transactions:
                 time.sleep(delay)
 
     async def aclose(self) -> None:
-        """Close the connection after what is under way. Idempotent."""
+        """Close the connection after the running transaction. Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
@@ -127,5 +129,5 @@ class Transactions:
 
 
 def without_nul(text: str | None) -> str | None:
-    """Return foreign text without what PostgreSQL refuses: NUL, and halves of surrogate pairs."""
+    """Return foreign text without characters that PostgreSQL refuses: NUL, and halves of surrogate pairs."""
     return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

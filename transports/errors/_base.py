@@ -1,4 +1,7 @@
-"""The root of the error tree, and the two errors that come from neither transport, content nor store."""
+"""Classes of all errors (:mod:`transports.errors` draws their tree), and helpers for messages, retries, tracebacks.
+
+Docstrings of errors are part of the documentation: their first sentences are the table in docs/reference/errors.md.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +17,42 @@ from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 
 class StoredFile(Protocol):
-    """A stored file: a :class:`transports.ArtifactRef`, seen from below."""
+    """Protocol of a stored file, for modules below :class:`transports.ArtifactRef`."""
 
     @property
     def id(self) -> str:
-        """The artifact's id."""
+        """Id of the artifact."""
 
     @property
     def uri(self) -> str:
-        """Its address, ``artifact://ID``."""
+        """Address of the artifact, ``artifact://ID``."""
 
     @property
     def path(self) -> Path | None:
-        """The readable file on this machine, or ``None`` if the store has none."""
+        """Path of the readable file on this machine, or ``None`` if the store has no files."""
 
     @property
     def mime_type(self) -> str:
-        """Its MIME type."""
+        """MIME type of the content."""
 
     @property
     def size_bytes(self) -> int:
-        """Its size in bytes."""
+        """Size in bytes."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the reference as JSON values."""
 
 
 class StoredPart(Protocol):
-    """The part of an answer that was stored before an error: a :class:`transports.Result`, seen from below."""
+    """Protocol of an answer that was stored in part before an error, for modules below :class:`transports.Result`."""
 
     @property
     def data(self) -> object:
-        """The answer, each stored binary replaced by its reference."""
+        """The answer, each stored file replaced by its reference."""
 
     @property
     def artifacts(self) -> Mapping[str, object]:
-        """The references (:class:`transports.ArtifactRef`) by their path in ``data``."""
+        """References (:class:`transports.ArtifactRef`) by their place in ``data``."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the part as JSON values."""
@@ -61,12 +64,11 @@ class StoredPart(Protocol):
 class ABPError(Exception):
     """Base of all errors that this library raises.
 
-    ``retryable`` says whether the same call may succeed later; ``retry_after`` is how long to wait before, in seconds,
-    or ``None`` if nobody said. ``alternatives`` are names of capabilities that the app offers instead. ``details``
-    holds JSON values only. ``result`` is set where part of an answer was stored before the error: what it lists is
-    safe in the store. ``evidence`` has what was recorded of the call, by its kind (docs/evidence.md). As text, such as
-    in the last line of a traceback, an error is its message and its code:
-    ``export.pdf: the paper is out [OPERATION_FAILED]``.
+    ``retryable`` is true if the same call may succeed later; ``retry_after`` is the delay before it in seconds, or
+    ``None`` if it is unknown. ``alternatives`` are names of capabilities that the app offers instead. ``details``
+    holds JSON values only. ``result`` is set if part of an answer was stored before the error: its artifacts are safe
+    in the store. ``evidence`` has the evidence of the call by kind (docs/evidence.md). As text, such as in the last
+    line of a traceback, an error is its message and its code: ``export.pdf: the paper is out [OPERATION_FAILED]``.
     """
 
     code: str = "INTERNAL_ERROR"
@@ -112,8 +114,9 @@ class ABPError(Exception):
         return self
 
     def as_dict(self) -> dict[str, object]:
-        """Return the error as JSON values: ``code``, ``message``, ``retryable``, and ``retry_after`` (seconds),
-        ``alternatives``, ``details`` and ``evidence`` where there are any."""
+        """Return the error as JSON values: ``code``, ``message``, ``retryable``.
+
+        ``retry_after`` (seconds), ``alternatives``, ``details`` and ``evidence`` are included if they are set."""
         out: dict[str, object] = {"code": self.code, "message": self.message, "retryable": self.retryable}
         if self.retry_after is not None:
             out["retry_after"] = self.retry_after
@@ -136,8 +139,8 @@ class UsageError(ABPError):
 
 class CapabilityError(ABPError):
     """Raised when the app answers ``success: false``. ``code``, ``retryable``, ``retry_after`` and ``alternatives`` are
-    the app's own; ``cancelled`` is true if the call was cancelled. The session survives. Call again if ``retryable``
-    says so, else do what the app's message asks for, or use one of ``alternatives``."""
+    the app's own; ``cancelled`` is true if the call was cancelled. The session survives. Call again if ``retryable``;
+    otherwise follow the app's message, or use one of ``alternatives``."""
 
     code = "OPERATION_FAILED"
     cancelled: bool = False
@@ -156,20 +159,21 @@ def format_seconds(seconds: float) -> str:
 
 
 def first_line(error: BaseException | str) -> str:
-    """Return the first line of a foreign error's text, for a message of ours. Drivers and SDKs put a call log or
-    a whole page below it. An error without a text goes by its class name."""
+    """Return the first line of a foreign error's text, for a message; its class name if it has no text.
+
+    Drivers and SDKs put a call log or a whole page below the first line."""
     line = str(error).strip().partition("\n")[0].rstrip()
     return line or ("" if isinstance(error, str) else type(error).__name__)
 
 
 class BinaryError(ABPError):
-    """Base of the errors of content. Nothing of the content is visible in the store. The session survives, and
-    ``result`` lists what else of the same answer was stored."""
+    """Base of the errors of content. The faulty content is not visible in the store. The session survives, and
+    ``result`` has the other parts of the answer that were stored."""
 
 
 class SizeMismatch(BinaryError):
-    """Raised when content has another number of bytes than the app declared. The session survives. The content was
-    cut on its way, so call again, or the app declares characters instead of bytes and must be corrected."""
+    """Raised when content has another number of bytes than the app declared. The session survives. Call again, in case
+    the content was cut on its way; correct the app if it declares characters instead of bytes."""
 
     code = "SIZE_MISMATCH"
 
@@ -182,8 +186,8 @@ class BadDescriptor(BinaryError):
 
 
 class BadEncoding(BinaryError):
-    """Raised when content is not strictly valid base64, or names an encoding that nobody knows. The session survives.
-    Correct the app: padding, alphabet and length must be those of RFC 4648."""
+    """Raised when content is not strictly valid base64, or has an unknown encoding. The session survives. Correct the
+    app: padding, alphabet and length must be those of RFC 4648."""
 
     code = "INVALID_ENCODING"
 
@@ -203,8 +207,9 @@ class TooLarge(BinaryError):
 
 
 class DownloadFailed(BinaryError):
-    """Raised when a ``downloadUrl`` gave no whole file: no connection, or a status such as 404. ``details["url"]`` is
-    the address without credentials. The session survives. Call again if ``retryable``: that makes a new URL."""
+    """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
+    ``details["url"]`` is the address without credentials. The session survives. Call again if ``retryable``: that makes
+    a new URL."""
 
     code = "DOWNLOAD_FAILED"
 
@@ -218,7 +223,7 @@ class Truncated(DownloadFailed):
 
 class UrlExpired(DownloadFailed):
     """Raised when the time in ``expiresAt`` of a download had passed. The session survives. Call the capability again
-    for a new URL; if that one has expired too, compare the clocks."""
+    for a new URL; if the new URL has expired, too, compare the clocks."""
 
     code = "REFERENCE_EXPIRED"
 
@@ -231,13 +236,13 @@ class AddressBlocked(DownloadFailed):
 
 
 class RedirectRefused(DownloadFailed):
-    """Raised when a redirect loops, goes on for too long, or leads to another scheme. The session survives. Have the
-    app give the final URL."""
+    """Raised when redirects loop, are too many, or lead to another scheme. The session survives. Have the app give the
+    final URL."""
 
 
 class EncodingRefused(DownloadFailed):
-    """Raised when a server compressed a file although it was asked not to: its size and hash would be those of
-    something else. The session survives. Configure the server to send files as they are."""
+    """Raised when a server compressed a file although it was asked not to: its size and hash would be those of the
+    compressed file. The session survives. Configure the server to send files as they are."""
 
 
 class StoreError(ABPError):
@@ -255,31 +260,31 @@ class StoreFull(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Raised when an object store does not answer, refuses the credentials, or has no such bucket. ``retryable`` is set
-    where waiting may help. The session survives. Check the address and the credentials."""
+    """Raised when an object store does not answer, refuses the credentials, or has no such bucket. ``retryable`` is
+    true if waiting may help. The session survives. Check the address and the credentials."""
 
     code = "STORE_UNAVAILABLE"
 
 
 class ArtifactNotFound(StoreError):
     """Raised when the store has no artifact with this id: it was deleted, expired, or belongs to another scope or
-    store. The session survives. ``abp artifacts list`` shows what there is."""
+    store. The session survives. ``abp artifacts list`` lists all artifacts."""
 
     code = "ARTIFACT_NOT_FOUND"
 
 
 class Corrupt(StoreError):
-    """Raised when stored bytes or metadata no longer match their hash. What was read of them is not to be
-    trusted. The session survives. Delete the artifact and store it again; ``abp artifacts fsck`` finds all that are
-    damaged."""
+    """Raised when stored bytes or metadata no longer match their hash. Bytes that were already read must not be
+    trusted. The session survives. Delete the artifact and store it again; ``abp artifacts fsck`` finds all damaged
+    artifacts."""
 
     code = "CORRUPT"
 
 
 class LedgerError(ABPError):
     """Raised when the ledger of a batch cannot be opened, read or written: a full disk, a database that does not
-    answer, a file of another version. The session survives. ``retryable`` is set where waiting may help. Nothing is
-    lost: the same command goes on where the ledger stands."""
+    answer, a file of another version. The session survives. ``retryable`` is true if waiting may help. Nothing is lost:
+    the same command resumes from the ledger."""
 
     code = "LEDGER_ERROR"
 
@@ -296,11 +301,11 @@ _LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "plat
 
 
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return a public function, which returns an awaitable, as a coroutine function: an :class:`ABPError` that leaves
-    it has the :func:`shortened` traceback.
+    """Decorate a public function that returns an awaitable: an :class:`ABPError` gets the :func:`shortened` traceback.
 
-    The whole one is logged at the level DEBUG of the logger ``transports``. Other exceptions, which are faults of this
-    library or of a callback, keep theirs. Pytest does not show the frame of the decorator either.
+    The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
+    ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
+    hides the frame of the decorator, too.
     """
 
     @functools.wraps(function)
@@ -317,9 +322,9 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
 
 
 def shortened(error: E) -> E:
-    """Return ``error`` without its traceback, and its causes without theirs if no code of the caller is in them.
+    """Return ``error`` without its traceback, and without tracebacks of causes that have no code of the caller.
 
-    Where in this library an error was raised helps nobody: its message says what happened and what to do.
+    Frames of this library do not help a user: the message says what happened and what to do.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -339,19 +344,19 @@ def _is_of_caller(traceback: TracebackType | None) -> bool:
     return False
 
 
-#: Why no connection was made where it was refused.
+#: Reason of a refused connection, for messages.
 NOTHING_LISTENS = "nothing listens there"
 
 
 class TransportError(ABPError):
-    """Raised when the way to the app failed in a manner that no subclass names, for example when content that stayed
-    in the page cannot be fetched. The session survives. The message says what failed; try the call again once."""
+    """Raised when communication with the app failed and no subclass fits, for example when content that stayed in the
+    page cannot be fetched. The session survives. The message says what failed; try the call again once."""
 
     code = "TRANSPORT_ERROR"
 
 
 class ConnectFailed(TransportError):
-    """Raised by opening a session when nothing answers at the target, or when it is no ABP server. There is no
+    """Raised by opening a session when nothing answers at the target, or when it is not an ABP server. There is no
     session. Start the app or correct the address, then connect again."""
 
     session_survives = False
@@ -385,7 +390,7 @@ class ProfileInUse(TransportError):
 class NotAbpApp(TransportError):
     """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
     There is no session. Check the address: is it the app itself, and not a page that leads to it? The code of a page
-    that asks to sign in is ``PERMISSION_REQUIRED``: ``abp login`` keeps who signs in to it."""
+    that asks to sign in is ``PERMISSION_REQUIRED``: sign in with ``abp login``."""
 
     code = "NOT_SUPPORTED"
     session_survives = False
@@ -407,29 +412,29 @@ class CallTimeout(TransportError):
 
 
 class OutcomeUnknown(TransportError):
-    """Raised when a page or frame navigated while a WebMCP tool of it ran: the work may have been done or not. The call
-    is never sent again by itself, whether it is idempotent or not. The session survives: it goes on with the tools of
-    the page that is there now. Look at the page before you call again."""
+    """Raised when a page or frame navigated while one of its WebMCP tools ran: the work may have been done or not. The
+    call is never retried automatically, even if it is idempotent. The session survives, with the tools of the new page.
+    Look at the page before you call again."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class ProtocolError(TransportError):
-    """Raised when an answer came that is no valid ABP: unreadable JSON, a missing field, nesting without end. The
-    session survives. The fault is the app's: ``abp conformance`` shows its author which rule is broken."""
+    """Raised when an answer is not valid ABP: unreadable JSON, a missing field, endless nesting. The session survives.
+    The fault is the app's: ``abp conformance`` shows its author which rule is broken."""
 
     code = "PROTOCOL_ERROR"
 
 
 class NotRecorded(TransportError):
-    """Raised by a replay when it is asked for something that its recording does not hold. The message shows the
-    nearest entry, and ``details["diff"]`` how it differs. The session survives. Correct the test, or record again."""
+    """Raised by a replay when a request is not in its recording. The message shows the nearest entry, and
+    ``details["diff"]`` the difference. The session survives. Correct the test, or record again."""
 
     code = "NOT_RECORDED"
 
 
 class BadRecording(TransportError):
-    """Raised by opening a replay when the recording cannot be read, or content that it refers to is gone.
+    """Raised by opening a replay when the recording cannot be read, or its content is missing.
     ``details["line"]`` is the line at fault, counted from 1. There is no session. Record again."""
 
     code = "BAD_RECORDING"
@@ -448,7 +453,7 @@ class Disconnected(TransportError):
 
 class BrowserCrashed(Disconnected):
     """Raised when the browser or its driver ended during a call. All sessions of that browser are over, except where
-    it is restarted for them. Connect again, with less memory in use if it happens again."""
+    it is restarted for them. Connect again; if it happens again, use less memory."""
 
 
 class PageCrashed(Disconnected):
@@ -457,28 +462,29 @@ class PageCrashed(Disconnected):
 
 
 class ContextLost(Disconnected):
-    """Raised when the page navigated or reloaded during a call, which takes the app's state with it. The session is
-    over, except where the transport initializes the new page. Call again."""
+    """Raised when the page navigated or reloaded during a call; the app's state is lost. The session is over, except
+    where the transport initializes the new page. Call again."""
 
 
-#: Errors after which nobody knows whether the call has run.
+#: Errors after which it is unknown whether the call has run.
 _ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 
 
 def may_have_run(error: ABPError) -> bool:
-    """Whether nobody knows, after ``error``, if the call has run: its answer is lost, and sending it again could run it
-    twice."""
+    """Return whether the call that ended with ``error`` may have run: a retry could run it twice."""
     return isinstance(error, _ANSWER_LOST) and error.details.get("sent") is not False
 
 
 def repeat_advice(error: ABPError) -> str:
-    """Return what to do before the call that ended with ``error`` is made again, for messages and for agents."""
+    """Return advice on repeating the call that ended with ``error``, for messages and for agents."""
     return "it may have run: look at the app before you call again" if may_have_run(error) else "call again"
 
 
 def no_answer(request: str, timeout: float) -> CallTimeout:
-    """Return the error for a request that was not answered within ``timeout`` seconds. ``request`` names it for people;
-    it is empty, or ``capabilities/call``, for a call, whose capability the session puts before the message."""
+    """Return the error for a request that was not answered within ``timeout`` seconds.
+
+    ``request`` is its name for people. For a call it is empty or ``capabilities/call``: the session puts the capability
+    before the message."""
     call = request in ("", "capabilities/call")
     what = "" if call else f" to {request}"
     longer = _LONGER.get("" if call else request, "")
@@ -487,7 +493,7 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
 
 
 _OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"
-#: What sets the time of a request.
+#: Advice on the setting for the timeout of a request.
 _LONGER = {
     "": "; if it takes longer, raise timeout= (for all calls: ABP_CALL_TIMEOUT, milliseconds)",
     "initialize": _OPENING,
@@ -496,8 +502,9 @@ _LONGER = {
 
 
 def is_refused(error: OSError) -> bool:
-    """Return whether nothing listens at an address: no address of the host that can be tried takes a connection. Of
-    several, asyncio and aiohttp make one error that has only a text."""
+    """Return whether nothing listens: every reachable address of the host refused the connection.
+
+    For several addresses, asyncio and aiohttp raise one error without an ``errno``; its text has their codes."""
     if error.errno is not None:
         return error.errno == errno.ECONNREFUSED
     codes = {int(code) for code in re.findall(r"\[Errno (\d+)\]", str(error))}
@@ -505,5 +512,5 @@ def is_refused(error: OSError) -> bool:
 
 
 def connection_failure(error: OSError) -> str:
-    """Return why no connection was made, for a message."""
+    """Return the reason of a failed connection, for a message."""
     return NOTHING_LISTENS if is_refused(error) else error.strerror or str(error) or type(error).__name__

@@ -1,16 +1,16 @@
 """Downloads and manifests over HTTP, behind one address guard.
 
-* :mod:`.downloads` — :func:`download`: a ``downloadUrl`` into a staged file; checks, retries, the deadline.
-* :mod:`.download_request` — its arguments and its result; :mod:`.status_errors` — answers that are not the file.
-* :mod:`.transfer` — one attempt: redirects, credentials, resuming, the body.
-* :mod:`.discovery` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
-  :mod:`.manifest` read what came, :mod:`.cache` keeps it (RFC 9111).
-* :mod:`.public` — :func:`fetch_public`: what HTML refers to that is rendered as a PDF.
-* :mod:`.request` — one request on a connection of its own; :mod:`.redirects` follows redirects of a GET.
-* :mod:`.addresses` — which addresses may be connected to, checked at the socket.
-* :mod:`.urls` — parsing, origins, and which credentials go to which of them; :mod:`.headers` — reading headers.
+* :mod:`._downloads` — :func:`download`: a ``downloadUrl`` into a staged file, with checks, retries, resuming and the
+  deadline; :mod:`._download_request` — its arguments, its result and its errors.
+* :mod:`._discovery` — :func:`discover`: page → link → manifest, without a browser; with the cache of manifests (RFC
+  9111).
+* :mod:`._redirects` — a GET whose redirects are checked one by one; :func:`fetch_public` — the resources of HTML that
+  is rendered as a PDF.
+* :mod:`._request` — one request on a connection of its own, and the errors for answers other than the file.
+* :mod:`._addresses` — the guard for addresses, checked at the socket.
+* :mod:`._urls` — parsing, origins, and the credentials for each origin; :mod:`._headers` — parsing of headers.
 
-A manifest only informs: what an app can do is what it answers to ``initialize``.
+A manifest is only a hint: the capabilities of an app are those in its answer to ``initialize``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The guard for the addresses that a download may connect to.
 
-A web page decides what is fetched, so an address that is not on the public Internet is refused unless it belongs to the
-app's own origin, and then it must be the address at which the browser or the socket reached the app: a name could lead
-elsewhere the next time it is looked up (DNS rebinding). The check sits in the socket factory, where it sees each
-address that is really connected to: one in the URL, one from DNS (also if DNS answers differently the second time), one
-from a redirect, and each of those that "happy eyeballs" tries side by side.
+A web page chooses the URL, so an address outside the public Internet is refused unless it belongs to the app's own
+origin. Even then it must be the address at which the browser or the socket reached the app: a name could lead elsewhere
+at the next look-up (DNS rebinding). The check sits in the socket factory, where it sees each address that is really
+connected to: from the URL, from DNS (also if the second answer of DNS differs), from a redirect, and each address that
+"happy eyeballs" tries side by side.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
     """Return the addresses that may be connected to for the app's own ``host`` and ``port``, public or not.
 
     A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). For any other
-    name it is ``server_address``, the address and port at which the app was reached, unless that port is another one:
-    then it is a proxy's.
+    name it is ``server_address``, the address and port at which the app was reached. If that port differs from
+    ``port``, the address is a proxy's and does not count.
     """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
@@ -44,7 +44,7 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
 
 
 def _canonical(address: str) -> str | None:
-    """Return a numeric address in its one spelling, without the scope of a link, or ``None`` for anything else."""
+    """Return a numeric address in canonical form, without its zone index (``%eth0``), or ``None`` for anything else."""
     try:
         ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
     except ValueError:
@@ -67,13 +67,13 @@ def is_public(address: str) -> bool:
             ip = ip.ipv4_mapped
         elif ip in _NAT64:
             ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        elif ip.sixtofour is not None:  # Python 3.14 takes none of them for global
+        elif ip.sixtofour is not None:  # is_global of Python 3.14 is False for all 6to4 addresses
             ip = ip.sixtofour
     return _routable(ip)
 
 
 def _routable(ip: _Address) -> bool:
-    """Return whether an address is public: ``is_global`` alone accepts multicast, reserved and site-local ones."""
+    """Return whether an address is public. ``is_global`` alone accepts multicast, reserved and site-local ones."""
     return ip.is_global and not (
         ip.is_multicast
         or ip.is_reserved
@@ -87,9 +87,9 @@ def _routable(ip: _Address) -> bool:
 class AddressGuard:
     """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
 
-    ``own`` are addresses that are allowed all the same; with ``allow_private`` nothing is refused. After the error of
-    one address aiohttp tries the next and raises only the last error, wrapped; so the guard itself keeps the refused
-    addresses (``blocked``, in order) and counts the ``allowed`` ones.
+    ``own`` addresses are always allowed. With ``allow_private`` nothing is refused. After the error of one address
+    aiohttp tries the next and raises only the last error, wrapped. So the guard itself keeps the refused addresses
+    (``blocked``, in order) and counts the ``allowed`` ones.
     """
 
     def __init__(self, *, allow_private: bool, own: Collection[str] = ()) -> None:
@@ -111,7 +111,7 @@ class AddressGuard:
         return opened
 
     def connected_address(self) -> str | None:
-        """Return the address of the one connection that was made, or ``None`` if it cannot be told."""
+        """Return the address of the one open connection, or ``None`` if there is none or more than one."""
         if len(self._sockets) == 1:
             return self._sockets[0][0]
         connected = [host for host, opened in self._sockets if _is_connected(opened)]

@@ -1,4 +1,8 @@
-"""Discovery: from the address of a page over its manifest link to the manifest, without a browser."""
+"""Discovery of a manifest without a browser: page → ``<link rel=abp-manifest>`` → manifest.
+
+In this order: validation of a manifest (:func:`read_manifest`), the parser of a page's head (:class:`PageHead`), the
+cache (:class:`ManifestCache`, RFC 9111), and the requests (:func:`discover`).
+"""
 
 from __future__ import annotations
 
@@ -32,16 +36,16 @@ if TYPE_CHECKING:
     from ..protocol import Capability, Manifest
     from ._redirects import RedirectedGet
 
-#: Largest number of capabilities that are read (docs/protocol.md 7.2).
+#: Capabilities read from a manifest (docs/protocol.md 7.2); the rest is left out with a warning.
 MAX_CAPABILITIES = 1000
-_LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted
+_LISTED = 5  # warnings of one kind, and names in one warning; the rest is only counted
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
 
 _M = TypeVar("_M", bound="BaseModel")
 
 
 def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
-    """Return the manifest in ``body``, and warnings about the parts that cannot be read and are left out.
+    """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out.
 
     Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """
@@ -50,7 +54,7 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
-            f"it is JSON but no object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
+            f"it is JSON but not an object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
         )
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
@@ -80,7 +84,7 @@ def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M |
 
 
 def _version_warnings(version: str) -> list[str]:
-    """Return a warning unless the major version is the same as ours or lower."""
+    """Return a warning if the major version is higher than ours, missing or unreadable."""
     theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
     if theirs is None:
         display_version = one_line(version, 40)
@@ -119,7 +123,7 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capabil
 
 
 def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
-    """Return a warning that names the capabilities that the manifest has and the running app lacks, or nothing."""
+    """Return at most one warning: the names of capabilities in the manifest that the running app lacks."""
     names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
@@ -128,11 +132,11 @@ def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, 
 
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_PRESCAN = 1024  # bytes in which a page must name its encoding (HTML §4.2.5.4)
+_PRESCAN = 1024  # bytes within which a page must declare its encoding (HTML §4.2.5.4)
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
 _HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
-#: Encodings of the web. Python has others that are slow on crafted input or do not encode text.
+#: Encodings of the web. Python's other codecs may be slow on crafted input, or do not decode to text.
 _LABEL = re.compile(
     r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
     r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
@@ -144,17 +148,19 @@ _LATIN = {
     "latin-1",
     "iso-8859-1",
     "iso8859-1",
-}  # every browser reads these as windows-1252
-#: Elements whose content is text, not markup; <noscript> is one of them in a browser that runs scripts.
+}  # read as windows-1252, as in every browser
+#: Elements whose content is text, not markup; <noscript> too in a browser that runs scripts.
 _RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
 _LONGEST_TITLE = 1000
 
 
 class PageHead:
-    """The head of a page. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`."""
+    """Incremental parser of a page's head. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`.
+
+    ``charset`` is that of the ``Content-Type``, or ``None``.
+    """
 
     def __init__(self, charset: str | None = None) -> None:
-        """``charset`` is that of the ``Content-Type``, or ``None``."""
         self._declared_charset = charset
         self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -162,26 +168,26 @@ class PageHead:
 
     @property
     def ended(self) -> bool:
-        """Whether the head is over, so that no more bytes are needed."""
+        """True once the head is over and no more bytes are needed."""
         return self._tags.ended
 
     @property
     def href(self) -> str | None:
-        """The ``href`` of the first ``<link rel=abp-manifest>``, as it stands in the page."""
+        """The ``href`` of the first ``<link rel=abp-manifest>``, unresolved."""
         return self._tags.href
 
     @property
     def base(self) -> str | None:
-        """The ``href`` of the first ``<base>``, as it stands in the page."""
+        """The ``href`` of the first ``<base>``, unresolved."""
         return self._tags.base
 
     @property
     def title(self) -> str:
-        """The title in one line, or "" if there is none."""
+        """The title in one line; empty if the page has none."""
         return " ".join("".join(self._tags.title).split())
 
     def feed(self, data: bytes, *, last: bool = False) -> None:
-        """Parse the next bytes. ``last`` says that there are no more; a tag that is incomplete then does not count."""
+        """Parse the next bytes. ``last`` marks the end of the page; an incomplete tag there does not count."""
         if self._decoder is None:
             self._start += data
             charset = _charset(self._start, self._declared_charset, last)
@@ -191,13 +197,15 @@ class PageHead:
             self._decoder = codecs.getincrementaldecoder(charset)("replace")
         try:
             self._tags.feed(self._decoder.decode(data, last))
-        except ValueError:  # a character reference of thousands of digits, which Python makes no number of
+        except ValueError:  # a character reference with more digits than int() of Python converts
             self._tags.ended = True
 
 
 def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
-    """Return the encoding: that of a byte order mark, else of the header, else of the page itself, else UTF-8; ``None``
-    while there are too few bytes to tell."""
+    """Return the encoding, or ``None`` while more bytes are needed to decide.
+
+    In this order: the byte order mark, the header, the page's own declaration, UTF-8.
+    """
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
@@ -208,7 +216,7 @@ def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
     visible = _COMMENT.sub(b"", start[:_PRESCAN])
     if match := _META_CHARSET.search(visible):
         charset = _codec(match[1].decode("ascii", "replace"))
-        # the page was readable as ASCII, so it is not UTF-16
+        # the declaration was readable as ASCII, so the page is not UTF-16
         return charset if charset and not charset.startswith("utf-16") else "utf-8"
     return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
 
@@ -225,7 +233,7 @@ def _codec(label: str) -> str | None:
 
 
 class _Tags(HTMLParser):
-    """Collects the tags. It is fed and never closed, so an incomplete tag is not reported."""
+    """Collector of the tags of a head. It is never closed, so an incomplete tag is not reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +250,7 @@ class _Tags(HTMLParser):
         return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take up a link, a base, a title, or the end of the head."""
+        """Handle a link, a base, a title, or the end of the head."""
         if tag in _RAW:
             self.set_cdata_mode(tag)
         if self.ended or self._title:
@@ -251,7 +259,7 @@ class _Tags(HTMLParser):
             self._templates += 1
         if self._templates:
             return
-        first = {name: value or "" for name, value in reversed(attrs)}  # of equal names the first counts
+        first = {name: value or "" for name, value in reversed(attrs)}  # the first of equal names counts
         href = first.get("href", "").strip()
         if tag in ("body", "frameset"):
             self.ended = True
@@ -263,7 +271,7 @@ class _Tags(HTMLParser):
             self.href = href
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Handle ``<tag/>`` as ``<tag>``: in HTML the slash means nothing."""
+        """Handle ``<tag/>`` as ``<tag>``: HTML ignores the slash."""
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
@@ -290,7 +298,7 @@ _PER_RESPONSE = ("Age", "Date")
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """A stored response: its body, its headers, and from when until when it is fresh (Unix seconds)."""
+    """A stored response: body, headers, and the interval in which it is fresh (Unix seconds)."""
 
     body: bytes
     headers: CIMultiDict[str]
@@ -306,10 +314,10 @@ class CachedResponse:
 
 
 class ManifestCache:
-    """Responses by URL, at most ``entries`` of them: the least recently used goes first.
+    """HTTP cache of manifests by URL (RFC 9111), at most ``entries``; the least recently used is evicted first.
 
-    A stale response is never used without revalidation, so ``must-revalidate`` changes nothing; freshness is never
-    guessed (RFC 9111 §4.2.2). ``clock`` gives Unix seconds. Safe to use from several threads.
+    A stale response is always revalidated, so ``must-revalidate`` needs no code. Heuristic freshness (§4.2.2) is not
+    used. ``clock`` returns Unix seconds. Thread-safe.
     """
 
     def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
@@ -327,15 +335,16 @@ class ManifestCache:
 
     def is_fresh(self, cached: CachedResponse) -> bool:
         """Return whether a response may be used without revalidation."""
-        # before it was stored: the clock has been set back since, so how old it is nobody knows
+        # a time before it was stored means that the clock was set back since: then its age is unknown
         return cached.fresh_from <= self.clock() < cached.fresh_until
 
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
-        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if it may and need be stored."""
+        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if its headers allow it and it
+        can be used again."""
         self._put(url, body, headers.copy(), requested_at)
 
     def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
-        """Update a stored response after a 304, whose headers replace its own (RFC 9111 §4.3.4)."""
+        """Update a stored response from the headers of a 304 (RFC 9111 §4.3.4)."""
         merged = cached.headers.copy()
         for name in (*_PER_RESPONSE, *headers):
             merged.popall(name, None)
@@ -364,7 +373,7 @@ def _lifetime(headers: CIMultiDict[str]) -> float | None:
         directives.setdefault(name.lower(), value.strip('"'))
     if "no-store" in directives:
         return None
-    # of the values of Vary only * matters: the headers of our requests are always the same
+    # only `Vary: *` matters, since the headers of our requests are always the same
     if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
         return 0
     if "max-age" in directives:
@@ -385,7 +394,7 @@ def _seconds(text: str) -> float:
     return min(int(text), _FOREVER) if _SECONDS.fullmatch(text) else 0
 
 
-#: Bytes of a page that are searched for the link (docs/protocol.md 7.1, 7.2).
+#: Bytes of a page in which the link is searched (docs/protocol.md 7.1, 7.2).
 HEAD_BYTES = 50 * 1024
 #: Largest manifest in bytes (docs/protocol.md 1.3).
 MANIFEST_BYTES = 1 << 20
@@ -398,9 +407,9 @@ _SHARED = ManifestCache()
 class Discovery:
     """The result of a discovery: either a ``manifest`` or the ``reason`` why there is none.
 
-    ``page_url`` and ``manifest_url`` are the URLs that answered last, after redirects, without user info;
-    ``manifest_url`` is ``None`` if the page names none. ``title`` is the page's, in one line of at most 200 characters.
-    ``warnings`` say what was left out of the manifest, or that its version is not the expected one.
+    ``page_url`` and ``manifest_url`` are the URLs after redirects, without user info; ``manifest_url`` is ``None`` if
+    the page has no manifest link. ``title`` is the page's, in one line of at most 200 characters.
+    ``warnings`` name the parts of the manifest that were left out, and an unexpected version.
     """
 
     page_url: str
@@ -422,14 +431,14 @@ async def discover(
     """Return the manifest of the app at ``url``, without a browser.
 
     ``timeout`` in seconds is for the page, and again for its manifest, each with its redirects. The host of ``url`` may
-    have any address, and must keep the one at which it was reached first, or have a public one; other hosts, to which
-    redirects and the page's link lead, must be public unless ``allow_private``. User info in ``url`` is sent to its own
-    origin only, and a manifest that was fetched with it is not cached. Cookies are neither sent nor kept, and proxy
+    have any address; later requests must reach it at the same address or at a public one. Other hosts, named by
+    redirects or the page's link, must be public unless ``allow_private``. User info in ``url`` is sent to its own
+    origin only, and a manifest that was fetched with it is not cached. Cookies are neither sent nor kept. Proxy
     settings of the environment are not used.
 
-    Manifests are cached as their ``Cache-Control`` says, in ``cache`` or else in a cache of the process.
+    Manifests are cached according to their ``Cache-Control``, in ``cache`` or by default in a cache of the process.
 
-    A page that has no manifest or cannot be reached raises nothing: ``reason`` then holds the
+    A page without a manifest, or one that cannot be reached, raises nothing: ``reason`` then holds the
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``TIMEOUT`` at a deadline and ``BLOCKED_ADDRESS`` where a
     private address was refused). Raises :class:`~transports.errors.UsageError` if ``url`` is not a web address.
     """
@@ -440,7 +449,7 @@ async def discover(
     except BadUrl as error:
         display_url = display_unparsed_url(url)
         raise UsageError(
-            f"{display_url!r} is no page: {error}; give its address, such as http://127.0.0.1:8000/"
+            f"{display_url!r} is not the address of a page: {error}; give one such as http://127.0.0.1:8000/"
         ) from None
     user_host = UserHost(user_target)
     send = partial(RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver)
@@ -466,7 +475,7 @@ async def discover(
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
-    """Return the page's head, and in words how much of the page was read."""
+    """Return the page's head, and the extent that was read, in words for a message."""
     while True:
         async with page.send() as response:
             if page.follow_redirect(response):
@@ -484,15 +493,15 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
-    """Return where the page says that its manifest is."""
+    """Return the target of the page's manifest link, resolved against the page's base."""
     if head.href is None:
         raise page.error(
             f'{page.label} has no <link rel="abp-manifest" href="…"> {extent}; '
-            "if the app speaks ABP all the same, connecting to it in a browser tells what it can do"
+            "if the app speaks ABP without a manifest, connect to it in a browser to list its capabilities"
         )
     base = str(page.target.url)
     if head.base:
-        with suppress(BadUrl):  # a base that is not valid counts as none, as in browsers (HTML §4.2.3)
+        with suppress(BadUrl):  # an invalid base is ignored, as in browsers (HTML §4.2.3)
             base = str(parse(head.base, base).url)
     try:
         return resolve_redirect(page.target, urljoin(base, head.href))
@@ -503,10 +512,10 @@ def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target
 
 
 async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> bytes:
-    """Return the bytes of the manifest, from the cache if they are fresh or were revalidated."""
+    """Return the bytes of the manifest, from the cache if it is fresh or was revalidated."""
     while True:
         url = manifest.target.url
-        cacheable = manifest.authorization is None  # a manifest for one user is not for another
+        cacheable = manifest.authorization is None  # a manifest for one user must not be served to another
         cached = cache.get(url) if cacheable else None
         if cached is not None and cache.is_fresh(cached):
             return cached.body

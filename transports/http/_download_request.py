@@ -1,4 +1,4 @@
-"""The arguments and the result of a download, and the errors that depend on them."""
+"""Arguments and result of a download, and the errors that depend on the arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ._urls import Origin, Target
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-#: Redirects that are followed in one attempt.
+#: Redirects followed in one attempt.
 MAX_REDIRECTS = 5
-#: The status codes that are redirects.
+#: Status codes of redirects.
 REDIRECTS = (301, 302, 303, 307, 308)
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
@@ -27,7 +27,7 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
-    """Return where the cookies for downloads from ``app`` in the name of ``sender`` come from, ``None`` if there are
+    """Return the source of cookies for downloads from ``app`` on behalf of ``sender``, or ``None`` if ``app`` has
     none."""
     if app is None or not app.features.cookies:
         return None
@@ -39,8 +39,8 @@ class Fetched:
     """The result of a download, from the headers of the final answer.
 
     ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
-    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file, and ``left_origin`` says whether a
-    redirect led away from the URL's own origin.
+    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect
+    led away from the URL's own origin.
     """
 
     content_type: str | None
@@ -52,18 +52,18 @@ class Fetched:
 
 @runtime_checkable
 class Downloads(Protocol):
-    """The optional part of a transport that takes over the session's downloads, to record or to replay them."""
+    """Protocol for a transport that takes over the session's downloads, to record or to replay them."""
 
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        """Fill ``staged`` with the content of ``reference``; ``fetch`` does it over the network."""
+        """Fill ``staged`` with the content of ``reference``; ``fetch`` does the download over the network."""
 
 
 class RetryRequest(Exception):
     """Raised when another request may succeed.
 
-    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
+    ``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in seconds.
     """
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
@@ -91,15 +91,15 @@ class DownloadRequest:
     sender: Sender | None = None
 
     def seconds_past_expiry(self) -> float | None:
-        """Return how many seconds ago the URL expired, or ``None`` if it has not."""
+        """Return the seconds since the URL expired, or ``None`` if it has not."""
         expires = self.reference.expires_at
         late = None if expires is None else self.clock() - expires / 1000
         return late if late is not None and late >= 0 else None
 
 
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is what the server answered, if it was
-    asked."""
+    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is the server's answer, if there was a
+    request."""
     since = "" if late is None else f" {late:.1f} s ago"
     answered = "" if status is None else f" (the server answers {status})"
     details: dict[str, object] = {"url": display_url}
@@ -113,7 +113,7 @@ def url_expired(display_url: str, late: float | None, status: int | None = None)
 
 
 def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
-    """Return the error for a download of more than ``limit`` bytes; ``what`` says how it is known."""
+    """Return the error for a download of more than ``limit`` bytes; ``what`` is the evidence, in words."""
     return TooLarge(
         f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
         details={"url": display_url, "limit": limit},

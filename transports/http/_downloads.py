@@ -1,4 +1,8 @@
-"""Downloads: the checks before the first request, the retries, the deadline."""
+"""Downloads: :func:`download` checks the arguments, retries and holds the deadline; :class:`Transfer` is one attempt.
+
+An attempt follows redirects by hand, sends credentials to the right origin only, resumes with ``Range``, and checks the
+body against the declared size and the limit.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ from ._urls import (
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-#: Requests after the first one, for any reason: no connection, a broken body, 429, 5xx.
+#: Retries after the first request, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 
 log = logging.getLogger("transports.http")
@@ -75,26 +79,26 @@ async def download(
 ) -> Fetched:
     """Download ``reference`` into ``staged``, which is neither committed nor removed here.
 
-    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
-    what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
-    relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. If a document
-    asks, it is ``sender``: its address, origin and server stand in the place of ``base_url`` and ``server_address``,
-    and servers are told of it as by a browser's ``fetch`` (``Origin``, ``Sec-Fetch-Site``). An address must
-    be public unless ``allow_private``, or unless it is that of the app's own origin: ``server_address``, the numeric
-    address and the port at which the app was reached, or the host of ``base_url`` itself if that is numeric or
-    ``localhost``. ``clock`` gives Unix seconds, for ``expires_at``. ``on_progress`` gets the bytes so far and the
-    expected total or ``None``; after a restart it counts from zero again. With ``propagate``, requests to the app's own
-    origin carry ``traceparent``.
+    ``timeout`` (seconds) covers everything; ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
+    the size that the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's
+    page: relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. ``sender``
+    is the document that asks, if there is one. Its address, origin and server then replace ``base_url`` and
+    ``server_address``, and requests carry the headers of a browser's ``fetch`` from there (``Origin``,
+    ``Sec-Fetch-Site``). An address must be public unless ``allow_private``, or unless it is that of the app's own
+    origin: ``server_address``, the numeric address and the port at which the app was reached, or the host of
+    ``base_url`` itself if that is numeric or ``localhost``. ``clock`` returns Unix seconds, for ``expires_at``.
+    ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts from zero again.
+    With ``propagate``, requests to the app's own origin carry ``traceparent``.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
     from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
 
-    Failed connections, broken bodies, 429 and 5xx are retried, :data:`RETRIES` times in all. Where ``Retry-After`` or
-    the pause reaches past ``timeout``, the failure is raised at once, with ``retry_after``.
+    Failed connections, broken bodies, 429 and 5xx are retried, :data:`RETRIES` times in all. If ``Retry-After`` or the
+    back-off reaches past ``timeout``, the failure is raised at once, with ``retry_after``.
 
     Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
-    :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
-    ``on_progress`` raise. No message, detail or log line holds a credential or a query.
+    :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and the errors of ``staged``,
+    ``cookies`` and ``on_progress``. No message, detail or log line holds a credential or a query.
     """
 
     try:
@@ -161,8 +165,11 @@ _SITES = ("same-origin", "same-site", "cross-site")
 
 
 def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
-    """Return the headers for a request that ``sender`` has begun. ``hops`` are the URLs that it has led to so far; the
-    last one is asked now."""
+    """Return the Fetch Metadata (W3C) and the ``Origin`` of a GET with the mode ``cors`` by ``sender``, as a browser's
+    ``fetch`` sends them. Unlike a browser, it includes ``Sec-Fetch-*`` for plain http too.
+
+    ``hops`` are the URLs of the download so far, after redirects; the last one is requested now.
+    """
     own = origin_of(sender.origin)
     site = max((_relation(sender, own, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
@@ -181,15 +188,18 @@ def _relation(sender: Sender, own: Origin | None, other: Origin) -> str:
 
 
 def _is_tainted(own: Origin | None, hops: Sequence[Target]) -> bool:
-    """Whether a server of another origin has redirected to one of a third, who may take the request for its own."""
+    """Return whether a server of another origin has redirected to a third origin (Fetch: redirect-tainted origin).
+
+    Then ``Origin`` is ``null``, or the third server would take a request forged by the second for one of ``sender``.
+    """
     return any(hop.origin != before.origin and before.origin != own for before, hop in pairwise(hops))
 
 
 class Transfer:
     """A download in progress.
 
-    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts``
-    counts the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
+    ``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
+    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin.
     """
 
     def __init__(self, request: DownloadRequest, staged: Staged) -> None:
@@ -207,9 +217,9 @@ class Transfer:
         )
 
     async def attempt(self) -> Fetched:
-        """Download everything, or the rest of it, from the first URL to the last byte.
+        """Download the whole file, or the rest after the staged bytes, starting at the first URL.
 
-        Raises :class:`~.download_request.RetryRequest` if another attempt may succeed.
+        Raises :class:`~._download_request.RetryRequest` if another attempt may succeed.
         """
         self.attempts += 1
         conditions: dict[str, str] = {}
@@ -301,7 +311,7 @@ class Transfer:
                     f"{display_url} came in the coding {coding[:40]!r}, which was not asked for; nothing was stored",
                     details={"url": display_url, "encoding": coding[:40]},
                 )
-            if response.status == 200:  # also if the rest was asked for: the server starts again, and so do we
+            if response.status == 200:  # also after a Range request: the server starts again, and so do we
                 await self._restart()
                 self.representation = Representation.from_headers(response.headers)
                 self._expect(self.representation.total, display_url)
@@ -321,8 +331,8 @@ class Transfer:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
     async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
-        """Accept a 206 that starts where the staged bytes end and is of the same representation. Otherwise drop the
-        staged bytes and raise :class:`~.download_request.RetryRequest`."""
+        """Accept a 206 of the same representation that starts where the staged bytes end. Otherwise drop the staged
+        bytes and raise :class:`~._download_request.RetryRequest`."""
         known, span = self.representation, content_range(response.headers.get("Content-Range"))
         if known is not None and span is not None and known.matches(response.headers):
             first, _, total = span
@@ -332,7 +342,7 @@ class Transfer:
                 return
         error = self._truncated(display_url, "the server did not continue where the body broke off")
         await self._restart()
-        raise RetryRequest(error, 0.0)
+        raise RetryRequest(error, 0.0)  # without back-off: the server answers, only the range was wrong
 
     async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
         representation, size = self.representation, self.request.size
@@ -356,7 +366,7 @@ class Transfer:
                 raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
             raise RetryRequest(self._truncated(display_url, "the body ended early"))
         if not self.staged.size:
-            await self.staged.write(b"")  # an empty file is a file too
+            await self.staged.write(b"")  # creates the file of an empty download
         complete = representation.framed or expected is not None
         return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
 

@@ -1,4 +1,4 @@
-"""Headers of an answer: length, version, file name, when to try again. No I/O."""
+"""Parsing of response headers: length, validator, file name, ``Retry-After``. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_WAIT = 1e9  # seconds
 class Representation:
     """The representation (RFC 9110 §3.2) that a 200 answer began to transfer.
 
-    ``total`` is its length in bytes, if the answer gives it; ``framed`` says whether the end can be told
+    ``total`` is its length in bytes, if the answer gives it. ``framed`` is true if the end of the body is marked
     (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong ETag or, if
     there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is untrusted.
     """
@@ -52,7 +52,7 @@ class Representation:
         """Return whether a 206 answer continues this representation, by its validator."""
         if self.validator is None:
             return False
-        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag; Last-Modified it may leave out
+        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag, but may omit Last-Modified
             return headers.get("ETag", "").strip() == self.validator
         return headers.get("Last-Modified", self.validator).strip() == self.validator
 
@@ -67,7 +67,7 @@ def _validator(headers: Mapping[str, str]) -> str | None:
 
 
 def http_date(text: str) -> datetime | None:
-    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is not valid."""
+    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is invalid."""
     try:
         date = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
@@ -78,7 +78,7 @@ def http_date(text: str) -> datetime | None:
 def content_range(text: str | None) -> tuple[int, int, int] | None:
     """Return the first byte, the last byte and the total of a ``Content-Range``.
 
-    ``None`` if it is not valid or has no total: without one, the end cannot be told from a broken connection.
+    ``None`` if it is invalid or has no total: without a total, the end looks the same as a broken connection.
     """
     match = _CONTENT_RANGE.fullmatch((text or "").strip())
     if match is None:
@@ -97,9 +97,9 @@ def content_coding(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """Return the seconds to wait that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
+    """Return the delay in seconds that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
 
-    ``now`` is Unix seconds. ``None`` if the header is missing or not valid.
+    ``now`` is Unix seconds. ``None`` if the header is missing or invalid.
     """
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
@@ -111,7 +111,7 @@ def retry_after(text: str | None, now: float) -> float | None:
 def filename_of(disposition: str | None) -> str | None:
     """Return the name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``.
 
-    The name is untrusted: it may be a path, or worse. ``None`` if there is none.
+    The name is untrusted: it may be a path, or worse. ``None`` without a name.
     """
     return disposition_parameter(disposition, "filename")
 
@@ -119,7 +119,7 @@ def filename_of(disposition: str | None) -> str | None:
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
     """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
 
-    Its extended form goes before its plain one. Parameters that cannot be read are skipped; nothing is raised."""
+    Its extended form wins over its plain one. Unreadable parameters are skipped; nothing is raised."""
     if not disposition:
         return None
     plain = extended = None
@@ -155,7 +155,7 @@ def _latin(value: str) -> str:
 
 
 def one_line(text: str, length: int) -> str:
-    """Return ``text`` for a message: one line of at most ``length`` characters, without control and formatting
+    """Return ``text`` as one line of at most ``length`` characters for a message, without control and formatting
     characters."""
     visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     return " ".join(visible.split())[:length]

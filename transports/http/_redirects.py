@@ -1,4 +1,7 @@
-"""A GET request whose redirects are followed by hand: each hop is checked before it is requested."""
+"""A GET request whose redirects are followed by hand: each hop is checked before it is requested.
+
+Discovery and :func:`fetch_public` use it. Downloads follow redirects themselves, as they also resume and retry.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 
 class UserHost:
-    """The host that the user gave. Its first address may be any; then the host must stay there, or be public."""
+    """The host that the user gave. Its first address may be private; later addresses must be the same or public."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -40,12 +43,11 @@ class UserHost:
 
 
 class RedirectedGet:
-    """A GET request and the redirects after it. ``target`` is where the next request goes, or the last one went.
+    """A GET request and its redirects. ``target`` is the URL of the next request, or of the last one at the end.
 
-    ``user_host`` is that of the address that the user gave, if the user gave one: it may be private, while any other
-    must be public unless ``allow_private``; the credentials of that address go to its own origin until the first
-    redirect away from it.
-    ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
+    ``user_host`` is the host of the user's own address, if there is one. It may be private; any other host must be
+    public unless ``allow_private``. The credentials in the user's address go to its own origin until the first redirect
+    away from it. ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class RedirectedGet:
 
     @property
     def label(self) -> str:
-        """The document with its URL, for messages."""
+        """Name and URL of the document, for messages."""
         return f"{self._what} {self.target.display_url}"
 
     @property
@@ -82,7 +84,7 @@ class RedirectedGet:
     def error(
         self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
     ) -> DiscoveryFailed:
-        """Return the error to raise; ``details`` are added to the URL."""
+        """Return an error whose details are the URL and ``details``."""
         return DiscoveryFailed(
             message, code=code, retryable=retryable, details={"url": self.target.display_url, **details}
         )
@@ -99,9 +101,9 @@ class RedirectedGet:
 
     @asynccontextmanager
     async def send(self, conditions: Mapping[str, str] | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Request ``target`` and give the response, of any status. ``conditions`` are headers to revalidate with.
+        """Request ``target`` and yield the response, of any status. ``conditions`` are headers for revalidation.
 
-        Raises :class:`~transports.errors.DiscoveryFailed` if there is no answer.
+        Raises :class:`~transports.errors.DiscoveryFailed` if the server does not answer.
         """
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
@@ -130,14 +132,13 @@ class RedirectedGet:
     def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
         """Return whether the response is a redirect, and make its location the ``target``.
 
-        Raises :class:`~transports.errors.DiscoveryFailed` for a circle, more than five redirects, or a location that is
-        not followed.
+        Raises :class:`~transports.errors.DiscoveryFailed` for a loop, more than five redirects, or a refused location.
         """
         if response.status not in REDIRECTS:
             return False
         location = response.headers.get("Location")
         if not location:
-            raise self.error(f"{self.label} answered {status_phrase(response.status)} without saying where to")
+            raise self.error(f"{self.label} answered {status_phrase(response.status)} without a Location")
         try:
             target = resolve_redirect(self.target, location)
         except BadUrl as error:
@@ -171,7 +172,7 @@ class RedirectedGet:
         raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)
 
 
-#: Headers that a browser needs to use a body; none of them sets anything.
+#: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
 _HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
 
 
@@ -183,10 +184,11 @@ async def fetch_public(
     max_bytes: int,
     allow_private: bool = False,
 ) -> WebResource:
-    """Return what is at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address,
-    judged by the address that is connected to, unless ``allow_private``. No cookies and no credentials are sent.
+    """Fetch the resource at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address
+    unless ``allow_private``; the address that is really connected to is checked. No cookies and no credentials are
+    sent.
 
-    Raises :class:`~transports.errors.UsageError` for what is no http(s) address, and
+    Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
 
     try:

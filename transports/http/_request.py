@@ -1,4 +1,4 @@
-"""A single request on a connection of its own, and its failures as typed errors."""
+"""A single GET request on a connection of its own, and its failures and error statuses as typed errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._headers import content_coding, one_line, retry_after
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
 _EXCERPT_SECONDS = 2.0
-_BUFFER = 1 << 18  # bytes; a body is handed over in pieces of up to twice this
+_BUFFER = 1 << 18  # bytes; aiohttp returns chunks of up to twice this
 
 
 @asynccontextmanager
@@ -38,12 +38,12 @@ async def get(
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
 
-    The connection is never shared or reused, so that each one passes ``guard``. It is closed at the end of the block,
-    also on cancellation. ``stall_timeout`` in seconds is for connecting, and for each time without a byte. With
-    ``propagate`` the request carries ``traceparent``. Raises :class:`~.download_request.RetryRequest` or
+    The connection is never shared or reused, so every request passes ``guard``. It is closed at the end of the block,
+    also on cancellation. ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With
+    ``propagate`` the request carries ``traceparent``. Raises :class:`~._download_request.RetryRequest` or
     :class:`~transports.errors.DownloadFailed`.
     """
-    #: Never the URL, whose path and query may hold secrets.
+    # Not the URL: its path and query may hold secrets.
     where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
     with span("GET", where, "client"):
         async with _session(guard, resolver, stall_timeout) as session:
@@ -54,7 +54,7 @@ async def get(
                 response = await session.get(url, headers=sent, allow_redirects=False)
             except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
                 failure = error
-            if failure is not None:  # outside `except`: aiohttp's errors quote the URL with its query, and are chained
+            if failure is not None:  # outside `except`, so that aiohttp's error, which quotes the query, is not chained
                 _raise_no_answer(failure, guard, display_url, stall_timeout)
             annotate({"http.response.status_code": response.status})
             try:
@@ -104,7 +104,7 @@ def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, 
 
 
 def failure_reason(failure: Exception) -> str:
-    """Why, in words that hold nothing of the request."""
+    """Return the reason of a failure in words, without any part of the request."""
     match failure:
         case TimeoutError():
             return "it stalled"
@@ -115,11 +115,11 @@ def failure_reason(failure: Exception) -> str:
         case aiohttp.ClientConnectorError():
             return f"no connection ({connection_failure(failure.os_error)})"
         case aiohttp.ClientResponseError():
-            return "the answer is no valid HTTP"
+            return "the answer is not valid HTTP"
         case aiohttp.InvalidURL():
             return "its URL is not valid"
         case aiohttp.ClientPayloadError():
-            return "the body ended early or is no valid HTTP"
+            return "the body ended early or is not valid HTTP"
         case _:
             return "the connection broke"
 
@@ -127,8 +127,8 @@ def failure_reason(failure: Exception) -> str:
 async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
     """Return the start of an error's body as text, for a message.
 
-    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. Empty if
-    it does not arrive within two seconds.
+    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. It is
+    empty if the body does not arrive within two seconds.
     """
     if content_coding(response.headers):
         return ""
@@ -139,7 +139,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    # before the search, because a control character could split a secret
+    # before the search for secrets, because a control character could split one
     text = one_line(data.decode("utf-8", "replace"), len(data))
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
@@ -153,7 +153,7 @@ _MEANING = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
     404: "there is no such file",
-    206: "a part was sent although the whole was request for",
+    206: "a part was sent although the whole was requested",
     204: "there is no content",
 }
 
@@ -161,9 +161,9 @@ _MEANING = {
 async def status_error(
     response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
 ) -> RetryRequest | DownloadFailed:
-    """Return the error for a response.
+    """Return the error for a response other than the file.
 
-    It is a :class:`~.download_request.RetryRequest` for 429 and 5xx, and
+    It is a :class:`~._download_request.RetryRequest` for 429 and 5xx, and a
     :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
     """
     status, late = response.status, request.seconds_past_expiry()
@@ -185,7 +185,7 @@ async def status_error(
 
 
 def status_phrase(status: int) -> str:
-    """Return a status with its phrase: ``404 Not Found``."""
+    """Return a status with its reason phrase: ``404 Not Found``."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

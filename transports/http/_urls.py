@@ -1,4 +1,4 @@
-"""URLs of downloads and manifests: parsing, origins, credentials in headers and queries, and forms for messages."""
+"""URLs of downloads and manifests: parsing, origins, credentials in headers and queries, and redaction for messages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECA
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH_SAFE = "/:@!$&'()*+,;=~-._%[]|"
 _QUERY_SAFE = _PATH_SAFE + "?"
-# The headers that hold credentials. Others say how a request travels, undo a check, or open the services that a network
-# offers to its own machines (``Metadata-Flavor``, ``X-aws-ec2-metadata-token``).
+# Headers with credentials, the only ones that an app may set. Others control how a request travels, undo a check, or
+# open the metadata services of clouds (``Metadata-Flavor``, ``X-aws-ec2-metadata-token``).
 _CREDENTIALS = {
     "api-key",
     "authorization",
@@ -42,11 +42,11 @@ _CREDENTIALS = {
 
 
 class BadUrl(ValueError):
-    """Raised for a URL that cannot be requested. Its text is the reason, without anything secret."""
+    """Raised for a URL that cannot be requested. Its text is the reason, without secrets."""
 
 
 class BadHeader(ValueError):
-    """Raised for a header that may not be sent. Its text is the reason; it may have the name, never the value."""
+    """Raised for a header that may not be sent. Its text is the reason; it may hold the name, never the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Target:
 def parse(text: str, base_url: str | None = None) -> Target:
     """Parse an absolute URL, or a relative one that is resolved against ``base_url``.
 
-    Path and query keep their spelling, which a signature may cover; only characters that no URL may have are quoted. A
-    numeric host in decimal, octal, hexadecimal or short form becomes the dotted address that every resolver makes of
-    it. Raises :class:`BadUrl`.
+    Path and query keep their spelling, which a signature may cover; only characters that are invalid in a URL are
+    quoted. A numeric host in decimal, octal, hexadecimal or short form becomes a dotted address, as in every resolver.
+    Raises :class:`BadUrl`.
     """
     text = re.sub(r"[\t\r\n]", "", text.strip("".join(map(chr, range(33)))))
     scheme = _SCHEME.match(text)
@@ -100,13 +100,13 @@ def parse(text: str, base_url: str | None = None) -> Target:
         return Target(url, authorization)
     except BadUrl:
         raise
-    except ValueError:  # its text quotes the URL, which may have a secret
+    except ValueError:  # its text quotes the URL, which may hold a secret
         raise BadUrl("it is not a valid URL") from None
 
 
 def resolve_redirect(source: Target, location: str) -> Target:
-    """Return the target of a ``Location``, or of a link on a page, at ``source``. Raises :class:`BadUrl` if it has user
-    info or leads from https: to http:."""
+    """Return the target of a ``Location``, or of a link on a page, at ``source``. Raises :class:`BadUrl` for user info
+    and for a step from https: to http:."""
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
@@ -143,8 +143,8 @@ def origin_of(base_url: str | None) -> Origin | None:
 
 
 def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """Return ``url`` with credentials added to its query. With ``keep`` (after a redirect), a name that the query has
-    already keeps its value."""
+    """Return ``url`` with the credentials ``extra`` added to its query. With ``keep`` (after a redirect), names that
+    the query has already keep their values."""
     present = parse_qsl(url.raw_query_string, keep_blank_values=True)
     names = {name for name, _ in present}
     missing = [item for item in extra.items() if item not in present and not (keep and item[0] in names)]
@@ -155,10 +155,10 @@ def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise :class:`BadHeader` for a header that is not valid or that an app may not set."""
+    """Raise :class:`BadHeader` for a header that is invalid or that an app may not set."""
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise BadHeader("a header of its auth has no valid name")
+            raise BadHeader("the name of a header of its auth is not valid")
         if name.lower() not in _CREDENTIALS:
             raise BadHeader(
                 f"its auth may not set the header {name[:40]}; use Authorization, X-API-Key or X-Auth-Token"
@@ -169,8 +169,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 def secret_forms(*texts: str) -> set[str]:
     """Return the forms in which the credentials ``texts`` could appear in a message: each as a whole, its words, its
-    quoted forms, and the decoded parts of a ``Basic`` one. Forms of less than four characters are left out, since
-    removing them would make the message unreadable."""
+    quoted forms, and the decoded parts of ``Basic`` credentials. Forms of less than four characters are left out:
+    masking them would make a message unreadable."""
     found: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
@@ -184,8 +184,8 @@ def secret_forms(*texts: str) -> set[str]:
 
 
 def display_unparsed_url(text: str) -> str:
-    """Return a URL that could not be parsed, for a message; only its scheme if it has an ``@``, as its user info cannot
-    be told apart."""
+    """Return a URL that could not be parsed, for a message. With an ``@``, which may follow user info, only its scheme
+    is returned."""
     if "@" in text:
         scheme = _SCHEME.match(text.strip())
         return one_line(scheme[0] if scheme else "", 20) + "…"

@@ -1,9 +1,8 @@
-"""Secrets, kept out of everything that is shown or stored: rules, known values, and their masking.
+"""Privacy: redaction and masking of secrets in everything that is shown or stored.
 
-* :mod:`.redaction` — the rules of what is secret by its name, in text and JSON.
-* :mod:`.secrets` — ``${SECRET:NAME}`` and the values behind it, with the filter of all logs.
-
-* :mod:`.masking` — finds values in every usual spelling and puts labels or asterisks in their place.
+* :mod:`._redaction` — redaction rules for text and JSON by names and forms, and the secret values of one call.
+* :mod:`._secrets` — ``${SECRET:NAME}`` placeholders, the known values of the process and of users, and the log filter.
+* :mod:`._masking` — search for values in all usual spellings, and their replacement by labels or asterisks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Puts labels or asterisks in the place of values, in texts, in JSON values and in bytes. No I/O."""
+"""Masking: labels or asterisks in place of values, in texts, JSON values and bytes. No I/O.
+
+:class:`Finder` finds the values in all spellings of :data:`SPELLINGS`, in base64 and in hexadecimal digits;
+:func:`replaced`, :func:`starred` and :func:`masked_tree` replace them.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,25 @@ from typing import Final
 
 from ..binary import BinaryData
 
-#: Bytes that are searched in one go: a longer search would hold the interpreter's lock for too long.
+#: Bytes that are searched at a time: a longer search would hold the GIL for too long.
 _PIECE = 1 << 18
-#: Bytes of a spelling for each byte of its value, at most, where a value lies across two pieces.
+#: Overlap of two pieces, in bytes for each byte of the longest value: the most that a spelling lengthens a value.
 _LONGEST_SPELLING = 16
 #: Steps of decoding: one of characters costs 1, one of base64 or hexadecimal digits 2.
 _STEPS = 5
-#: Bytes that a value which looks escaped must read as: fewer would be found by chance.
+#: Shortest decoded form, in bytes, of a value that looks escaped; a shorter one would be found by chance.
 _SHORTEST_READ = 6
 
 _HEX = rb"[0-9A-Fa-f]"
 
 
 def to_bytes(text: str) -> bytes:
-    """Return text as UTF-8; halves of surrogate pairs as if they were characters."""
+    """Return text as UTF-8, with lone surrogates encoded like characters."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def to_text(content: bytes) -> str:
-    """Return the text that :func:`to_bytes` had."""
+    """Return the text of :func:`to_bytes`."""
     return content.decode("utf-8", "surrogatepass")
 
 
@@ -39,7 +43,7 @@ def _character(code: int) -> bytes:
 
 
 def _after_mark(token: bytes) -> bytes:
-    """Decode a mark of two bytes and a number."""
+    """Decode a token of a two-byte mark and hexadecimal digits."""
     return _character(int(token[2:], 16))
 
 
@@ -48,7 +52,7 @@ def _pair(token: bytes) -> bytes:
 
 
 def _units(mark: bytes) -> bytes:
-    """Return the pattern of two UTF-16 units that are one character, each after a mark."""
+    """Return the pattern of a surrogate pair in UTF-16, each unit after a mark."""
     return mark + rb"[dD][89abAB]" + _HEX + rb"{2}" + mark + rb"[dD][c-fC-F]" + _HEX + rb"{2}"
 
 
@@ -64,8 +68,8 @@ def _entity(token: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One spelling of characters: its name, an example that stands for an apostrophe, the pattern of one character in
-    it, and what turns that into UTF-8."""
+    """A spelling of characters: its name, an example (mostly of an apostrophe), the pattern of one character, and the
+    decoder of that into UTF-8."""
 
     name: str
     example: bytes
@@ -73,7 +77,7 @@ class Spelling:
     decode: Callable[[bytes], bytes]
 
 
-#: Spellings of single characters. Of two that fit, the first is taken.
+#: Spellings of single characters. The first matching one applies.
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling("percent-encoding", b"%27", rb"%" + _HEX + rb"{2}", lambda token: bytes([int(token[1:], 16)])),
     Spelling("surrogate pair of escape()", b"%uD83D%uDE00", _units(b"%u"), _pair),
@@ -91,7 +95,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("octal", rb"\047", rb"\\[0-3][0-7]{2}", lambda token: _character(int(token[1:], 8))),
     Spelling("digit of CSS", rb"\37 ", rb"\\3[0-9] ", lambda token: token[2:3]),
     Spelling("backslash and letter", rb"\n", rb"\\[abefnrtv0]", lambda token: _SINGLE[token[1]]),
-    # any other is left out, of values too: in an address, say, it may be a character like others
+    # any other backslash is dropped, also in values: it may be a plain character, as in a path
     Spelling("backslash", rb"\'", rb"\\(?:\\{1,30}(?=\\))?", lambda token: b""),
     Spelling("hexadecimal entity of HTML", b"&#x27;", rb"&#[xX]0{0,8}" + _HEX + rb"{1,6};?",
              lambda token: _character(int(token[3:].rstrip(b";"), 16))),
@@ -106,7 +110,7 @@ _EACH = [(re.compile(spelling.pattern), spelling.decode) for spelling in SPELLIN
 
 @lru_cache(maxsize=4096)
 def _decoded(token: bytes) -> bytes:
-    """Return the character that one token of :data:`_ESCAPE` stands for."""
+    """Return the character of one token of :data:`_ESCAPE`."""
     return next(decode(token) for pattern, decode in _EACH if pattern.match(token))
 
 
@@ -114,8 +118,7 @@ _Back = Callable[[int, int], tuple[int, int]]
 
 
 class _Escapes:
-    """The escaped characters of content, by where they stand in it and in what it decodes to; looked up when something
-    was found."""
+    """Map of positions in decoded content to positions in the escaped content, built at the first :meth:`span`."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -136,12 +139,12 @@ class _Escapes:
         self._begins, self._ends, self._before, self._after = begins, ends, before, after
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in content of one in what it decodes to."""
+        """Return the span in the escaped content for a span in the decoded content."""
         if not self._begins:
             self._look()
         first, last = bisect_right(self._begins, start) - 1, bisect_right(self._begins, end - 1) - 1
         if first and start == self._begins[first]:
-            low = self._before[bisect_left(self._begins, start, 1)]  # with the backslashes before it
+            low = self._before[bisect_left(self._begins, start, 1)]  # with dropped backslashes before it
         elif start < self._ends[first]:
             low = self._before[first]
         else:
@@ -165,7 +168,7 @@ _NOT_DIGITS: Final = bytes(set(range(256)) - set(_DIGITS))
 
 
 class _Places:
-    """Where the bytes of an alphabet stand in content; looked up when something was found."""
+    """Positions in content of the bytes of an alphabet, built at the first :meth:`span`."""
 
     def __init__(self, content: bytes, alphabet: bytes) -> None:
         self._content = content
@@ -173,8 +176,8 @@ class _Places:
         self._kept: list[int] | None = None
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in content of those bytes of the alphabet that are ``start`` to ``end`` without all others,
-        with the padding after them."""
+        """Return the span in content of the bytes ``start`` to ``end`` of the alphabet, with base64 padding after
+        them. Other bytes do not count."""
         if self._kept is None:
             self._kept = [index for index, byte in enumerate(self._content) if byte in self._alphabet]
         low, high = self._kept[start], self._kept[min(end, len(self._kept)) - 1] + 1
@@ -184,8 +187,8 @@ class _Places:
 
 
 def _from_base64(content: bytes) -> Iterator[tuple[bytes, _Back]]:
-    """Yield what all base64 in content stands for, of either alphabet, with or without line breaks and padding: four
-    times, for where in a group of four it begins."""
+    """Yield all base64 in content decoded, of either alphabet, with or without line breaks and padding: four times, for
+    each offset in a group of four characters."""
     stream = content.translate(_ONE_ALPHABET, _NOT_BASE64)
     places = _Places(content, _BASE64)
     for phase in range(4):
@@ -200,7 +203,7 @@ def _from_base64(content: bytes) -> Iterator[tuple[bytes, _Back]]:
 
 
 def _from_digits(content: bytes) -> Iterator[tuple[bytes, _Back]]:
-    """Yield what all hexadecimal digits in content stand for, whatever is between them."""
+    """Yield all hexadecimal digits in content decoded, for both offsets in a pair, ignoring other bytes."""
     stream = content.translate(None, _NOT_DIGITS)
     places = _Places(content, _DIGITS)
     for phase in range(2):
@@ -213,7 +216,7 @@ def _from_digits(content: bytes) -> Iterator[tuple[bytes, _Back]]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Found:
-    """A value in content: its span in bytes, and its label."""
+    """An occurrence of a value in content: its span in bytes, and its label."""
 
     start: int
     end: int
@@ -221,8 +224,8 @@ class Found:
 
 
 class Finder:
-    """Finds ``values``, each with a label, in content. A value is found as it is and in every mix of the spellings of
-    :data:`SPELLINGS`, of spaces as ``+``, of base64 and of hexadecimal digits, up to five steps deep."""
+    """Search for ``values``, each with a label, in content. A value is found unchanged and in every mix of the
+    spellings of :data:`SPELLINGS`, spaces as ``+``, base64 and hexadecimal digits, up to five steps of decoding."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         needles: dict[bytes, str] = {}
@@ -237,7 +240,7 @@ class Finder:
         return bool(self._needles)
 
     def find(self, content: bytes) -> list[Found]:
-        """Return where the values stand: in order, and none overlaps another."""
+        """Return the occurrences of values in order, without overlaps."""
         if not self._needles or len(content) < self._shortest:
             return []
         overlap = self._longest * _LONGEST_SPELLING
@@ -268,7 +271,7 @@ class Finder:
 
 
 def _unescaping(content: bytes) -> Iterator[tuple[bytes, _Back]]:
-    """Yield content with each escaped character decoded once, if there is one."""
+    """Yield content with each escaped character decoded once, if there is any."""
     decoded = _unescaped(content)
     if decoded != content:
         yield decoded, _Escapes(content).span
@@ -282,15 +285,15 @@ _READINGS: Final[tuple[tuple[int, Callable[[bytes], Iterable[tuple[bytes, _Back]
 
 
 def _needles(value: str) -> set[bytes]:
-    """Return what is searched for: a value as UTF-8, as Latin-1, as UTF-8 that was taken for it; and, since a value may
-    look escaped, what it reads as."""
+    """Return the byte strings to search for: a value as UTF-8, as Latin-1, as UTF-8 misread as Latin-1 or Windows-1252,
+    and the decoded form of a value that looks escaped."""
     written = {to_bytes(value)}
     if not value.isascii():
         read_as = to_bytes(value).decode("latin-1")
         windows = "".join(bytes([ord(one)]).decode("cp1252", "ignore") or one for one in read_as)
         written |= {to_bytes(read_as), to_bytes(windows)}
         latin = b"".join(bytes([ord(one)]) if ord(one) < 256 else to_bytes(one) for one in value)
-        written |= {latin, to_bytes(latin.decode("utf-8", "replace"))}  # and read as UTF-8, which it is not
+        written |= {latin, to_bytes(latin.decode("utf-8", "replace"))}  # Latin-1 misread as UTF-8
     if any(ord(character) > 0xFFFF for character in value):  # UTF-16 that was escaped unit by unit
         units = value.encode("utf-16-be", "surrogatepass")
         written.add(b"".join(_character(units[at] << 8 | units[at + 1]) for at in range(0, len(units), 2)))
@@ -303,7 +306,7 @@ def _needles(value: str) -> set[bytes]:
 
 
 def _apart(found: set[Found]) -> list[Found]:
-    """Merge what overlaps; the longest keeps its label."""
+    """Merge overlapping occurrences; the longest keeps its label."""
     apart: list[Found] = []
     for one in sorted(found, key=lambda one: (one.start, -one.end)):
         if apart and one.start < apart[-1].end:
@@ -316,17 +319,18 @@ def _apart(found: set[Found]) -> list[Found]:
     return apart
 
 
-#: Stands between the texts of a tree: a value does not go on in the next one, unless its spelling skips line breaks.
+#: Separator of the texts of a tree: no value continues in the next text, unless its spelling skips line breaks.
 _BETWEEN: Final = b"\n"
-#: Fields beside `content` that say that it is a file (docs/protocol.md 9).
+#: Fields that make the `content` beside them a file (docs/protocol.md 9).
 _DESCRIBING: Final = {"mimeType", "encoding", "size", "filename"}
-#: Returns the text of a file without values, or ``None`` for another text. The flag says that it is described as one.
+#: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
+#: a file.
 MaskFile = Callable[[str, bool], str | None]
 
 
 def replaced(texts: Sequence[str], finder: Finder, between: bytes = b"") -> list[str]:
-    """Return texts with the labels of values in their place. The next text goes on where one ended, after ``between``;
-    a value that lies across several has its label in each."""
+    """Return texts with labels in place of values. The texts are searched as one, joined by ``between``; a value that
+    lies across several texts has its label in each."""
     if not finder:
         return list(texts)
     contents = [to_bytes(text) for text in texts]
@@ -335,7 +339,7 @@ def replaced(texts: Sequence[str], finder: Finder, between: bytes = b"") -> list
 
 
 def starred(content: bytes, found: Iterable[Found]) -> bytes:
-    """Return content with asterisks in the place of what was found, as many as it had bytes."""
+    """Return content of the same length with asterisks in place of the found values."""
     out = bytearray(content)
     for one in found:
         out[one.start : one.end] = b"*" * (one.end - one.start)
@@ -351,11 +355,12 @@ def masked_tree(
     keep: Callable[[str], bool] | None = None,
     names: Collection[str] = (),
 ) -> object:
-    """Return JSON values with the labels of values in their place, in keys and names of files too, and of those
-    ``numbers`` that equal one; what has none is returned as it is.
+    """Return JSON values with labels in place of values, also in keys and file names, and in place of numbers
+    in ``numbers``. A node without values is returned unchanged.
 
-    ``file`` masks texts that are files. The values of keys that ``keep`` names stay as they are, as do those keys,
-    and ``names``."""
+    ``file`` masks texts that are files. Keys for which ``keep`` is true stay, with their values, as do the keys in
+    ``names``.
+    """
     if not finder:
         return node
     tree = _Tree(numbers, keep, frozenset(names))
@@ -366,7 +371,7 @@ def masked_tree(
 
 
 class _Tree:
-    """The texts of JSON values, in one order for gathering and for rebuilding."""
+    """The texts of JSON values, gathered and rebuilt in the same order."""
 
     def __init__(self, numbers: Mapping[float, str], keep: Callable[[str], bool] | None, names: frozenset[str]) -> None:
         self.texts: list[str] = []
@@ -438,7 +443,7 @@ class _Tree:
 
 
 def _spans(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Found]]:
-    """Return what was found in each of ``contents``, by its index."""
+    """Return the found values in ``contents``, by index; spans are relative to the content."""
     begins: list[int] = []
     at = 0
     for content in contents:
@@ -467,7 +472,7 @@ def _labelled(content: bytes, spans: Iterable[Found]) -> str:
 
 
 def _whole(content: bytes, start: int, end: int) -> tuple[int, int]:
-    """Return a span that cuts no character in two."""
+    """Extend a span to whole UTF-8 characters."""
     while start and 0x80 <= content[start] < 0xC0:
         start -= 1
     while end < len(content) and 0x80 <= content[end] < 0xC0:

@@ -1,7 +1,10 @@
-"""The rules of what is secret in text and JSON, and its replacement. No I/O.
+"""Redaction of secrets in text and JSON by rules. No I/O.
+
+:class:`Redactor` has the rules: secret names of fields, headers, queries and tokens. :class:`SecretValues` also learns
+the secret values of one call and removes them wherever they occur.
 
 Recordings, the ``source`` of artifacts and the message log of failed tests follow the same rules. A replay applies them
-to what it is asked, too, so that a call with any password matches what was recorded with another.
+to its requests, too, so that a call with any password matches a recording with another one.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ from urllib.parse import unquote_plus
 from ._masking import Finder, masked_tree, replaced
 from ._secrets import KNOWN_SECRETS, KnownSecrets, placeholders
 
-#: What stands in the place of a secret.
+#: Replacement of a secret.
 REDACTED = "<redacted>"
 
-#: Ends of names, in lower case and without punctuation, whose values are secret: ``api_key``, ``clientSecret``.
+#: Endings of names with secret values, in lower case and without punctuation: ``api_key``, ``clientSecret``.
 _SECRET_NAMES = (
     "password",
     "passwords",
@@ -38,24 +41,24 @@ _SECRET_NAMES = (
     "credentials",
     "sessionid",
 )
-#: Last words of names, such as ``cardPin``, whose values are secret if they are texts or numbers.
+#: Last words of names, such as ``cardPin``, with secret values if these are texts or numbers.
 _SECRET_WORD = re.compile(r"(?:(?:^|[^A-Za-z])(?i:pin|otp|cvv|cvc)|(?<=[a-z])(?:Pin|PIN|Otp|OTP|Cvv|CVV|Cvc|CVC))$")
-#: An id of a call, which an app gives back in its progress; and schemas, which describe values and hold none.
+#: The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
 _NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
-#: In a URL's query a signature is as good as a password, and short names have no other meaning.
+#: In the query of a URL, a signature grants access like a password, and short names have no other meaning.
 _SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
 #: Headers that hold credentials.
 _HEADER_NAME = r"(?:(?:proxy-)?(?:authorization|cookie|set-cookie)|x-[\w-]*(?:key|token|secret))"
 _HEADER = re.compile(_HEADER_NAME, re.IGNORECASE)
-#: Fields that name what another field, ``value``, holds.
+#: Fields with the name of the value in the field ``value`` beside them.
 _NAMING = ("name", "key", "header")
-#: An app chooses the text: the time of each must be in proportion to its length, so nothing here may backtrack far.
+#: Secrets in text. An app chooses the text, so matching must take linear time: no pattern may backtrack far.
 _PATTERNS = (
     r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
     r"\bbearer\s++(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
     r"\bbasic\s++(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
     rf"(?m)^[^\S\n]*+{_HEADER_NAME}\s*+:\s*+(?P<secret>\S.*)$",
-    # within a line, only what cannot be prose
+    # within a line, only forms that cannot be prose
     r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:basic|bearer|token|apikey|negotiate|ntlm)\s++[^\s\"'<>,;]++)",
     r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:digest|aws4-hmac-sha256)\s[^\n]*)",
     r"(?<![\w-])(?:set-)?cookie\s*+:\s*+(?P<secret>[^\s=;:\"'<>]++=[^\s\"'<>]++(?:\s[^\s=;:\"'<>]++=[^\s\"'<>]++)*+)",
@@ -69,19 +72,21 @@ _QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
-#: What JSON values stand in.
+#: Types of JSON objects and arrays.
 _CONTAINERS = (dict, list, tuple)
 
 
 class Redactor:
-    """The rules, with additions, and the values that are ``known``. ``fields`` are further ends of names, ``patterns``
-    further regular expressions without regard to case; of a match the group ``secret`` is replaced, or the whole.
-    Redacting twice changes nothing."""
+    """Redaction by the rules, and of ``known`` values.
+
+    ``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which ignore
+    case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is idempotent.
+    """
 
     def __init__(
         self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
     ) -> None:
-        #: The values that are replaced too.
+        #: Known values, which are replaced as well.
         self.known = known
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
@@ -90,8 +95,9 @@ class Redactor:
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def is_secret(self, name: str) -> bool:
-        """Return whether values of this name are secret: ``auth``, and names that end with ``password``, ``token``,
-        ``api_key`` and their like, in any case and punctuation, or with the word ``pin``."""
+        """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
+        ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
+        like."""
         return name not in _NEVER_SECRET and (self._is_secret_whole(name) or _ends_in_secret_word(name))
 
     def _is_secret_whole(self, name: str) -> bool:
@@ -99,13 +105,13 @@ class Redactor:
         return bare == "auth" or bare.endswith(self._names)
 
     def text(self, text: str) -> str:
-        """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens, and
-        without the values that are known."""
+        """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
+        web tokens."""
         return self.rules(self.known.text(text))
 
     def rules(self, text: str) -> str:
-        """Return text by the rules alone: known values stay."""
-        for pattern in self._more_patterns:  # first, so that they see the text as it was
+        """Return text redacted by the rules alone; known values stay."""
+        for pattern in self._more_patterns:  # first, so that they match the original text
             text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):
             text = self._queries(text)
@@ -115,9 +121,11 @@ class Redactor:
         return text
 
     def tree(self, node: object) -> object:
-        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is. Of what is
-        nested too deeply to be looked through, hundreds of levels, the fields of the first level are left, without the
-        objects and lists in them."""
+        """Return JSON values without secrets. Values of other types (content) stay.
+
+        Data nested too deeply to search, by hundreds of levels, is reduced to the fields of its first level, with
+        objects and lists replaced.
+        """
         try:
             return self.ruled(self.known.tree(node))
         except RecursionError:
@@ -127,8 +135,8 @@ class Redactor:
             return self.ruled(self.known.tree(flat))
 
     def ruled(self, node: object) -> object:
-        """Return JSON values by the rules alone: known values stay. Raises :class:`RecursionError` for what is nested
-        too deeply."""
+        """Return JSON values redacted by the rules alone; known values stay. Raises :class:`RecursionError` for data
+        nested too deeply."""
         match node:
             case str():
                 return self.rules(node)
@@ -146,9 +154,9 @@ class Redactor:
                 return node
 
     def field(self, name: object, value: object) -> object:
-        """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
-        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. Of what is
-        nested too deeply nothing stays."""
+        """Return the value of a field without secrets, by its name and by its own form. Of a reference's
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. A value nested too deeply is replaced
+        as a whole."""
         try:
             return self._field(name, self.known.tree(value))
         except RecursionError:
@@ -164,11 +172,11 @@ class Redactor:
         if _bare(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else _blank(item) for key, item in value.items()}
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
-            return self.ruled(value)  # a pin on a map, say
+            return self.ruled(value)  # an object named "pin", as on a map
         return _blank(value)
 
     def _texts(self, node: object) -> object:
-        """Redact texts by their form alone, whatever the names of the fields."""
+        """Redact texts by their form alone; names of fields do not count."""
         match node:
             case str():
                 return self.rules(node)
@@ -180,7 +188,7 @@ class Redactor:
                 return node
 
     def _queries(self, text: str) -> str:
-        """Redact the queries of URLs, also of one that is the value of another's field."""
+        """Redact the queries of URLs, also of a URL within the query of another."""
         done: list[str] = []
         at = 0
         for field in _QUERY.finditer(text):
@@ -194,7 +202,7 @@ class Redactor:
 
 
 def _blank(value: object) -> object:
-    """Replace texts and numbers, keep the shape. Content that is called ``token`` is content."""
+    """Replace texts and numbers and keep the structure. A descriptor of content stays, even as ``token``."""
     match value:
         case dict() if "mimeType" not in value:
             return {key: _blank(item) for key, item in value.items()}
@@ -216,7 +224,7 @@ def _redact_match(found: re.Match[str]) -> str:
 
 
 def _redact_jwt(found: re.Match[str]) -> str:
-    """Replace JSON web tokens (RFC 7519) in words with dots between them. One pattern for both would be quadratic."""
+    """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic time."""
     words = found[0].split(".")
     done: list[str] = []
     at = 0
@@ -228,9 +236,12 @@ def _redact_jwt(found: re.Match[str]) -> str:
 
 
 def _may_hold_secrets(folded: str) -> bool:
-    """Return whether a text in lower case holds what every match of the rules above and of a query holds; most hold
-    none, and need no search. "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too,
-    which do not fold to it."""
+    """Return whether a case-folded text has a substring that every match of the rules and of a query needs. Most texts
+    have none, which saves the search.
+
+    "bas" stands for "basic": a pattern that ignores case also matches the Turkish letters for "i", which do not fold
+    to "i".
+    """
     return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
 
 
@@ -248,10 +259,10 @@ def _bare(name: str) -> str:
 
 
 def _unescaped(name: str) -> str:
-    """A name as whoever reads it does: percent-encoded, escaped as in JavaScript or HTML, up to three times."""
+    """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
-    import html  # late, as in :mod:`.secrets`
+    import html  # late, as html.entities in :mod:`._masking`
     from urllib.parse import unquote_plus
 
     for _ in range(3):
@@ -264,12 +275,12 @@ def _bare_short(name: str) -> str:
     return _NOT_PLAIN.sub("", _unescaped(name).lower())
 
 
-#: Characters of a value that is removed wherever it stands. A shorter one is part of too many words, and is removed
-#: only beside its name; a longer one is content.
+#: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
+#: is removed only beside its name; a longer one is content.
 _SHORTEST, _LONGEST = 6, 4096
-#: Values that are remembered; an app chooses how many there are.
+#: Number of remembered values, limited because an app chooses how many there are.
 _MAX_VALUES = 200
-#: Words that stand beside secret names in schemas, scripts and forms.
+#: Words beside secret names in schemas, scripts and forms that are not secret values.
 _WORDS = frozenset(
     ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
 )
@@ -278,26 +289,26 @@ _PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\
 #: A field of a form in HTML, and its attributes.
 _INPUT = re.compile(r"<input\b[^<>]{1,4096}>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
-#: The scheme of a header with credentials (RFC 9110 11.4), and what follows it.
+#: Scheme and credentials of a header (RFC 9110 11.4).
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
-#: Fields of a cookie that are replaced together with its value and are no secrets.
+#: Fields of a cookie that are replaced together with its value but are not secrets.
 _ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
-#: Characters that the rules look at in one go: a search holds the interpreter's lock, 0.2 s for a megabyte.
+#: Characters that the rules search at a time: a search holds the GIL, 0.2 s for a megabyte.
 _PIECE = 1 << 16
 
 
 class _Piecewise(Redactor):
-    """The rules for long texts, cut where a line or a word ends."""
+    """The rules for long texts, in pieces that end with a line or a word."""
 
     def rules(self, text: str) -> str:
         return super().rules(text) if len(text) <= _PIECE else "".join(map(super().rules, _pieces(text)))
 
 
 class SecretValues:
-    """The secret values of one call, and texts without them.
+    """The secret values of one call, and redaction by them.
 
-    :meth:`learn` and its like take what holds secrets; :meth:`text` and :meth:`tree` redact by the rules and by the
-    values, of which ``known`` are those of the caller who gets it. For one thread at a time.
+    :meth:`learn` and the other ``learn_…`` methods collect values; :meth:`text` and :meth:`tree` redact by the rules,
+    by the collected values and by the ``known`` values of the receiver. For one thread at a time.
     """
 
     def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
@@ -310,9 +321,9 @@ class SecretValues:
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, node: object) -> None:
-        """Remember what the rules call secret in JSON values or in a text. Raises :class:`RecursionError` as
-        :meth:`tree`."""
-        node = self._known.tree(node)  # the placeholders are no values
+        """Remember the values in JSON or in a text that are secret by the rules. Raises :class:`RecursionError` as
+        :meth:`tree` does."""
+        node = self._known.tree(node)  # placeholders are not values
         for original, clean in _differences(node, self._redactor.ruled(node)):
             for value in _removed(original, clean):
                 self.learn_value(value)
@@ -325,8 +336,8 @@ class SecretValues:
                 self.learn_value(unquote_plus(found[2]))
 
     def learn_html(self, text: str) -> None:
-        """Remember the values of fields for passwords, and of those with secret names, in HTML."""
-        import html  # late, as in :mod:`.secrets`
+        """Remember the values of password fields and of fields with secret names in HTML."""
+        import html  # late, as html.entities in :mod:`._masking`
 
         for field in _INPUT.finditer(text):
             attributes = {one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
@@ -335,7 +346,7 @@ class SecretValues:
                 self.learn_value(attributes.get("value", ""))
 
     def learn_value(self, value: str) -> None:
-        """Remember one value, of 6 to 4,096 characters; the first 200 are. Of a header, what it holds too."""
+        """Remember a value of 6 to 4,096 characters, the first 200; of a header, also its credentials and cookies."""
         value = value.strip()
         if (scheme := _SCHEME.match(value)) is not None:
             self._learn(unquote_plus(scheme[1]))
@@ -362,36 +373,37 @@ class SecretValues:
     # --- redacting ----------------------------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
-        """Return a text without secrets: without the known values, and by the rules of forms."""
+        """Return a text redacted by the values and by the rules."""
         return self._redactor.rules(self.by_value(text))
 
     def line(self, text: str) -> str:
-        """Return a line of a console or a body of a form without secrets: as :meth:`text`, and pairs of a secret name
-        and its value, without a URL around them."""
+        """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
+        its value outside of URLs."""
         return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
 
     def pieces(self, texts: Sequence[str]) -> list[str]:
-        """Return frames, or lines, without the known values: also without one that goes on in the next."""
+        """Return consecutive frames or lines without the values, including values that continue in the next one."""
         return replaced(texts, self._found())
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
-        """Return JSON values without secrets, their keys, too. The values of keys that ``keep`` names stay as they are;
-        with ``keep`` a key that is a known value, and no more, is taken for a name of the format.
+        """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
+        ``keep``, a key that equals a learned value is a field name of the format and stays, too.
 
-        Raises :class:`RecursionError` for what is nested too deeply to be looked through: it is not kept."""
+        Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored.
+        """
         names = () if keep is None else self._values
         return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
 
     def by_value(self, text: str) -> str:
-        """Return a text without the known values, however they are spelled."""
+        """Return a text without the values, in any spelling."""
         return replaced([text], self._found())[0]
 
     def holds_any(self, data: bytes) -> bool:
-        """Return whether bytes hold a known value."""
+        """Return whether bytes contain a value, in any spelling."""
         return bool(self._found().find(data))
 
     def _found(self) -> Finder:
-        """What finds the values that were learned and those that are known."""
+        """Return the finder of the learned and the known values, rebuilt if either changed."""
         known = self._known.values
         if self._finder is None or self._known_to_finder is not known:
             self._known_to_finder = known
@@ -417,7 +429,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
-    """Pairs of a value and the text that it became."""
+    """Yield pairs of a value and its redacted text."""
     match before, after:
         case dict(), dict():
             for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
@@ -430,7 +442,7 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
 
 
 def _removed(before: object, after: str) -> Iterable[str]:
-    """The parts of a text that stand as ``<redacted>`` in the other."""
+    """Return the parts of a text that are ``<redacted>`` in the other text."""
     if not isinstance(before, str):
         return [str(before)]
     pieces = after.split(REDACTED)
@@ -442,5 +454,5 @@ def _removed(before: object, after: str) -> Iterable[str]:
             break
         out.append(before[at:end])
         at = end + len(piece)
-    # an address of a form has them percent-encoded
+    # in the URL of a form they are percent-encoded
     return [*out, *map(unquote_plus, out)]

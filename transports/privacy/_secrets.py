@@ -1,7 +1,7 @@
-"""Secrets by name: ``${SECRET:NAME}`` in texts, and the values that this process knows and never shows. No I/O.
+"""Known secrets: ``${SECRET:NAME}`` placeholders in texts, and the values that this process never shows. No I/O.
 
-A value is known once it was read (:mod:`transports.session.secrets`). From then on each text of the kind that leaves
-this process towards a person, a model, a file or a log has the placeholder in its place, whichever session it is of.
+A value is known once it was read (:mod:`transports.session._secrets`). From then on, texts of all sessions that leave
+this process towards a person, a model, a file or a log have the placeholder in its place.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ._masking import Finder, masked_tree, replaced, starred, to_bytes, to_text
 
 E = TypeVar("E", bound=ABPError)
 
-#: Characters of a value: of any, of one without letters, and different ones. A user who may have a secret and does not
-#: see it could find a shorter one by guessing, as the right one is masked; and it would stand in ids by chance.
+#: Minimum characters of a value, of a value without letters, and of distinct ones. A user who may use but not see a
+#: secret could find a shorter one by guessing, because the right guess is masked. It would also occur in ids by chance.
 _MIN_CHARS, _MIN_DIGITS, _MIN_DIFFERENT = 8, 10, 5
-#: Bytes of a file up to which secrets in its text are masked; a larger one stays as the app made it.
+#: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
-#: Users whose values are remembered without a session of theirs.
+#: Users whose values are remembered without an open session.
 _MAX_USERS = 10_000
-#: Values that are known at a time; a secret that changes each hour is forgotten after a month and more.
+#: Number of known values; a secret that changes each hour is forgotten after 1,000 hours, over a month.
 _MAX_KNOWN = 1000
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
 _HEAD = "${SECRET:"
@@ -34,7 +34,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
 
 def placeholders(node: object) -> set[str]:
-    """Return the names of the secrets in the texts of JSON values. Keys and content are not looked at."""
+    """Return the names of the secrets in the texts of JSON values. Keys and binary content are not searched."""
     match node:
         case str():
             return set(_PLACEHOLDER.findall(node)) if _HEAD in node else set()
@@ -47,7 +47,7 @@ def placeholders(node: object) -> set[str]:
 
 
 def placeholder_paths(node: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the paths of the texts with a placeholder in them."""
+    """Yield the paths of the texts with a placeholder."""
     match node:
         case str():
             if _HEAD in node and _PLACEHOLDER.search(node):
@@ -61,7 +61,7 @@ def placeholder_paths(node: object, at: tuple[str | int, ...] = ()) -> Iterator[
 
 
 def with_values(node: object, values: Mapping[str, str]) -> object:
-    """Return JSON values with each placeholder replaced by the value of that name; it must be among ``values``."""
+    """Return JSON values with each placeholder replaced by its value, which must be in ``values``."""
     match node:
         case str():
             return _PLACEHOLDER.sub(lambda found: values[found[1]], node) if _HEAD in node else node
@@ -74,25 +74,25 @@ def with_values(node: object, values: Mapping[str, str]) -> object:
 
 
 class KnownSecrets:
-    """Values that must not be shown, and the names that stand in their place.
+    """Values that must not be shown, and the placeholders in their place.
 
-    A value is found however it is spelled: :class:`~.spellings.Finder`. Parts of it are not found, nor what is no
-    spelling but an encryption or a compression: an app that writes a password backwards shows it.
+    A value is found in all its spellings (:class:`~._masking.Finder`). Parts of a value are not found, nor encrypted,
+    compressed or otherwise transformed ones: an app that writes a password backwards shows it.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._finder = Finder({})
-        #: What stands for values that are numbers: an app may answer them as such.
+        #: Placeholders of numeric values, which an app may answer as JSON numbers.
         self.numbers: Mapping[float, str] = {}
-        #: The values and their placeholders.
+        #: Placeholders by value.
         self.values: Mapping[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._names)
 
     def add(self, name: str, value: str) -> None:
-        """Know a value from now on. The first one also has log messages redacted."""
+        """Add a value. The first value in :data:`KNOWN_SECRETS` also installs the redaction of logs."""
         if self._names.get(value) == name:
             return
         if not self._names and self is KNOWN_SECRETS:
@@ -104,7 +104,7 @@ class KnownSecrets:
         self._learned()
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Remove all values; for :data:`KNOWN_SECRETS`, those of all users, too."""
         self._names.clear()
         self._learned()
         if self is KNOWN_SECRETS:
@@ -118,34 +118,36 @@ class KnownSecrets:
         self.numbers = {float(one): label for one, label in self.values.items() if _NUMBER.fullmatch(one)}
 
     def text(self, text: str) -> str:
-        """Return text with placeholders in the place of values."""
+        """Return text with placeholders in place of values."""
         return self.texts([text])[0]
 
     def texts(self, texts: Sequence[str]) -> list[str]:
-        """Return texts of which each goes on where the one before it ended, with placeholders in the place of values;
-        a value that lies across several has one in each."""
+        """Return consecutive pieces of a text with placeholders in place of values. A value that lies across several
+        pieces has a placeholder in each."""
         return replaced(texts, self._finder)
 
     def tree(self, node: object) -> object:
-        """Return JSON values with placeholders in the place of values, in keys and names of files too; what has none is
-        returned as it is. A file as base64 is masked (:meth:`mask`); content beside the JSON stays, as it is masked
-        where it is read."""
+        """Return JSON values with placeholders in place of values, also in keys and file names. A node without values
+        is returned unchanged. A file in base64 is masked (:meth:`mask`). Binary content beside the JSON stays, because
+        it is masked where it is read."""
         return masked_tree(node, self._finder, self.numbers, file=self._file)
 
     def are_in(self, content: bytes) -> bool:
-        """Whether a value stands in these bytes."""
+        """Return whether these bytes contain a value."""
         return bool(self._finder.find(content))
 
     def mask(self, content: bytes) -> bytes:
-        """Return the bytes of a file with asterisks in the place of values, if it is a text of at most
-        :data:`MAX_MASKED_BYTES`; else as they are. The length stays, so that a size that was declared still holds."""
+        """Return the bytes of a file with asterisks in place of values, if it is a text of at most
+        :data:`MAX_MASKED_BYTES`; unchanged otherwise. The length stays, so that a declared size still holds."""
         if not self._names or len(content) > MAX_MASKED_BYTES or b"\0" in content:
             return content
         return starred(content, self._finder.find(content))
 
     def _file(self, text: str, described: bool) -> str | None:
-        """Return the text of a file that stands in an answer, masked with its size as it was: one as base64, with or
-        without the head of a ``data:`` URL, or one that is ``described`` as a file. ``None`` for any other text."""
+        """Return the text of a file in an answer, masked without a change of its size; ``None`` for any other text.
+
+        A file is base64, with or without the head of a ``data:`` URL, or text that is ``described`` as a file.
+        """
         head, _, encoded = text.rpartition(";base64,") if text.startswith("data:") else ("", "", text)
         content = _decoded(encoded)
         if content is None:
@@ -157,7 +159,7 @@ class KnownSecrets:
         return (f"{head};base64," if head else "") + b64encode(masked).decode()
 
     def error(self, error: E) -> E:
-        """Return an error, changed in place, without values."""
+        """Mask the values in an error, in place, and return the error."""
         if self._names:
             error.message = self.text(error.message)
             error.args = (error.message,)
@@ -167,7 +169,7 @@ class KnownSecrets:
 
 
 def _decoded(text: str) -> bytes | None:
-    """Return the bytes of a text that is base64 as a whole and may hold a value; else ``None``."""
+    """Return the bytes of a text that is all base64 and may hold a value; ``None`` for any other text."""
     if not _MIN_CHARS <= len(text) <= 2 * MAX_MASKED_BYTES or len(text) % 4 or not _BASE64.fullmatch(text):
         return None
     try:
@@ -176,17 +178,17 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-#: What this process knows: for the operator, whose logs, files of evidence and recordings show none of it.
+#: All values that this process knows: for the operator, whose logs, evidence files and recordings show none of them.
 KNOWN_SECRETS = KnownSecrets()
-#: No value.
+#: Empty set of known secrets.
 NO_SECRETS = KnownSecrets()
-#: What users were given; those that were given something are remembered when their last session is closed.
+#: Values given to each user. ``_GIVEN`` keeps those of users with any value after their last session is closed.
 _OF_USERS: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
 _GIVEN: dict[str, KnownSecrets] = {}
 
 
 def is_guessable(value: str) -> str | None:
-    """Return what makes a value too easy to guess for a secret, in words; ``None`` if nothing does."""
+    """Return the reason why a value is too easy to guess for a secret, in words; ``None`` if it is not."""
     if len(value) < _MIN_CHARS:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
     if len(value) < _MIN_DIGITS and not any(map(str.isalpha, value)):
@@ -197,15 +199,18 @@ def is_guessable(value: str) -> str | None:
 
 
 def known_to(user: str | None) -> KnownSecrets:
-    """Return what is masked in what a user sees: the values that they were given. To mask another would tell them that
-    it is one. ``None`` is the operator, who sees no value that this process knows."""
+    """Return the secrets that are masked for a user: the values given to that user.
+
+    Masking any other value would reveal that it is a secret. ``None`` is the operator, for whom all known values are
+    masked.
+    """
     if user is None:
         return KNOWN_SECRETS
     return _OF_USERS.setdefault(user, KnownSecrets())
 
 
 def give(user: str | None, name: str, value: str) -> None:
-    """Know a value that this user was given, from now on."""
+    """Record that a user was given a value, which is known from now on."""
     KNOWN_SECRETS.add(name, value)
     if user is not None:
         known = _GIVEN.pop(user, None) or known_to(user)
@@ -216,8 +221,10 @@ def give(user: str | None, name: str, value: str) -> None:
 
 
 def _redact_logs(known: KnownSecrets) -> None:
-    """Have every log record of this process made without values, by whichever library: a filter of one logger would
-    not see the records of those below it."""
+    """Install a record factory that removes values from every log record of this process, of all libraries.
+
+    A filter of one logger would not see the records of its child loggers.
+    """
     make: Callable[..., logging.LogRecord] = logging.getLogRecordFactory()
     if getattr(make, "redacts_secrets", False):
         return
@@ -227,9 +234,9 @@ def _redact_logs(known: KnownSecrets) -> None:
         if known:
             try:
                 message = record.getMessage()
-            except (TypeError, ValueError):  # logging itself reports a message that does not fit its arguments
+            except (TypeError, ValueError):  # logging itself reports a message that does not match its arguments
                 return record
-            # a record without a value stays whole: formatters such as that of an access log read its arguments
+            # a record without a value stays unchanged: some formatters, as of access logs, read its arguments
             if (cleaned := known.text(message)) != message:
                 record.msg, record.args = cleaned, ()
             if record.exc_info:

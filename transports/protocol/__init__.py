@@ -1,14 +1,14 @@
 """ABP without I/O: messages, envelope, pending replies, capabilities, schemas.
 
-* :mod:`.messages` — :class:`~.messages.Message`, the unit that a transport carries; requests that wait for replies.
-* :mod:`.declarations`, :mod:`.payloads` — declarations and messages of an app, as models.
-* :mod:`.strict_json` — JSON that is exact or refused.
+* :mod:`.messages` — :class:`~.messages.Message`, the unit of a transport; pending requests and their replies.
+* :mod:`._declarations`, :mod:`._payloads` — models of an app's declarations and messages.
+* :mod:`._strict_json` — strict JSON parser and encoder, with bounds.
 * :mod:`.envelope` — messages as JSON text, content as base64.
-* :mod:`.capabilities` — lists of capabilities, merged and compared; the answer to a call.
-* :mod:`.elicitation` — default answers to questions, and faults in the answers of handlers.
-* :mod:`.schema` — parameters and answers against the schemas that an app declares.
-* :mod:`.plain_text` — texts of an app, made safe to show; URLs without their secrets.
-* :mod:`.times` — durations and points in time as text.
+* :mod:`._capabilities` — lists of capabilities: merge, changes, suggestions; the answer to a call.
+* :mod:`._elicitation` — answers to questions: options, defaults, validation.
+* :mod:`.schema` — validation of parameters and answers against an app's JSON Schemas.
+* :mod:`._plain_text` — sanitizing of an app's texts; URLs: redaction, origins.
+* :mod:`._times` — timeouts, durations and timestamps.
 """
 
 from __future__ import annotations

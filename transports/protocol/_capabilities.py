@@ -1,4 +1,4 @@
-"""The capabilities of an app: lists merged, changes applied and compared, warnings and hints for callers. No I/O."""
+"""Capabilities of an app: merged lists, changes, warnings and suggestions for callers, answers to calls. No I/O."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: How many entries without a name are logged one by one.
+#: Maximum entries without a name that are logged one by one.
 _MAX_LOGGED = 5
-#: Capabilities from which merging and comparing takes so long that it is for a thread (measured: 3 µs for each).
+#: Number of capabilities above which they are merged and compared in a thread (measured: 3 µs for each).
 MANY = 3000
-#: Capabilities of one app, over all messages and pages; the rest is left out, with a warning.
+#: Maximum capabilities of one app, over all messages and pages. The rest is left out, with a warning.
 MAX_CAPABILITIES = 150_000
-#: How many names are sorted for a list of some.
+#: Maximum names that are sorted for a short list of them.
 _MAX_SORTED = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilitiesChanged:
-    """The event that a session's ``capabilities`` are others now, with the names."""
+    """Event: a session's ``capabilities`` have changed. Holds the names."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -37,10 +37,10 @@ class CapabilitiesChanged:
 
 
 class Capabilities(Mapping[str, "Capability"]):
-    """Capabilities by name, in the app's order. Methods return new values and change nothing.
+    """Immutable mapping of capabilities by name, in the app's order. Methods return new mappings.
 
-    An entry is read when it is asked for: an app may list a hundred thousand (docs/faults.md 22). One that makes no
-    sense is reduced to its name, with a warning.
+    An entry is parsed on first access: an app may list a hundred thousand (docs/faults.md 22). An invalid entry is
+    reduced to its name, with a warning.
     """
 
     def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
@@ -56,7 +56,7 @@ class Capabilities(Mapping[str, "Capability"]):
                 raise KeyError(with_suggestions(unknown, str(name), self).message)
             entry = self._entries[name]
             try:
-                self._read[name] = parse(Capability, entry, f"what the app says of {name}")
+                self._read[name] = parse(Capability, entry, f"the app's entry for {name}")
             except ProtocolError as error:
                 logger.warning("%s; only its name is taken", error.message)
                 self._read[name] = Capability(name=name)
@@ -72,11 +72,11 @@ class Capabilities(Mapping[str, "Capability"]):
         return name in self._entries
 
     def merge(self, listed: object) -> Capabilities:
-        """Return these and those of a list, whose fields win where both have them.
+        """Return these capabilities merged with a list, whose fields take precedence.
 
-        ``listed`` is an app's list as it came: names or objects, plain or wrapped in ``data`` and ``capabilities``
-        (docs/protocol.md). An entry without a name is left out, with a warning, and so are those beyond
-        :data:`MAX_CAPABILITIES`.
+        ``listed`` is an app's raw list: names or objects, plain or wrapped in ``data`` and ``capabilities``
+        (docs/protocol.md). Entries without a name, and those beyond :data:`MAX_CAPABILITIES`, are left out with a
+        warning.
         """
         entries = dict(self._entries)
         nameless = beyond = 0
@@ -97,27 +97,32 @@ class Capabilities(Mapping[str, "Capability"]):
             )
         if beyond:
             logger.warning(
-                "left out %s of the app's capabilities: %s are the most that it may have",
+                "left out %s of the app's capabilities: the limit is %s",
                 f"{beyond:,}",
                 f"{MAX_CAPABILITIES:,}",
             )
         return Capabilities(entries)
 
     def only(self, names: Iterable[str]) -> Capabilities:
-        """Return those of ``names`` that are here, in the order of ``names``."""
+        """Return the capabilities in ``names``, in the order of ``names``. Unknown names are skipped."""
         return Capabilities({name: self._entries[name] for name in names if name in self._entries})
 
     def apply_change(self, change: object) -> Capabilities:
-        """Return these after an app's notification ``{added, removed, changed}``: names, or capabilities as they are
-        listed. Any part may be missing."""
+        """Return these capabilities after an app's notification ``{added, removed, changed}``.
+
+        Each part holds names or capabilities in the form of a list. Any part may be missing.
+        """
         parts: Mapping[str, object] = change if isinstance(change, Mapping) else {}
         after = self.merge(parts.get("added")).merge(parts.get("changed"))
         removed = Capabilities().merge(parts.get("removed"))
         return after.only(name for name in after if name not in removed)
 
     def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
-        """Return these with the descriptions and schemas that only the manifest has. What the running app says stands,
-        and a capability that only the manifest has cannot be called, so it is not added (docs/protocol.md 7.5)."""
+        """Return these capabilities with missing descriptions and schemas filled in from the manifest.
+
+        The running app takes precedence. A capability that only the manifest has cannot be called, so it is not added
+        (docs/protocol.md 7.5).
+        """
         entries = dict(self._entries)
         for capability in declared:
             if entry := entries.get(capability.name):
@@ -129,7 +134,7 @@ class Capabilities(Mapping[str, "Capability"]):
         return Capabilities(entries)
 
     def diff(self, before: Capabilities) -> CapabilitiesChanged:
-        """Return how these differ from ``before``."""
+        """Return the changes from ``before`` to these capabilities."""
         return CapabilitiesChanged(
             added=tuple(name for name in self if name not in before),
             removed=tuple(name for name in before if name not in self),
@@ -138,7 +143,7 @@ class Capabilities(Mapping[str, "Capability"]):
 
 
 def is_long(listed: object) -> bool:
-    """Return whether an app's list, as it came, has more than :data:`MANY` entries."""
+    """Return whether an app's raw list has more than :data:`MANY` entries."""
     return len(_unwrap(listed)) > MANY
 
 
@@ -151,8 +156,7 @@ def _unwrap(listed: object) -> list[object]:
 
 
 def deprecation_warnings(capability: Capability) -> list[str]:
-    """Return what a caller should hear once before using a capability: that it is deprecated and what replaces it, or
-    that it is experimental."""
+    """Return warnings about using a capability: deprecated, with its replacements, or experimental."""
     notes: list[str] = []
     if capability.deprecated:
         instead = f"; use {', '.join(capability.alternatives)}" if capability.alternatives else ""
@@ -164,8 +168,10 @@ def deprecation_warnings(capability: Capability) -> list[str]:
 
 
 def find_capability(app: str, name: str, known: Mapping[str, Capability]) -> Capability:
-    """Return a capability of ``app`` by its name. Raises :class:`~transports.errors.CapabilityError`
-    (``UNKNOWN_CAPABILITY``) if there is none, with names that are spelled like it."""
+    """Return a capability of ``app`` by its name.
+
+    Raises :class:`~transports.errors.CapabilityError` (``UNKNOWN_CAPABILITY``), with similar names, if there is none.
+    """
     if name in known:
         return known[name]
     raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, known)
@@ -174,13 +180,15 @@ def find_capability(app: str, name: str, known: Mapping[str, Capability]) -> Cap
 def with_suggestions(
     error: CapabilityError, name: str, known: Mapping[str, Capability], params: object = None
 ) -> CapabilityError:
-    """Return the app's error, changed in place: its message also names similar capabilities, alternatives, at most
-    three requirements that are not met, and ``params`` that the capability does not have. ``name`` is what was called,
-    ``known`` what the app has."""
+    """Add suggestions to the message of the app's error, in place, and return it.
+
+    They are similar capabilities, alternatives, at most three unmet requirements, and ``params`` that the capability
+    does not have. ``name`` is the capability that was called, ``known`` are those of the app.
+    """
     hints = unnamed_params(known[name].input_schema, params) if name in known else []
     if error.code == "UNKNOWN_CAPABILITY":
         close = similar_names(name, known)
-        error.alternatives = tuple(close) or error.alternatives  # a capability that is not alike does something else
+        error.alternatives = tuple(close) or error.alternatives  # names that are not similar are no substitutes
         names = error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
         listed = ", ".join(names) or "none"
         if not close and names and (more := len(known) - len(names)) > 0:
@@ -203,8 +211,8 @@ def with_suggestions(
 def answered_data(payload: object, capability: str) -> object:
     """Return the ``data`` of an app's answer to a call.
 
-    A plain success, which most answers are, needs no model. Raises :class:`~transports.errors.CapabilityError` if the
-    app said no, and :class:`~transports.errors.ProtocolError` for what is no answer.
+    A plain success, the common case, skips the model. Raises :class:`~transports.errors.CapabilityError` if the call
+    failed, and :class:`~transports.errors.ProtocolError` if the payload is not an answer.
     """
     if (
         type(payload) is dict

@@ -1,6 +1,6 @@
-"""What an app declares of itself: its name, its capabilities, its resources, its manifest. No I/O.
+"""Models of an app's declarations: its name, capabilities, resources and manifest. No I/O.
 
-The models are lenient where an app's meaning is clear and refuse what would have to be guessed (docs/protocol.md 1.5):
+The models are lenient where an app's meaning is clear, and refuse input that is ambiguous (docs/protocol.md 1.5):
 unknown fields are ignored, a null counts as missing, and most fields have a default.
 """
 
@@ -17,10 +17,10 @@ from .messages import PROTOCOL_VERSION
 
 
 class Model(BaseModel):
-    """Base of the models: fields in camelCase on the wire, unknown ones ignored, values frozen.
+    """Base of the models: fields in camelCase on the wire, unknown fields ignored, values frozen.
 
-    A field that is null counts as missing, and a number where text belongs as its text. Text where an object belongs is
-    taken as the field that ``_text_field`` names.
+    A null counts as missing. A number in place of text counts as its text. Text in place of an object becomes the field
+    named by ``_text_field``.
     """
 
     model_config = ConfigDict(
@@ -45,12 +45,12 @@ def _or_empty(value: object) -> object:
     return value if isinstance(value, Mapping) else {}
 
 
-#: A JSON object; anything else counts as an empty one.
+#: JSON object. Any other value counts as an empty object.
 JSONObject = Annotated[dict[str, object], BeforeValidator(_or_empty)]
 
 
 class AppInfo(Model):
-    """The app's own id, name and version, "" where it gives none."""
+    """Id, name and version of an app, "" for missing ones."""
 
     _text_field = "name"
     id: str = ""
@@ -59,7 +59,7 @@ class AppInfo(Model):
 
 
 class Requirement(Model):
-    """A condition that must be met before a capability is available. ``resolution`` says how, in the app's words."""
+    """Condition for a capability to be available. ``resolution`` is the app's text on how to meet it."""
 
     _text_field = "description"
     type: str = ""
@@ -69,10 +69,10 @@ class Requirement(Model):
 
 
 class Capability(Model):
-    """A capability as the app lists it (docs/protocol.md 2.5). Only ``name`` is needed.
+    """Capability as listed by the app (docs/protocol.md 2.5). Only ``name`` is required.
 
-    ``input_schema`` and ``output_schema`` are JSON Schemas, empty where the app declares none. ``alternatives`` are
-    names of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    ``input_schema`` and ``output_schema`` are JSON Schemas, empty if the app declares none. ``alternatives`` are names
+    of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
     """
 
     _text_field = "name"
@@ -91,7 +91,7 @@ class Capability(Model):
 
 
 class Resource(Model):
-    """A resource that an MCP server lists. ``size`` is in bytes, as the server declares it."""
+    """Resource listed by an MCP server. ``size`` is in bytes, as declared by the server."""
 
     uri: str
     name: str = ""
@@ -102,7 +102,7 @@ class Resource(Model):
 
 
 class ResourceTemplate(Model):
-    """A template of resources that an MCP server lists. ``uri_template`` is one of RFC 6570."""
+    """Resource template listed by an MCP server. ``uri_template`` is in the syntax of RFC 6570."""
 
     uri_template: str
     name: str = ""
@@ -112,7 +112,7 @@ class ResourceTemplate(Model):
 
 
 class Manifest(Model):
-    """An app's manifest (docs/protocol.md 7.2). ``abp`` is the version of the protocol that it was written for."""
+    """Manifest of an app (docs/protocol.md 7.2). ``abp`` is the protocol version it was written for."""
 
     abp: str = ""
     app: AppInfo = Field(default_factory=AppInfo)
@@ -124,8 +124,10 @@ _JSON_KINDS = {type(None): "null", str: "text", list: "an array", bool: "a boole
 
 
 def parse(model: type[_M], payload: object, what: str) -> _M:
-    """Read ``payload`` as ``model``. Raises :class:`~transports.errors.ProtocolError`, whose message begins with
-    ``what`` and names the field at fault."""
+    """Parse ``payload`` as ``model``.
+
+    Raises :class:`~transports.errors.ProtocolError`. Its message begins with ``what`` and names the invalid field.
+    """
     try:
         return model.model_validate(payload)
     except ValidationError as error:
@@ -137,4 +139,4 @@ def parse(model: type[_M], payload: object, what: str) -> _M:
             fault = f"an object belongs here, not {_JSON_KINDS.get(type(first['input']), 'other data')}"
         else:
             fault = first["msg"]
-        raise ProtocolError(f"{what} is not what ABP {PROTOCOL_VERSION} says: {where}: {fault}") from error
+        raise ProtocolError(f"{what} is not valid ABP {PROTOCOL_VERSION}: {where}: {fault}") from error

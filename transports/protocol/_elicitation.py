@@ -1,4 +1,4 @@
-"""Answers to an app's questions (docs/protocol.md 5): what they must be, and the one without a handler. No I/O."""
+"""Answers to an app's questions (docs/protocol.md 5): their validation, and the default without a handler. No I/O."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .schema import check_value
 if TYPE_CHECKING:
     from ._payloads import ElicitationRequest
 
-#: The answer that declines a question.
+#: Answer that declines a question.
 DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
-#: The code of an answer of a handler that does not fit the question.
+#: Error code for an answer of a handler that does not fit the question.
 INVALID_ANSWER = "INVALID_ANSWER"
 
-#: The key of an answer's ``data`` by method (docs/protocol.md 5.2).
+#: Key of an answer's ``data``, by method (docs/protocol.md 5.2).
 _KEYS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
@@ -26,16 +26,18 @@ _KEYS = {
     "elicitation/resource": "content",
     "sampling/create": "result",
 }
-#: Methods that have no default: nobody can make up a file or the text of a model.
+#: Methods without a default: a file or a model's text cannot be made up.
 _NO_DEFAULT = ("elicitation/resource", "sampling/create")
 _EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "content": '"…"', "result": '"…"'}
-#: Options that a message lists.
+#: Maximum options that a message lists.
 _MAX_OPTIONS = 10
 
 
 def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
-    """Return the ``default`` that the app itself names, in ``params`` or in their ``schema``, as an answer. Without one
-    the question is declined, and so is a confirmation of something ``destructive``, whatever its default."""
+    """Return the app's ``default``, from ``params`` or their ``schema``, as an answer.
+
+    A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
+    """
     key = None if request.method in _NO_DEFAULT else _KEYS.get(request.method)
     places = (request.params, _schema_of(request))
     given = [place["default"] for place in places if place.get("default") is not None]
@@ -47,13 +49,12 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
 
 
 def refused_answer(message: str) -> Mapping[str, object]:
-    """Return what the app gets in the place of an answer that does not fit its question."""
+    """Return the error sent to the app in place of an answer that does not fit its question."""
     return {"success": False, "error": {"code": INVALID_ANSWER, "message": message, "retryable": False}}
 
 
 def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the value and the label of each option of an ``elicitation/select``, which apps declare as texts or as
-    objects."""
+    """Return the value and label of each option of an ``elicitation/select``, declared as texts or as objects."""
     schema = params.get("schema")
     listed = params.get("options", params.get("choices", schema.get("enum") if isinstance(schema, Mapping) else None))
     options: list[tuple[str, str]] = []
@@ -65,11 +66,11 @@ def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def answer_fault(request: ElicitationRequest, answer: object) -> str:
-    """Return in words what is wrong with a handler's ``answer`` to a question, or an empty text if it fits.
+    """Return a description of the fault in a handler's ``answer`` to a question, or an empty text if the answer fits.
 
-    It must be JSON, say whether it is a ``success``, and hold what the method asks for (docs/protocol.md 5.2), within
-    the schema or the options of the question. A form of one field takes its value without the field's name. Of a method
-    that is not known, any ``data`` fits.
+    An answer must be JSON, state its ``success``, and hold the value for the method (docs/protocol.md 5.2), within the
+    schema or the options of the question. A form of one field accepts a value without the field's name. For an unknown
+    method, any ``data`` fits.
     """
     key = _KEYS.get(request.method)
     form = f'{{"success": True, "data": {{"{key}": {_EXAMPLES[key]}}}}}' if key else '{"success": True, "data": {…}}'
@@ -78,7 +79,7 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     try:
         encode_json(answer)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return f"it is no JSON: {error}"
+        return f"it is not JSON: {error}"
     success = answer.get("success")
     if success is False or (success is None and (answer.get("cancelled") is True or answer.get("error"))):
         return ""

@@ -1,6 +1,6 @@
-"""Payloads of messages as models: the answers to requests, and the events of an app (docs/protocol.md 2 to 5). No I/O.
+"""Models of payloads: answers to requests, and events of an app (docs/protocol.md 2 to 5). No I/O.
 
-They are as lenient as the models of :mod:`.declarations`.
+They are as lenient as the models of :mod:`._declarations`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from ._declarations import AppInfo, JSONObject, Model
 
 
 class Initialized(Model):
-    """The answer to ``initialize`` (docs/protocol.md 2.2). ``capabilities`` stay unread, since there may be very many:
-    :class:`~.capabilities.Capabilities` reads them one by one."""
+    """Answer to ``initialize`` (docs/protocol.md 2.2).
+
+    ``capabilities`` stay unparsed, since there may be very many: :class:`~._capabilities.Capabilities` parses each on
+    first access.
+    """
 
     session_id: str = ""
     protocol_version: str = ""
@@ -35,9 +38,9 @@ class Initialized(Model):
 
 
 class ErrorInfo(Model):
-    """The ``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
+    """``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
 
-    A field of the wrong type gets its default. To refuse the answer instead would hide the app's own error.
+    A field of the wrong type gets its default, since refusing the answer would hide the app's own error.
     """
 
     _text_field = "message"
@@ -63,7 +66,7 @@ class ErrorInfo(Model):
 
 
 class Answer(Model):
-    """The answer to a call (docs/protocol.md 3.3). ``data`` is not validated here, since it may hold any content.
+    """Answer to a call (docs/protocol.md 3.3). ``data`` is not validated here, since it may hold any content.
 
     A missing ``success`` is implied: false with an ``error`` or ``cancelled: true``, true with ``data``.
     """
@@ -102,13 +105,15 @@ class Answer(Model):
 
 
 def _inline(details: object) -> dict[str, object]:
-    """Return an error's details as JSON values. Errors are shown, not stored (docs/protocol.md 12.3), so content in
-    them is reduced to its type and size."""
+    """Return an error's details as JSON values, with content reduced to its type and size.
+
+    Errors are shown, not stored (docs/protocol.md 12.3).
+    """
     if details is None:
         return {}
     try:
         plain = replace(details, {found.path: _type_and_size(found.binary) for found in find(details)})
-    except ProtocolError as error:  # nested too deeply: no reason to hide the error itself
+    except ProtocolError as error:  # nested too deeply; the error itself must still be reported
         plain = error.message
     return plain if isinstance(plain, dict) else {"app": plain}
 
@@ -120,10 +125,11 @@ def _type_and_size(binary: BinaryData | ABPError) -> dict[str, object]:
 
 
 class Progress(Model):
-    """A progress event (docs/protocol.md 4.4). Any field may be missing.
+    """Progress event (docs/protocol.md 4.4). Any field may be missing.
 
-    ``operation_id`` is the app's name for the call, ``call`` ours, or "" if the call is not known. ``percentage`` is 0
-    to 100. ``estimated_remaining`` is what the app sent: ABP names no unit, and gives other durations in milliseconds.
+    ``operation_id`` is the app's id of the call, ``call`` the session's, "" if the call is unknown. ``percentage`` is 0
+    to 100. ``estimated_remaining`` is the app's number: ABP does not specify its unit; other durations of ABP are in
+    milliseconds.
     """
 
     call: str = ""
@@ -137,7 +143,7 @@ class Progress(Model):
 
     @property
     def fraction(self) -> float | None:
-        """The part that is done, 0 to 1, from ``percentage``, else from ``progress`` and ``total``; else ``None``."""
+        """Completed fraction, 0 to 1, from ``percentage`` or from ``progress`` and ``total``, or ``None``."""
         if self.percentage is not None:
             return min(max(self.percentage / 100, 0.0), 1.0)
         if self.progress is not None and self.total is not None and self.total > 0:
@@ -146,26 +152,26 @@ class Progress(Model):
 
     @property
     def steps(self) -> tuple[float | None, float | None]:
-        """The pair ``progress``, ``total``; a percentage and 100 where the app sends only that."""
+        """Pair ``progress``, ``total``; a percentage and 100 if the app sends only the percentage."""
         if self.progress is None and self.fraction is not None:
             return self.fraction * 100, 100.0
         return self.progress, self.total
 
     @property
     def text(self) -> str:
-        """``stage`` and ``status`` in one line for people, "" where the app sends neither."""
+        """Display line of ``stage`` and ``status``, "" if the app sends neither."""
         return " · ".join(dict.fromkeys(part for part in (self.stage, self.status) if part))
 
 
 class Notification(Model):
-    """A notification. ``event`` is one of the names of docs/protocol.md 4.3 (docs/protocol.md 4.3) or the app's own."""
+    """Notification of the app. ``event`` is one of the names of docs/protocol.md 4.3 or the app's own."""
 
     event: str = ""
     data: object = None
 
 
 class ElicitationRequest(Model):
-    """A question of the app to the user or the client (docs/protocol.md 5). ``timeout`` is in milliseconds."""
+    """Question of the app to the user or the client (docs/protocol.md 5). ``timeout`` is in milliseconds."""
 
     method: str = ""
     params: JSONObject = Field(default_factory=dict)

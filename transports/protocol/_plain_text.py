@@ -1,7 +1,7 @@
-"""Texts of an app as they are shown to people and models: nothing in them is obeyed, hidden or turned around. No I/O.
+"""Sanitizing of an app's texts for people and models: no control, invisible or direction characters. No I/O.
 
-Used where texts leave: lists, messages and descriptions of MCP, terminals. Values of a call are data and stay as they
-are.
+Applied where texts are shown: lists, messages and descriptions of MCP, terminals. Values of a call are data and stay
+unchanged. Also here: similar names, and URLs (:func:`redact_url`, :func:`origin_of`).
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-#: Control characters but tab and newline, and the marks, embeddings, overrides and isolates that change the direction
-#: of writing (UAX #9).
+#: Control characters except tab and newline, and the marks, embeddings, overrides and isolates of bidirectional text
+#: (UAX #9).
 _OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-#: Characters without a picture, in which text can be hidden: soft hyphens, fillers, zero-width characters, variation
-#: selectors, tags.
+#: Invisible characters, which can hide text: soft hyphens, fillers, zero-width characters, variation selectors, tags.
 _HIDDEN = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _OTHER = f"[^\x00-\x7f{_OBEYED}{_HIDDEN}]"
-#: Joiners inside of emoji and of words of scripts that need them, and one selector after a character.
+#: Joiners inside emoji and inside words of scripts that need them, and one variation selector after a character.
 _NEEDED = rf"(?<={_OTHER})[\u200c\u200d\ufe0e\ufe0f]|(?<={_OTHER}\ufe0f)\u200d|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 _NOT_PLAIN = re.compile(f"(?P<needed>{_NEEDED})|(?P<obeyed>[{_OBEYED}])|[{_HIDDEN}]")
 _NOT_PLAIN_JSON = re.compile(f"(?P<needed>{_NEEDED})|[{_OBEYED}{_HIDDEN}\u2028\u2029]")
 
 
 def plain_text(text: str) -> str:
-    """Return ``text`` with replacement characters (U+FFFD) for whatever a terminal or the order of writing obeys, and
-    without invisible characters; line breaks are ``\\n``."""
+    """Return ``text`` without invisible characters, and with U+FFFD in place of control and direction characters.
+
+    Line breaks become ``\\n``.
+    """
     if text.isascii() and text.isprintable():
         return text
     return _NOT_PLAIN.sub(_plain, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n"))
 
 
 def plain_json(text: str) -> str:
-    """Return a JSON text whose values stay the same and that is plain: what :func:`plain_text` replaces or leaves out
-    is escaped."""
+    """Return a JSON text with the same values, in which the characters that :func:`plain_text` changes are escaped."""
     if text.isascii() and "\x7f" not in text:  # JSON itself escapes the other controls
         return text
     return _NOT_PLAIN_JSON.sub(_escaped, text)
 
 
 def plain_line(text: str, max_chars: int | None = None) -> str:
-    """Return :func:`plain_text` in one line, with one space for white space of any kind. Over ``max_chars`` characters
-    it is cut and ends in ``…``."""
+    """Return :func:`plain_text` in one line, with white space collapsed. Over ``max_chars`` characters it is cut and
+    ends in ``…``."""
     if max_chars is not None:
-        text = text[: 4 * max_chars]  # a short line need not look at all of a long text
+        text = text[: 4 * max_chars]  # bounds the work for a long text
     line = " ".join(plain_text(" ".join(text.split())).split())
     return line if max_chars is None or len(line) <= max_chars else line[: max_chars - 1] + "…"
 
 
 def plain_tree(node: object) -> object:
-    """Return JSON values with :func:`plain_text` for every text in them, keys too. The caller bounds their depth."""
+    """Return JSON values with :func:`plain_text` applied to all texts, keys too. The caller bounds their depth."""
     match node:
         case str():
             return plain_text(node)
@@ -69,8 +69,10 @@ def plain_tree(node: object) -> object:
 
 
 def plain_schema(schema: Mapping[str, object]) -> dict[str, object] | None:
-    """Return a JSON Schema with :func:`plain_line` for its titles and descriptions. ``None`` if anything else in it is
-    not plain, such as the name of a property or a value, which cannot be another text."""
+    """Return a JSON Schema with :func:`plain_line` applied to its titles and descriptions.
+
+    ``None`` if any other text is not plain: names of properties and values must not change.
+    """
     try:
         return {key: _schema_value(key, value) for key, value in schema.items()}
     except ValueError:
@@ -103,31 +105,34 @@ def _plain(found: re.Match[str]) -> str:
     return found[0] if found["needed"] else "\ufffd" if found["obeyed"] else ""
 
 
-#: How many names are searched.
+#: Maximum names that are searched.
 _MAX_SEARCHED = 5000
-#: The likeness of :mod:`difflib`, 0 to 1, from which on a name is one that may have been meant.
+#: Minimum similarity of a suggested name, 0 to 1 (:mod:`difflib`).
 _CUTOFF = 0.6
 
 
 def similar_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Return at most ``most`` of the ``known`` names that are spelled like ``name``, the nearest first. Case does not
-    count."""
+    """Return at most ``most`` of the ``known`` names with a spelling similar to ``name``, nearest first.
+
+    Case is ignored.
+    """
     folded = {one.casefold(): one for one in islice(known, _MAX_SEARCHED)}
     return [folded[one] for one in difflib.get_close_matches(name.casefold()[:200], folded, n=most, cutoff=_CUTOFF)]
 
 
-#: What targets begin with that are apps behind a network.
+#: Prefixes of targets that are network addresses.
 _ADDRESSES = ("http://", "https://", "ws://", "wss://")
 
 _PORTS = {"http": 80, "https": 443}
-# possessive, so that the time is in proportion to the length: an app chooses both
+# Possessive quantifiers keep the time linear in the length: the URL may come from an app.
 _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*+:)*+[/\\]*+)[^/\\]*@", re.IGNORECASE)
 
 
 def redact_url(url: str) -> str:
-    """Return ``url`` without its secrets, for a message or a log: no user info, no fragment, and no query, which is
-    where signed links carry theirs. Of a ``data:`` URL only the head is left, and of the command line of an MCP server
-    the command."""
+    """Return ``url`` without secrets, for messages and logs: no user info, no fragment, no query (signed links).
+
+    A ``data:`` URL is reduced to its head, the command line of an MCP server to its command.
+    """
     url = url.strip()
     if url[:10].lower() == "mcp+stdio:":
         head, space, _ = url.partition(" ")
@@ -141,15 +146,19 @@ def redact_url(url: str) -> str:
 
 
 def is_address(target: str) -> bool:
-    """Whether a target is an ``http(s)://`` or ``ws(s)://`` URL. Other targets run programs, load extensions and read
-    files, which only the user may ask for."""
+    """Return whether a target is an ``http(s)://`` or ``ws(s)://`` URL.
+
+    Other targets run programs, load extensions or read files, so only the user may name them.
+    """
     return target.lower().startswith(_ADDRESSES)
 
 
 def origin_of(url: str | None) -> str | None:
-    """Return the origin of an address (RFC 6454) as a browser writes it: in lower case, international names in ASCII,
-    with the port if that is not the scheme's own; ``None`` for an address without a host. A WebSocket, and an MCP
-    server, has the origin of the HTTP address."""
+    """Return the origin of an address (RFC 6454) in the notation of browsers; ``None`` for an address without a host.
+
+    It is in lower case, with international names in ASCII, and without the scheme's default port. WebSockets and MCP
+    servers have the origin of the HTTP address.
+    """
     try:
         parts = urlsplit((url or "").strip().removeprefix("mcp+"))
         scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
@@ -163,13 +172,15 @@ def origin_of(url: str | None) -> str | None:
 
 
 def is_page(target: str) -> bool:
-    """Whether a target is the address of a page: an ``http(s)://`` URL."""
+    """Return whether a target is the address of a page: an ``http(s)://`` URL."""
     return target.lower().startswith(("http://", "https://"))
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host leads to this machine alone: ``localhost``, or an address of the loopback network, with or
-    without the brackets of IPv6. Names are not looked up."""
+    """Return whether a host is ``localhost`` or a loopback address, with or without the brackets of IPv6.
+
+    Names are not looked up.
+    """
     try:
         return host == "localhost" or ipaddress.ip_address((host or "").strip("[]")).is_loopback
     except ValueError:
@@ -177,9 +188,9 @@ def is_loopback(host: str | None) -> bool:
 
 
 def folder_of(text: str) -> Path:
-    """Return a folder of this machine. Raises :class:`ValueError` for the address of a store, of which a path would
-    make a folder named ``s3:``."""
+    """Return a local folder. Raises :class:`ValueError` for the address of a store, since its path would create a
+    folder named ``s3:``."""
     if "://" in text:
         shown = redact_url(text)
-        raise ValueError(f"{shown} is no folder of this machine; ABP_STORE={shown} keeps files there")
+        raise ValueError(f"{shown} is not a folder of this machine; ABP_STORE={shown} keeps files there")
     return Path(text)

@@ -1,4 +1,4 @@
-"""Strict JSON (docs/protocol.md 1.6): what is not exact is refused, never rounded or guessed. No I/O."""
+"""Strict JSON parser and encoder (docs/protocol.md 1.6): inexact input is refused, never rounded or guessed. No I/O."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from ..errors import ProtocolError, UsageError
 #: Longest line of JSON Lines, in bytes.
 _MAX_LINE = 64 << 20
 
-#: A value as JSON has it.
+#: JSON value.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 
-#: Bytes of a message up to which it is parsed on the event loop: a thread would be reached later. More is parsed in a
-#: thread: the worst 256 KB held the loop for 51 ms.
+#: Bytes of a message up to which it is parsed on the event loop, where switching to a thread would take longer. Larger
+#: messages are parsed in a thread: the worst 256 KB held the loop for 51 ms.
 PARSED_ON_LOOP = 128 * 1024
-#: Values and names in one JSON text that comes in. The parser keeps the interpreter's lock: as many took 0.04 to 0.17 s
-#: (all names different), and 40 MB of them took several seconds of every session of the process.
+#: Maximum values and names in one incoming JSON text. The parser holds the GIL: so many took 0.04 to 0.17 s (all names
+#: different), and 40 MB of them stopped all sessions of the process for several seconds.
 MAX_VALUES = 1_000_000
-#: The same for an app's list of capabilities: 100,000 of those that the reference app lists (docs/faults.md 22).
+#: The same for an app's list of capabilities: 100,000 entries like those of the reference app (docs/faults.md 22).
 MAX_LISTED = 4_000_000
-#: The same for a text that is parsed on the event loop though it is long: 17 ms.
+#: The same for a long text that is parsed on the event loop: 17 ms.
 MAX_ON_LOOP = 100_000
-#: The same in one request to a server of ours, which all its users share: it is parsed and checked in the event loop.
+#: The same for one request to a server of this kit: it is parsed and validated in the event loop shared by all users.
 MAX_REQUESTED = 50_000
-#: All bytes but the marks of which each value and each name has one, about, and bytes in which these are counted at a
-#: time.
+#: Bytes other than the marks ``,:[{``, of which each value and each name has about one, and the bytes counted at once.
 _NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
-#: Length of JSON above which the garbage collector pauses meanwhile.
+#: Length of JSON above which the garbage collector pauses during parsing.
 _PAUSE_ABOVE = 1 << 16
 
 
@@ -43,8 +42,8 @@ def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES) -> object:
     """Parse strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting.
 
     Raises :class:`~transports.errors.ProtocolError`, with the code ``TOO_LARGE`` for more than ``at_most`` values and
-    names, which are counted first. The garbage collector of the whole process pauses while more than 64 KiB is parsed:
-    none of the new values is garbage, and looking for some takes three quarters of the time.
+    names, which are counted first. The garbage collector of the process pauses while more than 64 KiB is parsed, since
+    it would take three quarters of the time and find no garbage among the new values.
     """
     try:
         if len(text) <= _PAUSE_ABOVE:
@@ -56,8 +55,10 @@ def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES) -> object:
 
 
 def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
-    """Parse strict JSON that the user gave, as :func:`decode_json` does. Raises
-    :class:`~transports.errors.UsageError`, which names ``where`` it stands, the reason and the ``fix``."""
+    """Parse the user's strict JSON, as :func:`decode_json` does.
+
+    Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``.
+    """
     try:
         if len(text) <= _PAUSE_ABOVE:
             return _DECODE(text)
@@ -70,7 +71,7 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
 def require_few_values(text: str | bytes, at_most: int = MAX_VALUES) -> None:
     """Raise :class:`~transports.errors.ProtocolError` with the code ``TOO_LARGE`` for JSON with more than ``at_most``
-    values and names, before it is parsed."""
+    values and names, without parsing the JSON."""
     if has_more_values(text, at_most):
         message = f"the app sent JSON with {_too_many(at_most)}; ask it for less, or for a file"
         raise ProtocolError(message, code="TOO_LARGE", details={"limit": at_most})
@@ -83,14 +84,15 @@ def _too_many(limit: int) -> str:
 def has_more_values(text: str | bytes, limit: int) -> bool:
     """Return whether JSON has more than ``limit`` values and names: commas, colons and opening brackets outside texts.
 
-    It parses nothing and takes a few milliseconds for a megabyte, without the interpreter's lock for long; a text that
-    is shorter than ``limit`` costs nothing."""
+    Counting does not parse. It takes a few milliseconds for a megabyte and never holds the GIL for long; a text shorter
+    than ``limit`` is not counted.
+    """
     if len(text) <= limit:
         return False
     most = 0
     for piece in _pieces(text):
         most += _marks(piece)
-        if most > limit:  # with those in texts
+        if most > limit:  # an upper bound, which includes marks in texts
             break
     else:
         return False
@@ -99,8 +101,10 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
 
 
 class ValueCounter:
-    """The number of values and names of JSON that comes in pieces, as :func:`has_more_values` counts them: ``count``
-    is that of the pieces so far."""
+    """Counter of the values and names of JSON that comes in pieces, by the rules of :func:`has_more_values`.
+
+    ``count`` is the number so far.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -108,14 +112,14 @@ class ValueCounter:
         self._held = b""  # the first half of an escape
 
     def add(self, piece: bytes) -> int:
-        """Count those of one more piece, and return the number of all."""
+        """Count one more piece and return the total."""
         piece, self._held = self._held + piece, b""
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # it ends within an escape
             piece, self._held = piece[:-1], piece[-1:]
-        if b"\\" in piece:
+        if b"\\" in piece:  # without escapes, each quotation mark begins or ends a text
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
-        self.count += _marks(b"".join(parts[self._inside :: 2]))
+        self.count += _marks(b"".join(parts[self._inside :: 2]))  # every second part is outside texts
         self._inside ^= len(parts) % 2 == 0
         return self.count
 
@@ -133,11 +137,12 @@ def _pieces(text: str | bytes) -> Iterator[bytes]:
 def json_lines(
     file: IO[bytes], where: str, kind: str, refuse: Callable[[str], object] | None = None
 ) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty ones.
+    """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty lines.
 
-    For a line that is no object, or is over 64 MiB, :class:`~transports.errors.UsageError` names ``where`` it stands
-    and the ``kind`` of object that it should be. With ``refuse`` it is not raised: that is told of the line instead.
-    The one that is too long is the last."""
+    A line that is not an object, or is over 64 MiB, raises :class:`~transports.errors.UsageError`, which names
+    ``where`` the line is and the expected ``kind`` of object. With ``refuse``, that function gets the message instead.
+    Reading ends at a line that is too long.
+    """
     number = 0
     while line := file.readline(_MAX_LINE + 1):
         number += 1
@@ -165,7 +170,7 @@ def _object_of(line: bytes, place: str, kind: str) -> dict[str, object]:
         raise UsageError(f"{place} is not UTF-8 text ({error.reason} at byte {error.start}); correct it") from error
     document = decode_given(text, place)
     if not isinstance(document, dict):
-        raise UsageError(f"{place} is no JSON object {kind}")
+        raise UsageError(f"{place} is not a JSON object {kind}")
     return document
 
 
@@ -176,7 +181,7 @@ def _decode_long(text: str | bytes) -> object:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Pause the garbage collector of the whole process while many values are made that stay."""
+    """Pause the garbage collector of the whole process while many long-lived values are created."""
     pausing = gc.isenabled()
     if pausing:
         gc.disable()
@@ -188,8 +193,7 @@ def without_collection() -> Iterator[None]:
 
 
 def inner_values(nodes: Iterable[object]) -> list[object]:
-    """Return the objects and arrays directly inside ``nodes``: the next level of a tree, for a search that does not
-    recurse."""
+    """Return the objects and arrays directly inside ``nodes``: the next level of a tree, for iterative walks."""
     return [
         inner
         for outer in nodes
@@ -200,8 +204,10 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
 
 
 def is_larger(value: object, limit: int) -> bool:
-    """Return whether a JSON value has more than ``limit`` values in it, so that looking at each takes a while; 64
-    characters of a text count as one. It looks at no more than that many."""
+    """Return whether a JSON value contains more than ``limit`` values, where 64 characters of a text count as one.
+
+    The work is bounded by ``limit``.
+    """
     waiting = [value]
     count = 0
     while waiting:
@@ -217,7 +223,7 @@ def is_larger(value: object, limit: int) -> bool:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Return whether objects and arrays of a JSON value stand in each other on more than ``levels`` levels."""
+    """Return whether a JSON value is nested deeper than ``levels`` levels of objects and arrays."""
     level = inner_values([[value]])
     for _ in range(levels):
         if not level:
@@ -227,6 +233,8 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def encode_json(value: object) -> bytes:
-    """Return JSON as UTF-8 bytes, compact. NaN and infinity become null, as in JavaScript. Raises :class:`TypeError`
-    or :class:`ValueError` for values that JSON does not have."""
+    """Return compact JSON as UTF-8 bytes. NaN and infinity become null, as in JavaScript.
+
+    Raises :class:`TypeError` or :class:`ValueError` for values that JSON does not have.
+    """
     return _ENCODE(value)

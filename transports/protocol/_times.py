@@ -1,4 +1,4 @@
-"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``; the range of timeouts. No I/O."""
+"""Timeouts and their range, durations as text (``90s``, ``30m``, ``1h``, ``7d``), timestamps. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ..errors import UsageError
 
-#: Seconds of the longest timeout, 11 days. A page counts milliseconds in 32 bits: much longer ones end at once there.
+#: Longest timeout in seconds, 11 days. A page counts milliseconds in 32 bits, where much longer timers end at once.
 MAX_TIMEOUT = 1_000_000
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -21,8 +21,10 @@ def is_timeout(seconds: object) -> bool:
 
 
 def checked_timeout(seconds: float) -> float:
-    """Return a timeout that a caller gives, in seconds; ``math.inf`` waits for ever. Raises
-    :class:`~transports.errors.UsageError` for anything else that :func:`is_timeout` refuses."""
+    """Return a caller's timeout in seconds, or ``math.inf`` to wait for ever.
+
+    Raises :class:`~transports.errors.UsageError` for other values that :func:`is_timeout` refuses.
+    """
     if is_timeout(seconds) or seconds == math.inf:
         return seconds
     given = "a larger number" if isinstance(seconds, int) and seconds > MAX_TIMEOUT else repr(seconds)[:60]
@@ -31,7 +33,7 @@ def checked_timeout(seconds: float) -> float:
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds in a text such as ``90s``, ``30m``, ``1h``, ``7d`` or ``3600``; ``None`` for another text."""
+    """Return the seconds of a text such as ``90s``, ``30m``, ``1h``, ``7d`` or ``3600``; ``None`` for other texts."""
     match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text.strip())
     return int(match[1]) * _UNITS[match[2] or "s"] if match else None
 
@@ -43,6 +45,8 @@ def format_duration(seconds: float) -> str:
 
 
 def iso_utc(seconds: float, *, timespec: str = "milliseconds") -> str:
-    """Return Unix time in seconds as RFC 3339 text in UTC, such as ``2026-07-28T12:00:00.250Z``. ``timespec`` is
-    that of :meth:`datetime.datetime.isoformat`; digits beyond it are cut."""
+    """Return Unix time in seconds as RFC 3339 text in UTC, such as ``2026-07-28T12:00:00.250Z``.
+
+    ``timespec`` is that of :meth:`datetime.datetime.isoformat`; digits beyond it are cut.
+    """
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,6 +1,7 @@
-"""The envelope ``{type, id?, timestamp, payload}`` as JSON text (docs/protocol.md 6.1). Reads files of parameters only.
+"""Encoding and decoding of the envelope ``{type, id?, timestamp, payload}`` as JSON text (docs/protocol.md 6.1).
 
-Content in parameters becomes base64 with ``encoding: "base64"`` (docs/protocol.md 9.13).
+Content in parameters becomes base64 with ``encoding: "base64"`` (docs/protocol.md 9.13). Long runs of base64 in a
+message bypass the JSON parser (:func:`decode_with_runs`). The only I/O is reading the files of parameters.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from .messages import Message
 
 __all__ = ["RunHandler", "decode_envelope", "decode_run", "decode_with_runs", "encode_envelope", "to_descriptor"]
 
-#: Length in bytes from which a text is a run. Shorter ones cost less to parse than to take out.
+#: Minimum length of a run in bytes. Shorter texts cost less to parse than to extract.
 _SHORTEST_RUN = 128 * 1024
 
-#: Bytes that are searched at a time, and seconds between two searches: a search keeps the interpreter's lock, and in
-#: the thread of the event loop others wait for it.
+#: Bytes searched at a time, and seconds of pause between two searches. A search holds the GIL, for which the thread of
+#: the event loop waits.
 _PIECE, _PAUSE = 4 << 20, 0.0001
 
-#: Returns the value that replaces a run, given the object that holds it, its key there, and the run.
+#: Function that returns the replacement of a run, given the object that holds it, its key there, and the run.
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 
 
 def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES) -> object:
-    """Parse UTF-8 JSON, handing long runs of base64 to ``on_run`` as views of ``data``.
+    """Parse UTF-8 JSON, passing long runs of base64 to ``on_run`` as views of ``data``.
 
-    A text is a run if it has 128 KiB or more, no escapes, a length that base64 can have, and if ``key`` matches the end
-    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read, and for
-    more than ``at_most`` values and names.
+    A text is a run if it has 128 KiB or more, no escapes and a valid length for base64, and if ``key`` matches the end
+    of the JSON before it. Raises :class:`~transports.errors.ProtocolError` for unreadable JSON, and for more than
+    ``at_most`` values and names.
     """
     if len(data) <= _SHORTEST_RUN:
         return decode_json(data, at_most=at_most)
-    marker = secrets.token_hex(16)  # not to be guessed, so no app can write one itself
+    marker = secrets.token_hex(16)  # unguessable, so that an app cannot forge one
     text, runs = _take_runs_out(data, key, marker)
     tree = decode_json(text, at_most=at_most)
     if runs:
@@ -50,17 +51,21 @@ def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *,
 
 
 def decode_run(run: memoryview) -> str:
-    """Return a run that is no content after all as text. Raises :class:`~transports.errors.ProtocolError` if it is not
-    valid UTF-8."""
+    """Return a run as text, if it is not content after all.
+
+    Raises :class:`~transports.errors.ProtocolError` if it is not valid UTF-8.
+    """
     try:
         return str(run, "utf-8")
     except UnicodeDecodeError as error:
-        raise ProtocolError("the app sent text that is no valid UTF-8") from error
+        raise ProtocolError("the app sent text that is not valid UTF-8") from error
 
 
 def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[bytes, list[memoryview]]:
-    """Return ``data`` with every run replaced by ``marker`` and its number, and the runs. Only text without an escape
-    is a run, so the quotation mark after it is its end."""
+    """Return ``data`` with every run replaced by ``marker`` and its number, and the runs.
+
+    A run contains no escapes, so it ends at the next quotation mark.
+    """
     runs: list[memoryview] = []
     parts: list[bytes] = []
     copied = at = 0
@@ -72,6 +77,7 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
         end, escaped = _end_of_text(data, at)
         if end < 0:
             break
+        # 40 bytes are enough for the key, and bound the search
         if (end - at) % 4 == 0 and not escaped and key.search(data, max(at - 40, 0), at):
             parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
             runs.append(memoryview(data)[at:end])
@@ -81,8 +87,8 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
 
 
 def _end_of_text(data: bytes, start: int) -> tuple[int, bool]:
-    """Return the place of the first quotation mark from ``start`` on, -1 without one, and whether there is a backslash
-    before it."""
+    """Return the position of the first quotation mark from ``start`` on (-1 if none), and whether a backslash precedes
+    it."""
     escaped = False
     for at in range(start, len(data), _PIECE):
         end = data.find(b'"', at, at + _PIECE)
@@ -94,8 +100,10 @@ def _end_of_text(data: bytes, start: int) -> tuple[int, bool]:
 
 
 def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
-    """Replace the markers in ``tree`` where they stand. Level by level: the parser takes deeper nesting than a function
-    that calls itself."""
+    """Replace the markers in ``tree`` in place.
+
+    The tree is walked level by level, since the parser accepts deeper nesting than Python's recursion limit.
+    """
     level: list[object] = [tree]
     while level:
         for node in level:
@@ -106,18 +114,19 @@ def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: Ru
         level = inner_values(level)
 
 
-#: What stands before content in JSON.
+#: End of the JSON before content.
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
-#: A message that may hold an app's list of capabilities.
+#: Type of a message that may hold an app's list of capabilities.
 _LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
 _ENDS = 256
-#: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
+#: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
-#: Bytes of a message up to which its brackets are counted first: as many as it may have levels need no further look.
+#: Bytes of a message up to which its brackets are counted. If they are fewer than the allowed levels, its depth is not
+#: checked.
 _COUNTED = 128 * 1024
-#: Levels of a whole message: those of an answer, and as many for what is around and beside it. Most code that looks at
-#: a message calls itself for each level.
+#: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
+#: recurses.
 _MAX_LEVELS = 2 * MAX_DEPTH
 #: Types of ids and of timestamps.
 _IDS, _TIMES = (str, int), (int, float)
@@ -144,7 +153,7 @@ def encode_envelope(message: Message) -> bytes:
 
 def to_descriptor(binary: object) -> dict[str, object]:
     """Return the content of a parameter as a descriptor ``{content, mimeType, encoding: "base64", size?, filename?}``
-    (docs/protocol.md 9.2). Reads its file."""
+    (docs/protocol.md 9.2). Reads the file of the content."""
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
         content = binary.content.text
@@ -166,8 +175,8 @@ def to_descriptor(binary: object) -> dict[str, object]:
 def decode_envelope(data: bytes) -> Message:
     """Parse a message from UTF-8 JSON. Unknown fields are ignored.
 
-    A long run of base64 stands in the payload as :class:`~transports.BinaryData` that refers to ``data`` and keeps it
-    in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
+    A long run of base64 becomes :class:`~transports.BinaryData` that refers to ``data`` and keeps it in memory
+    (:func:`decode_with_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
     levels and for very many values (:func:`.decode_json`).
     """
     listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
@@ -175,7 +184,7 @@ def decode_envelope(data: bytes) -> Message:
     if len(data) > _COUNTED or data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
         _check_depth(envelope)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
-        raise ProtocolError("the app sent JSON that is no envelope: it needs a type")
+        raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")
     return Message(
         kind,
@@ -191,7 +200,7 @@ def _check_depth(envelope: object) -> None:
 
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:
-    """Return a run as content where the fields beside it declare base64 (docs/protocol.md 9.2), else as text."""
+    """Return a run as content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise as text."""
     declared = declares_base64(node.get("mimeType"), node.get("encoding"))
     plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
     return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)

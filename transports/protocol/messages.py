@@ -1,4 +1,4 @@
-"""What a transport carries: one :class:`Message` per request, reply or event. No I/O."""
+"""Messages of a transport (requests, replies, events), the first one, and ids. No I/O."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
     "package_version",
 ]
 
-#: The version of ABP that this library speaks (docs/protocol.md 1.4).
+#: Version of ABP that this library speaks (docs/protocol.md 1.4).
 PROTOCOL_VERSION = "0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something that an app did beside answering (``docs/side-effects.md``).
+    """Side effect of an app (``docs/side-effects.md``).
 
-    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` where
-    further effects were dropped; ``detail["count"]`` is then how many. ``call`` is the id of the call that was running,
-    or ``None``. ``detail`` is small and holds no content.
+    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` if
+    further effects were dropped, with their number in ``detail["count"]``. ``call`` is the id of the running call, or
+    ``None``. ``detail`` is small and holds no content.
     """
 
     kind: str
@@ -48,13 +48,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The document that a message came from, as the browser knows it: in its name its downloads are made.
+    """Document that a message came from, according to the browser. Downloads are made in the name of this document.
 
-    ``url`` is its address, against which relative ones are resolved. ``origin`` is as a browser writes it, ``"null"``
-    for a document without one (a sandbox). ``domain`` is the registered name that ends the host of its site
-    (``app.example`` for ``a.app.example``), empty where nobody knows: then it is the host. ``page`` is the site of the
-    page that it is in, with the scheme. ``third_party`` says that a document of another site is around it, so that its
-    cookies for its own site (``SameSite``) are not sent. ``server_address`` is as that of a transport.
+    ``url`` is the base of relative addresses. ``origin`` is in the browser's notation, ``"null"`` for a document
+    without an origin (a sandbox). ``domain`` is the registrable domain (``app.example`` for ``a.app.example``), empty
+    if unknown: the host is used then. ``page`` is the site of the embedding page, with the scheme. ``third_party`` is
+    true if a document of another site embeds this one, so that its ``SameSite`` cookies are not sent.
+    ``server_address`` is as that of a transport.
     """
 
     url: str
@@ -67,18 +67,16 @@ class Sender:
 
 @dataclass(slots=True)
 class Message:
-    """A request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
+    """Request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
 
     ``timestamp`` is Unix time in milliseconds. ``content`` lists the binaries in the parameters of a call with their
-    paths below ``params``; a :class:`~transports.BinaryData` stands at each. A reply may have ``outputs``, which are
-    files beside its answer (a printed page), ``effects``, and ``warnings`` about values that could not be sent as they
-    were.
+    paths below ``params``, each a :class:`~transports.BinaryData`. A reply may have ``outputs`` (files beside its
+    answer, such as a printed page), ``effects``, and ``warnings`` about values that could not be sent unchanged.
 
-    ``origins`` are the only ones that the message may go to (``https://app.example``), ``None`` for any: it holds
-    secrets. A transport whose far side may be another at the moment of sending compares them there, and raises
-    :func:`misdirected`; that of :meth:`Transport.receiver <transports.base.Transport.receiver>` was among them just
-    before. ``sender`` is the document that a reply came from, where that is known; downloads of a reply without one are
-    the app's own.
+    ``origins`` restricts a message with secrets to these origins (``https://app.example``), ``None`` allows any. The
+    session has checked :meth:`Transport.receiver <transports.base.Transport.receiver>` before. A transport whose peer
+    may have changed since must check again when sending, and raise :func:`misdirected`. ``sender`` is the document that
+    a reply came from, if known; downloads of a reply without a sender are made in the name of the app.
     """
 
     type: str
@@ -94,8 +92,10 @@ class Message:
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:
-    """Return the error for a message that may not go to who is at ``url``, because of its ``secret``, if that has a
-    name here. Nothing was sent."""
+    """Return the error for a message that may not be sent to ``url`` because of a secret. Nothing was sent.
+
+    ``secret`` is the name of the secret, if it has one.
+    """
     what = f"the secret {secret}" if secret else "a secret in this message"
     where = redact_url(url or "an app without an address")
     return UsageError(
@@ -105,7 +105,7 @@ def misdirected(url: str | None, secret: str = "") -> UsageError:
 
 
 def package_version() -> str:
-    """Return the version of this package, or "0" where it runs from a source tree that was never installed."""
+    """Return the version of this package, or "0" if it runs from a source tree that was never installed."""
     import importlib.metadata  # late: it takes 20 ms to load
 
     try:
@@ -115,8 +115,10 @@ def package_version() -> str:
 
 
 def initialize_params(agent: str = "abp-transports", *, capabilities: Sequence[str] = ()) -> dict[str, object]:
-    """Return the payload of ``initialize``: who asks, the protocol's version, the features of this client, and the
-    names of the capabilities that are wanted, where not all are."""
+    """Return the payload of ``initialize``: the agent, the protocol's version and the features of this client.
+
+    ``capabilities`` are the names of the requested capabilities, if not all are requested.
+    """
     params: dict[str, object] = {
         "agent": {"name": agent, "version": package_version()},
         "protocolVersion": PROTOCOL_VERSION,
@@ -130,4 +132,5 @@ def initialize_params(agent: str = "abp-transports", *, capabilities: Sequence[s
 def new_id() -> str:
     """Return a random UUID (RFC 9562 §5.4) as text. :func:`uuid.uuid4` takes three times as long."""
     digits = os.urandom(16).hex()
+    # 4 is the version; a, one of the digits for the variant, is fixed, which costs two random bits
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"

@@ -16,8 +16,8 @@ from .messages import Message, new_id
 
 __all__ = ["Outcome", "PendingReplies"]
 
-#: The fate of a message that came in: ``delivered`` to the request that waited; ``late`` or ``duplicate``, a reply to a
-#: request that has ended without or with one; ``unknown``, a reply to no request; ``event``, no reply at all.
+#: Outcome of an incoming message: ``delivered`` to its request; ``late`` or ``duplicate``, a reply to a request that
+#: has ended without or with a reply; ``unknown``, a reply without a request; ``event``, not a reply.
 Outcome: TypeAlias = Literal["delivered", "late", "duplicate", "unknown", "event"]
 
 #: Types of replies, and the requests that they answer.
@@ -26,13 +26,15 @@ _REQUEST_OF_REPLY = {
     "capabilities/call-result": "capabilities/call",
     "capabilities/cancel-result": "capabilities/cancel",
 }
-#: How many ended requests are remembered, to tell a late reply from a foreign one.
+#: Maximum ended requests that are remembered, to distinguish late replies from unknown ones.
 _MAX_REMEMBERED = 4096
 
 
 class PendingReplies:
-    """The requests of one connection that wait for a reply; its length is their number. ``counts`` says how many
-    messages had which :data:`Outcome`. Use it in one event loop."""
+    """Pending requests of one connection. Its length is their number. ``counts`` are the messages by :data:`Outcome`.
+
+    Use it in one event loop.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, asyncio.Future[Message]]] = {}
@@ -44,16 +46,15 @@ class PendingReplies:
         return len(self._waiting)
 
     def register(self, message: Message) -> asyncio.Future[Message]:
-        """Return a future for the reply to a request. Raises :class:`ValueError` without an id, or with one that was
-        used before."""
+        """Return a future for the reply to a request. Raises :class:`ValueError` for a missing or reused id."""
         if message.id is None or message.id in self._waiting or message.id in self._ended:
-            raise ValueError(f"a request needs an id of its own, not {message.id!r}")
+            raise ValueError(f"a request needs a new id, not {message.id!r}")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[message.id] = (message.type, future)
         return future
 
     def forget(self, message_id: str) -> None:
-        """Wait no longer for a reply, after a timeout or a cancellation. If it still comes, it is late."""
+        """Stop waiting for a reply, after a timeout or a cancellation. A reply that still comes counts as late."""
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
 
@@ -62,9 +63,9 @@ class PendingReplies:
     ) -> Message:
         """Send a request and return its reply. ``message`` gets an id if it has none.
 
-        ``send`` returns ``None`` if the message has been sent, else what sends it. Raises what ``send`` raises, the
-        error of :meth:`fail` or :meth:`fail_all`, and after ``timeout`` seconds, for sending and waiting together,
-        :class:`~transports.errors.CallTimeout`.
+        ``send`` returns ``None`` if the message has been sent, otherwise an awaitable that sends it. Raises the errors
+        of ``send``, the error of :meth:`fail` or :meth:`fail_all`, and :class:`~transports.errors.CallTimeout` after
+        ``timeout`` seconds of sending and waiting together.
         """
         message.id = identity = message.id or new_id()
         future = self.register(message)
@@ -85,8 +86,10 @@ class PendingReplies:
             future.cancel()
 
     def deliver(self, message: Message) -> Outcome:
-        """Give a message to the request that waits for it, and return what became of it. The first reply wins. A reply
-        of another type than the request's is ``unknown``, and the request goes on waiting."""
+        """Deliver a message to its pending request and return the outcome.
+
+        The first reply wins. A reply of a different type than the request's is ``unknown``; the request stays pending.
+        """
         outcome = self._match(message)
         self.counts[outcome] += 1
         return outcome
@@ -110,7 +113,7 @@ class PendingReplies:
         return "delivered"
 
     def fail(self, message_id: str, error: ABPError) -> None:
-        """Raise ``error`` in one request instead of a reply. Does nothing if that request does not wait."""
+        """Raise ``error`` in one request instead of a reply. Does nothing if that request is not pending."""
         waiting = self._waiting.pop(message_id, None)
         if waiting is not None:
             self._end(message_id, "late")
@@ -118,7 +121,7 @@ class PendingReplies:
                 waiting[1].set_exception(error)
 
     def fail_all(self, error: ABPError) -> None:
-        """Raise an error of the same class, message and details in every request, each its own instance."""
+        """Raise an error in every pending request, each a new instance of its class, message and details."""
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
         self._deadlines.clear()

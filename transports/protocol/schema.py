@@ -1,9 +1,13 @@
-"""The checks of parameters and answers against the JSON Schema that a capability declares. No I/O.
+"""Validation of parameters and answers against the JSON Schema of a capability. No I/O.
 
-The schema is the app's, so it is not trusted: it reaches no address, its patterns run on an engine without
-backtracking, and how deep, how large and how much work it may be is bounded before the validator sees it
-(docs/faults.md 21 and 23). A schema that is broken or out of bounds is the app's fault and never fails a call: it is
-not checked, and a warning says so.
+The schema is the app's, so it is not trusted: references to addresses are not followed, patterns run on an engine
+without backtracking, and depth, size and work are bounded before the validator runs (docs/faults.md 21 and 23). A
+schema that is broken or out of bounds is the app's fault and never fails a call: validation is skipped with a warning.
+
+* :func:`count_values`, :func:`references_and_patterns`, :func:`count_steps` — the bounds.
+* :func:`is_fault`, :func:`format_error` — the validator's errors.
+* :func:`misgiven_files`, :func:`unnamed_params` — hints for callers.
+* :func:`check_params`, :func:`check_output`, :func:`check_value` — validation with a cache of compiled schemas.
 """
 
 from __future__ import annotations
@@ -44,36 +48,38 @@ __all__ = [
     "unnamed_params",
 ]
 
-#: A schema above any of these is not checked.
+#: Maximum values and patterns of a schema. Validation against a larger schema is skipped.
 MAX_NODES = 10_000
 _MAX_PATTERNS = 100
-#: Steps of the validator (measured: below 0.1 µs, and 1 to 2 µs to count one: 0.03 s on a slow machine).
+#: Maximum steps of the validator (measured: below 0.1 µs a step, 1 to 2 µs to count it: 0.03 s on a slow machine).
 MAX_STEPS = 15_000
 _HEAD, _TAIL = 60, 70
 _NUMBERS, _LISTS = frozenset((int, float, bool, NoneType)), (list, tuple)
 
 
 class NotChecked(Exception):
-    """The reason why a value is not checked against a schema."""
+    """Reason for skipping the validation of a value."""
 
 
 def shorten(text: str) -> str:
-    """Return ``text`` without its middle if it is longer than 130 characters. A validator's message begins with the
-    value and ends with the rule."""
+    """Return ``text`` without its middle if it is longer than 130 characters.
+
+    A validator's message begins with the value and ends with the rule, so both ends matter.
+    """
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
 
 
 def count_values(tree: object, limit: int, what: str) -> int:
-    """Return how many values ``tree`` has; 64 characters of a text count as one.
+    """Return the number of values in ``tree``, where 64 characters of a text count as one.
 
-    Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a nest of 100,000 ends the process if the
-    validator follows it. ``what`` names the tree in the message.
+    Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a validator that follows 100,000 levels
+    crashes the process. ``what`` names the tree in the message.
     """
     level: list[object] = [tree]
     size = depth = 0
     while level:
         size += len(level)
-        if size > limit:  # before a look at each: there may be millions
+        if size > limit:  # before iterating over them: there may be millions
             raise NotChecked(f"{what} has more than {limit:,} values")
         inner: list[object] = []
         for node in level:
@@ -96,8 +102,11 @@ def count_values(tree: object, limit: int, what: str) -> int:
 
 
 def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
-    """Return whether a schema has references, and how many patterns. Raises :class:`NotChecked` for a reference that is
-    no pointer into the schema itself, and for more than 100 patterns."""
+    """Return whether a schema has references, and the number of its patterns.
+
+    Raises :class:`NotChecked` for a reference that is not a pointer into the schema itself, and for more than 100
+    patterns.
+    """
     waiting: list[object] = [schema]
     references = rebased = False
     patterns = 0
@@ -133,8 +142,10 @@ _BY_INDEX = {"items", "prefixItems"}
 
 
 def count_steps(schema: dict[str, object], data: object) -> int:
-    """Return how many pairs of a subschema and a value the validator meets at most. A few references that name each
-    other twice make 2^n of them. Raises :class:`NotChecked` above :data:`MAX_STEPS`."""
+    """Return an upper bound of the validator's steps: pairs of a subschema and a value.
+
+    A few references that name each other twice make 2^n steps. Raises :class:`NotChecked` above :data:`MAX_STEPS`.
+    """
     waiting: list[tuple[object, object]] = [(schema, data)]
     steps = 0
     while waiting:
@@ -169,6 +180,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((inner[name], member) for name, member in members.items() if name in inner)
             elif key == "patternProperties":
                 yield from ((one, member) for one in inner.values() for member in members.values())
+                # matching a pattern takes time in proportion to the name
                 yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
             elif key in _SAME_MAPS:
                 yield from ((one, value) for one in inner.values())
@@ -179,13 +191,15 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((one, value) for one in inner)
             elif key in _BY_INDEX:
                 yield from zip(inner, items, strict=False)
-            elif key == "enum":
+            elif key == "enum":  # a comparison with a member is cheaper than a step
                 yield from ((None, value) for _ in range(len(inner) >> 4))
 
 
 def target_of(root: object, pointer: str) -> object:
-    """Return the subschema that a pointer such as ``#/$defs/page`` leads to (RFC 6901). Raises :class:`NotChecked` if
-    there is none."""
+    """Return the subschema at a pointer such as ``#/$defs/page`` (RFC 6901).
+
+    Raises :class:`NotChecked` if there is none.
+    """
     node = root
     for step in unquote(pointer).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
@@ -196,9 +210,9 @@ def target_of(root: object, pointer: str) -> object:
     return node
 
 
-#: Kinds of errors that are no fault of a value: keywords that newer drafts only annotate with, and an engine's limits.
+#: Kinds of errors that are not faults of a value: mere annotations in newer drafts, and limits of the regex engine.
 _IGNORED_KINDS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
-#: Keywords about an object or a list that hold whatever its members are.
+#: Keywords about an object or a list that do not depend on the values of its members.
 _ABOUT_SHAPE = {
     "type",
     "required",
@@ -214,15 +228,18 @@ _ABOUT_SHAPE = {
 
 
 def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
-    """Return whether ``error`` is a fault of the value. It is none at or below the paths in ``content``, where binaries
-    stand, nor above them if what stands there may have caused it."""
+    """Return whether ``error`` is a fault of the value.
+
+    Errors at or below the paths of binaries in ``content`` are not faults, nor are errors above them that a binary may
+    have caused.
+    """
     place, kind = tuple(error.instance_path), error.kind
     if kind.name in _IGNORED_KINDS:
         return False
     if any(place[: len(path)] == path for path in content):
         return False
     if content and not {"then", "else"}.isdisjoint(error.evaluation_path):
-        return False  # an ``if`` may have looked at content
+        return False  # an ``if`` may depend on content
     if not any(path[: len(place)] == place for path in content):
         return True
     if branches := _branches(kind):
@@ -232,7 +249,7 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
 
 def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_rs.ValidationError]]:
     """Return the errors of each alternative of ``anyOf`` and ``oneOf``, if none fits."""
-    import jsonschema_rs  # there already: it made the error
+    import jsonschema_rs  # loaded already: the error comes from it
 
     match kind:
         case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
@@ -242,8 +259,10 @@ def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_r
 
 
 def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
-    """Return the message of a fault, shortened. If there are alternatives and none fits, it has the first reason
-    against each, at most three."""
+    """Return the message of a fault, shortened.
+
+    If no alternative fits, the message lists the first reason against each, at most three.
+    """
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
         for one in islice((one for one in branch if is_fault(one, content)), 1):
@@ -254,18 +273,18 @@ def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place
     return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"
 
 
-#: Parameters that are looked at: the schema is the app's.
+#: Maximum parameters that are examined, since the schema is untrusted.
 _MAX_PARAMS = 1000
 
 
 def is_file(schema: Mapping[str, object]) -> bool:
-    """Whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
+    """Return whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and {"content", "mimeType"} <= properties.keys()
 
 
 def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
-    """Return a hint if a parameter is text where ``schema`` declares a file: mostly the path of one."""
+    """Return a hint if a parameter is text where ``schema`` declares a file. The text is mostly a path."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not isinstance(params, Mapping):
         return []
@@ -275,18 +294,21 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
     return []
 
 
-#: Objects that are looked at, and subschemas and names of all of them together: the schema is the app's.
+#: Maximum objects that are examined, and subschemas and names of all objects together, since the schema is untrusted.
 _MAX_OBJECTS, _MAX_STEPS = 1000, 20_000
-#: Hints that are given, names that one lists, and names that are compared.
+#: Maximum hints, names listed in a hint, and names compared for similarity.
 _MAX_HINTS, _MAX_NAMES, _MAX_COMPARED = 5, 8, 500
-#: Keywords that say which other members an object may have. ``false`` says that it may have none.
+#: Keywords that allow members not listed in ``properties``, unless their value is ``false``.
 _OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef")
 
 
 def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
-    """Return a hint for each member of ``params`` that ``schema`` does not name, at most five, where it lists
-    ``properties`` and does not say that an object may have others. The schema is one that the validator takes."""
+    """Return hints about members of ``params`` that ``schema`` does not name, at most five.
+
+    Only objects with listed ``properties`` and no keyword about other members count. The schema must have passed the
+    validator's bounds.
+    """
     found = (_hint(place, name, names) for place, name, names in _unnamed(schema, params))
     return list(islice(found, _MAX_HINTS))
 
@@ -302,7 +324,7 @@ def _hint(place: Place, name: str, names: list[str]) -> str:
 
 
 def _unnamed(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
-    """Yield the place of an object, the name of a member that nothing names, and the names that there are."""
+    """Yield the place of an object, the name of an undeclared member, and the declared names."""
     waiting: list[tuple[Place, list[object], object]] = [((), [schema], params)]
     steps = iter(range(_MAX_STEPS))
     for _ in range(_MAX_OBJECTS):
@@ -323,9 +345,11 @@ def _unnamed(schema: Mapping[str, object], params: object) -> Iterator[tuple[Pla
 def _named_members(
     schemas: list[object], root: Mapping[str, object], steps: Iterator[int]
 ) -> dict[str, list[object]] | None:
-    """Return the members that the schemas of one object name, each with its own schemas; ``None`` if they list none, if
-    others may stand beside them, or if ``steps`` are used up. Alternatives count together: which of them is meant is
-    not known."""
+    """Return the members named by the schemas of one object, each with its schemas.
+
+    ``None`` if no members are listed, if other members are allowed, or if ``steps`` are used up. Alternatives count
+    together, since the intended one is unknown.
+    """
     named: dict[str, list[object]] = {}
     listed = False
     waiting, seen = list(schemas), set[int]()
@@ -348,7 +372,7 @@ def _named_members(
             if isinstance(name, str):
                 named.setdefault(name, [])
         waiting += _same_place(node, root)
-    descriptor = {"content", "mimeType"} <= named.keys()  # a file, whose other fields every app takes
+    descriptor = {"content", "mimeType"} <= named.keys()  # a file descriptor: all apps accept its other fields
     return named if listed and not descriptor else None
 
 
@@ -366,35 +390,35 @@ def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Itera
         try:
             yield target_of(root, pointer)
         except NotChecked:
-            yield {"additionalProperties": True}  # nobody knows what it names
+            yield {"additionalProperties": True}  # its members are unknown
 
 
-#: Schemas that are remembered.
+#: Maximum schemas in the caches.
 _MAX_SEEN = 64
-#: Bytes of JSON; a larger schema is not checked.
+#: Maximum bytes of a schema as JSON.
 _MAX_ENCODED = 256 * 1024
-#: Values (and 64 characters of text count as one) of an instance that is checked.
+#: Maximum values of a validated instance (64 characters of text count as one).
 _MAX_VALUES = 100_000
 #: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
 _MAX_LISTING_STEPS = 2_000
-#: Faults that are listed.
+#: Maximum faults that are listed.
 _MAX_LISTED = 5
-#: Bytes that one pattern may take once compiled, and all of a schema together (measured: 3 ms for each megabyte).
+#: Maximum bytes of one compiled pattern, and of all patterns of a schema (measured: 3 ms for each megabyte).
 _MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
 
 
 def check_params(
     capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
 ) -> list[str]:
-    """Check the ``params`` of a call against the capability's ``inputSchema``, and return warnings: why the schema was
-    not checked.
+    """Check the ``params`` of a call against the capability's ``inputSchema``.
 
-    ``content`` are the paths of binaries (:func:`~.binary.params.prepare_params`): apps declare those as text, as an
-    object, or not at all, so nothing at or below them is a fault.
+    Returns a warning if validation was skipped, with the reason. ``content`` are the paths of binaries
+    (:func:`~transports.binary.detect.prepare_params`): apps declare them as text, as an object, or not at all, so
+    nothing at or below them is a fault.
 
-    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
-    most five faults are listed. The message also has the hints of :func:`.unnamed_params`: a parameter that is missing
-    may have been misspelt.
+    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}`` and
+    at most five faults. The message also has the hints of :func:`.unnamed_params`, since a missing parameter may have
+    been misspelt.
     """
     try:
         faults = _faults(schema, params, content)
@@ -412,10 +436,10 @@ def check_params(
 
 
 def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
-    """Return how an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five. Raises
-    nothing: an answer is never refused for its schema.
+    """Return warnings about faults of an answer's ``data`` against the capability's ``outputSchema``, at most five.
 
-    ``content`` are the paths of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
+    Never raises, since an answer is not refused for its schema. ``content`` are the paths of binaries
+    (:func:`~transports.binary.detect.find`), which count as for :func:`check_params`.
     """
     try:
         return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]
@@ -424,8 +448,10 @@ def check_output(schema: Mapping[str, object], data: object, content: Iterable[P
 
 
 def check_value(schema: Mapping[str, object], value: object, name: str) -> list[str]:
-    """Return how ``value``, called ``name``, differs from ``schema``: at most five faults with their places, none where
-    the schema cannot be checked."""
+    """Return the faults of ``value`` against ``schema``, at most five with their places below ``name``.
+
+    Empty if validation is skipped.
+    """
     try:
         return [fault.message(name) for fault in _faults(schema, value, ())]
     except NotChecked:
@@ -442,7 +468,7 @@ class _Fault:
 
 
 def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
-    """Return the first faults of ``data``, none if it is valid. A schema is read once: it must not change."""
+    """Return the first faults of ``data``, none if it is valid. A schema is compiled once, so it must not change."""
     if not schema:
         return []
     places = tuple(content)
@@ -458,11 +484,11 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
         if compiled.validator.is_valid(tree):
             return []
         if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
-            raise NotChecked("it does not fit, but is too large to say where")
+            raise NotChecked("it does not fit, but is too large to list its faults")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
         return list(islice(faults, _MAX_LISTED))
-    except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
+    except ValueError as error:  # a value outside JSON, or an integer with thousands of digits
         raise NotChecked(shorten(str(error))) from None
 
 
@@ -474,16 +500,16 @@ class _Compiled:
     references: bool
 
 
-#: Schemas that were read, by :func:`id`: an app's are there as long as its session, and each call asks for one.
+#: Cache of schemas by :func:`id`: an app's schemas live as long as its session, and each call looks one up.
 _seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
 
 
 def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled | str]:
-    """Return a schema and its validator, or why there is none, and remember both."""
+    """Return a schema with its validator, or with the reason why there is none, and cache both."""
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotChecked(f"the schema is no JSON: {error}") from None
+        raise NotChecked(f"the schema is not JSON: {error}") from None
     if len(encoded) > _MAX_ENCODED:
         raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
     read = _seen[id(schema)] = schema, _compiled(encoded)
@@ -494,7 +520,7 @@ def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled
 
 @lru_cache(maxsize=_MAX_SEEN)
 def _compiled(encoded: bytes) -> _Compiled | str:
-    """Return the validator of a schema, or why there is none."""
+    """Return the validator of a schema, or the reason why there is none."""
     import jsonschema_rs  # late: a session loads it while its transport opens
 
     try:
@@ -507,7 +533,7 @@ def _compiled(encoded: bytes) -> _Compiled | str:
             schema,
             validate_formats=False,
             offline=True,
-            # The linear engine, without look-around and back references: those backtrack, without a bound in time.
+            # The linear engine has no look-around or back references, which need backtracking without a time bound.
             pattern_options=jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit),
         )
     except NotChecked as reason:

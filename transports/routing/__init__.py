@@ -1,16 +1,11 @@
 """Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
-places, and what an agent sees stays small.
+places, and an agent's view stays small.
 
-* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it, :mod:`.storing` stores them;
-  :mod:`.unkept` — what no store keeps.
-* :mod:`.policy`, :mod:`.presets`, :mod:`.config` — what is recognised, the policies for well-known servers, those of a
-  settings file.
-* :mod:`.fields`, :mod:`.paths`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks
-  and long texts.
-* :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
-* :mod:`.events` — what a transformer is given, and the events of the routing.
-* :mod:`.fetch` — :class:`Fetcher`, which brings content into the store.
-* :mod:`.inputs` — files that come with a call.
+* :mod:`._router` — :class:`Router`: stores files and JSON of an answer; also files that are given with a call.
+* :mod:`._layers` — search for files in an answer; :class:`Fetcher`, which brings their content.
+* :mod:`._policy` — :class:`RoutingPolicy`, presets for well-known servers, the table ``[routing]`` of a settings file.
+* :mod:`._result` — :class:`Result`, previews of long texts; :mod:`._guard` — JSON cut to a size.
+* :mod:`._events` — events of the routing, and the context of a transformer.
 """
 
 from ..binary.detect import Signature

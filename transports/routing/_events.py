@@ -1,4 +1,4 @@
-"""Events of the routing, and what a transformer is given beside the answer."""
+"""Events of the routing, and the context of a transformer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..artifacts import ArtifactStore, Scope
 
 @dataclass(frozen=True, slots=True)
 class ObservationClamped:
-    """What an agent reads of an answer was cut to its limit (docs/requirements.md R2-4.4).
+    """Cut of an agent's view of an answer to its limit (docs/requirements.md R2-4.4).
 
-    ``call`` is the id of the call, ``""`` outside a session. ``original_bytes`` is what the agent would have read
-    without the limit, ``clamped_bytes`` what it reads, both in UTF-8.
+    ``call`` is the id of the call, ``""`` outside a session. ``original_bytes`` is the size of the whole view,
+    ``clamped_bytes`` that of the cut one, both in UTF-8.
     """
 
     call: str
@@ -25,7 +25,7 @@ class ObservationClamped:
 
 @dataclass(frozen=True, slots=True)
 class CustomEvent:
-    """An event of a transformer: its ``name`` and ``data``, any JSON value."""
+    """Event of a transformer: its ``name`` and ``data``, any JSON value."""
 
     call: str
     capability: str
@@ -34,13 +34,13 @@ class CustomEvent:
 
 
 RoutingEvent: TypeAlias = ObservationClamped | CustomEvent
-#: A plain function that gets the events of the routing. It must not block.
+#: A plain function that receives the events of the routing. It must not block.
 OnRoutingEvent: TypeAlias = Callable[[RoutingEvent], object]
 
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """The third argument of a transformer: the call that it works for, and the store to keep content in.
+    """Third argument of a transformer: its call, and the store to keep content in.
 
     ``call`` is the id of the call, ``""`` outside a session. References that ``store`` returns may stand anywhere in
     the transformer's answer: they become artifacts of the result.
@@ -53,7 +53,7 @@ class TransformContext:
 
     @property
     def scope(self) -> Scope:
-        """Whose artifacts the store keeps: the tenant, user, session and trace of this call, as far as they are set."""
+        """Scope of the store: the tenant, user, session and trace of this call, as far as they are set."""
         return self.store.scope
 
     def emit(self, name: str, data: object = None) -> None:

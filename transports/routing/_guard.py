@@ -1,9 +1,9 @@
-"""The size guard, the last step before an agent (docs/requirements.md R2-4.4): JSON cut to a size, with its
-structure. No I/O.
+"""Size guard for agents (docs/requirements.md R2-4.4): JSON cut to a size, with its structure. No I/O.
 
-A value that is too large is cut where it is large. Each field has a fair share of the bytes; what a small field does
-not use goes to the large ones. Texts keep their beginning, lists and objects their first items, and each cut says how
-much is missing. The result is valid JSON of at most ``max_bytes`` as compact UTF-8.
+It is the last step before an agent. A value that is too large is cut where it is large: each field has a fair share of
+the bytes, and large fields share the bytes that small fields do not use. Texts keep their beginning, lists and objects
+their first items, and each cut says how much is missing. The result is valid JSON of at most ``max_bytes`` as compact
+UTF-8.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol import JSONValue, encode_json
 
-#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (docs/requirements.md
-#: R2-4.4).
+#: Default limit of an agent's view, in bytes of compact UTF-8 JSON (docs/requirements.md R2-4.4).
 MAX_BYTES = 50_000
 #: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
 MIN_BYTES = 64
 #: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
 MIN_AGENT_BYTES = 1024
-#: Bytes that each item of a list gets at least if it is kept; a field of an object too, if all fields fit with that.
+#: Minimum share in bytes of each kept item of a list; of each field of an object, too, if all fields fit with that.
 _MIN_SHARE = 256
 _ELLIPSIS = "…"
 #: The end of a text that was cut (the wording of docs/requirements.md R2-4.4).
@@ -29,15 +28,15 @@ _MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can 
 
 
 def json_size(value: object) -> int:
-    """Return the bytes that ``value`` takes as compact JSON in UTF-8."""
+    """Return the size of ``value`` in bytes, as compact JSON in UTF-8."""
     return len(encode_json(value))
 
 
 def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut. Of
-    what is nested too deeply to be cut, hundreds of levels, "…" is left.
+    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut.
 
-    Raises :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
+    A value that is nested too deeply to be cut, hundreds of levels, becomes "…". Raises
+    :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
     """
     if max_bytes < MIN_BYTES:
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
@@ -48,8 +47,10 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
 
 
 def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """Return ``value`` with each text of more than ``max_chars`` characters cut to them and ended by ``suffix``; the
-    same object if there is none. Of a value that is nested too deeply to be cut, hundreds of levels, "…" is left."""
+    """Return ``value`` with each text cut to ``max_chars`` characters and ended by ``suffix``.
+
+    Returns the same object if no text is longer. A value that is nested too deeply to be cut, hundreds of levels,
+    becomes "…"."""
     try:
         return _cut_texts(value, max_chars, suffix)
     except RecursionError:
@@ -69,7 +70,7 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
-    """``value`` in at most ``room`` bytes; ``room`` is enough for it, or at least :data:`_MIN_VALUE`."""
+    """Return ``value`` in at most ``room`` bytes; ``room`` fits it, or is at least :data:`_MIN_VALUE`."""
     if _fits(value, room):
         return value
     if isinstance(value, dict):
@@ -86,7 +87,7 @@ def _fits(value: JSONValue, room: int) -> bool:
 
 
 def _text(text: str, room: int, suffix: str) -> str:
-    """The beginning of a text, and how much is missing."""
+    """Return the beginning of a text, and how much is missing."""
     low, high = 0, min(len(text), room)
     while low < high:
         middle = (low + high + 1) // 2
@@ -106,7 +107,7 @@ def _or_ellipsis(text: str, room: int) -> str:
 
 
 def _list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
-    """The first items, each with a share worth reading, and the number of the others."""
+    """Return the first items, each with a readable share, and the number of the others."""
     room -= 2
     min_share = min(_MIN_SHARE, room // 2)
     sizes = _sizes_of_first(items, room, min_share)
@@ -125,7 +126,7 @@ def _more_items(count: int) -> str:
 
 
 def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> list[int]:
-    """The sizes of as many items as fit into ``room`` if none takes more than ``min_share``."""
+    """Return the sizes of as many first items as fit into ``room`` if each takes at most ``min_share``."""
     sizes: list[int] = []
     for item in items:
         size = json_size(item)
@@ -137,7 +138,7 @@ def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> li
 
 
 def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
-    """All fields, each cut as far as needed; if not even that fits, the fields that do."""
+    """Return all fields, each cut as far as needed; if even that does not fit, the fields that fit."""
     room -= 2
     sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
     kept: list[str] = []
@@ -168,7 +169,7 @@ def _more_fields(count: int) -> str:
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    """``room`` divided among values of these sizes: none gets more than it needs, the others get equal shares."""
+    """Divide ``room`` among values of these sizes: small values get their size, the others equal shares."""
     shares = [0] * len(sizes)
     left = len(sizes)
     for index in sorted(range(left), key=sizes.__getitem__):

@@ -1,5 +1,9 @@
-"""The layers of docs/requirements.md R2-4.1 that look for files in an answer, in their order. Storing comes after
-them."""
+"""Layers of the routing: the search for files in an answer (docs/requirements.md R2-4.1), before they are stored.
+
+* :class:`Layers` — the layers under one policy, in their order.
+* :func:`match_fields`, :func:`parse_text_blocks` — configured fields; JSON in text blocks of MCP.
+* :class:`Fetcher` — brings content that is not in the answer: downloads, content on the far side.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,17 @@ from ..tasks import in_thread
 from ._events import TransformContext
 from ._policy import FieldRule, RoutingPolicy, Step, walk_path
 
+#: The head of a data URL, which some servers put before base64.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-#: Characters below which base64 without a signature is taken for a word such as ``pending``, not for a file.
+#: Below this number of characters, base64 without a signature counts as a word such as ``pending``, not as a file.
 _MAX_WORD_CHARS = 100
 _MAX_VALUE_CHARS = 200  # of an app's value in a summary
 
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """A field that a rule names, with its content and the fields beside it."""
+    """Field that a rule names, with its content and the fields beside it."""
 
     place: Place
     binary: BinaryData
@@ -43,13 +48,14 @@ class FieldMatch:
     siblings: Mapping[str, object]
 
     def summary(self, ref: ArtifactRef) -> str:
-        """Return the rule's summary of the file, its template filled; it says so if the file was not stored."""
+        """Return the filled template of the rule's summary; a file that was not stored is marked as such."""
         return fill_summary(self.rule.summary, ref, self.siblings)
 
 
 def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]) -> str:
-    """Return a template filled with what is known of a file and of the fields beside it; it says so if the file was not
-    stored."""
+    """Return a template filled with the properties of a file and the fields beside it.
+
+    A file that was not stored is marked as such."""
     known = {
         "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
         "mime_type": ref.mime_type,
@@ -63,7 +69,7 @@ def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
-    """Return the fields of ``data`` that a rule names and that hold text.
+    """Return the text fields of ``data`` that a rule names.
 
     Paths of rules begin at each of ``roots``. If several rules name a field, the first wins.
     """
@@ -90,7 +96,7 @@ def human_size(size: int) -> str:
 
 
 def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    """The content of a field, or ``None`` if it does not fit the rule."""
+    """Return the content of a field, or ``None`` if it does not fit the rule."""
     form, declared = siblings.get("format"), siblings.get("encoding")
     if rule.formats and isinstance(form, str) and form and form.lower() not in map(str.lower, rule.formats):
         return None
@@ -111,8 +117,9 @@ def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> Bina
 
 
 def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
-    """``template`` with each ``{name}`` replaced, once: a value of the app is never read as a template. A name without
-    a value becomes ``unknown name``."""
+    """Return ``template`` with each ``{name}`` replaced; a name without a value becomes ``unknown name``.
+
+    Replacement is done once: a value of the app is never parsed as a template."""
 
     def value(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
@@ -157,7 +164,7 @@ def parse_text_blocks(
 
 
 def _tree(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
-    """The JSON of a text that holds a file, else ``None``."""
+    """Return the JSON of a text if it holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -167,22 +174,23 @@ def _tree(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | Non
         return None
 
 
-#: Gets the place of a file that is downloaded, its bytes so far and the expected total, or ``None`` where nobody says
-#: it. After a restart of the download it counts from zero again.
+#: Callback for the progress of a download: the place of the file, its bytes so far, and the expected total (``None`` if
+#: it is unknown). A restarted download counts from zero again.
 OnDownload: TypeAlias = Callable[[str, int, int | None], None]
 
-#: Bytes from which on a file is hashed while it is written. Less is hashed faster than a thread is begun.
+#: Minimum size in bytes of a file that is hashed while it is written; a smaller one is hashed faster than a thread
+#: starts.
 _FOLLOW_FROM = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Writes the bytes of a :class:`~transports.BinaryData` into a staged file.
+    """Writer of the content of a :class:`~transports.BinaryData` into a staged file.
 
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
-    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to; without one it is the app.
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app.
     """
 
     transport: Transport | None = None
@@ -193,7 +201,7 @@ class Fetcher:
     sender: Sender | None = None
 
     def asked_by(self, sender: Sender | None) -> Self:
-        """Return this fetcher for content of the document ``sender``, in whose name it downloads."""
+        """Return this fetcher for content of the document ``sender``, on whose behalf it downloads."""
         return self if sender is None else replace_of_dataclasses(self, sender=sender)
 
     async def into(
@@ -202,11 +210,11 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None = None,
     ) -> BinaryData:
-        """Write the content into ``staged`` and return what is known of it now: HTTP headers may add a type or a name.
-        ``on_download`` gets the bytes so far and the expected total of what is downloaded.
+        """Write the content into ``staged`` and return its description: HTTP headers may add a type or a name.
 
-        Raises :class:`~transports.errors.BinaryError` for content that cannot be trusted,
-        :class:`~transports.errors.TransportError` if the way to it failed, and
+        ``on_download`` gets the bytes so far and the expected total of a download. Raises
+        :class:`~transports.errors.BinaryError` for content that cannot be trusted,
+        :class:`~transports.errors.TransportError` if it cannot be fetched, and
         :class:`~transports.errors.StoreError` if the file cannot be written.
         """
         match binary.content:
@@ -226,7 +234,7 @@ class Fetcher:
         if self.transport is None:
             raise TransportError("this content stayed in the app; only the session that called it can fetch it")
         if handle.size is not None:
-            verify_size(declared, handle.size)  # before a byte has moved
+            verify_size(declared, handle.size)  # before any byte is moved
         if (handle.size or 0) > self.limit:
             raise TooLarge(
                 f"the content has {handle.size} bytes, over the limit of {self.limit}; "
@@ -283,13 +291,13 @@ class Fetcher:
             return binary.content.url
 
     async def release(self, binary: BinaryData | ABPError) -> None:
-        """Tell the far side that it may drop content which it kept. Other content needs no release."""
+        """Let the far side drop content that it kept. Other content needs no release."""
         if self.transport is not None and isinstance(binary, BinaryData) and isinstance(binary.content, Handle):
             await self.transport.release(binary.content)
 
 
 def _decode(binary: BinaryData, path: Path) -> None:
-    """Write decoded content to a new file. It runs in one thread; the store measures and syncs the file meanwhile."""
+    """Write decoded content to a new file, in one thread; the store measures and syncs the file meanwhile."""
     with path.open("xb", buffering=0) as file:
         for chunk in binary.chunks():
             view = memoryview(chunk)
@@ -299,18 +307,20 @@ def _decode(binary: BinaryData, path: Path) -> None:
 
 T = TypeVar("T")
 
-#: Values in an answer from which a search, which looks at each, is for a thread (measured: up to 11 µs for each).
+#: Number of values above which an answer is searched in a thread (measured: up to 11 µs for each value).
 _MANY = 3000
-#: Values at which the first look at a large answer ends: in a caller's data that holds itself there is no end.
+#: Number of values at which the first look at a large answer ends: a caller's data may contain itself, without end.
 _VERY_MANY = 1_000_000
 
 _NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
 
 
 class Recognised(NamedTuple):
-    """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
-    what the policy named, the steps taken, the characters that every text of it is known to be shorter than, and
-    whether it is so large that all of it is looked at in a thread only."""
+    """Outcome of the layers.
+
+    ``data`` is the answer, perhaps changed by a layer; ``found`` its content; ``refs`` references of files that are
+    stored already; ``configured`` the matches of field rules. All texts are shorter than ``shorter_than`` characters,
+    if that is known. A ``large`` answer is processed in threads only."""
 
     data: object
     found: list[Found]
@@ -322,7 +332,7 @@ class Recognised(NamedTuple):
 
 
 class Layers:
-    """The layers under one policy. ``fetcher`` releases content on the far side that a transformer left out."""
+    """Layers under one policy. ``fetcher`` releases content on the far side that a transformer left out."""
 
     def __init__(self, policy: RoutingPolicy, fetcher: Fetcher) -> None:
         self._policy = policy
@@ -332,8 +342,9 @@ class Layers:
         self._is_ruled = bool(policy.transformer or policy.tool_fields)
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
-        """Return what the answer ``data`` of a call holds, if :meth:`plain` does not say it. Raises what the policy's
-        transformer raises."""
+        """Search the answer ``data`` of a call for files, after :meth:`plain` returned ``None``.
+
+        Raises the errors of the policy's transformer."""
         apart = is_larger(data, _MANY)
         if apart and (short := await self._apart(partial(self.plain, at_most=None), data)):
             return short._replace(large=True)
@@ -343,7 +354,7 @@ class Layers:
         return (await self._apart(ruled, data))._replace(large=True) if apart else ruled(data)
 
     async def _apart(self, search: Callable[[object], T], data: object) -> T:
-        """Search a large answer in a thread. If the caller is cancelled meanwhile, its content is released."""
+        """Search a large answer in a thread. If the caller is cancelled meanwhile, release the answer's content."""
         try:
             return await in_thread(search, data)
         except asyncio.CancelledError:
@@ -351,8 +362,10 @@ class Layers:
             raise
 
     def plain(self, data: object, *, at_most: int | None = _MANY) -> Recognised | None:
-        """Return what ``data`` holds, the short way that most answers take: no transformer, no rules, no content
-        blocks, and not larger than ``at_most`` values. Else return ``None``."""
+        """Search ``data`` on the fast path of most answers; return ``None`` if it needs :meth:`recognise`.
+
+        The fast path is for answers without content blocks, of at most ``at_most`` values, under a policy without a
+        transformer and without rules."""
         if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
             return None
         if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):
@@ -363,7 +376,7 @@ class Layers:
         return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))
 
     async def _transformed(self, data: object, context: TransformContext) -> Recognised | None:
-        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
+        """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""
         if self._policy.transformer is None:
             return None
         before = find_values(data)
@@ -383,7 +396,7 @@ class Layers:
         return Recognised(made, found, _references(others), {}, steps)
 
     def _ruled(self, data: object, capability: str) -> Recognised:
-        """Configured fields first, then content blocks, descriptors and long texts at other places."""
+        """Search configured fields first, then content blocks, descriptors and undeclared base64 at other places."""
         rules = self._policy.rules(capability)
         data, roots, steps = parse_text_blocks(data, rules, self._search)
         configured = {match.place: match for match in match_fields(data, rules, roots)}
@@ -405,7 +418,7 @@ class Layers:
 
 
 def _references(values: Sequence[tuple[Place, object]]) -> Mapping[Place, ArtifactRef]:
-    """The references among values that are no JSON: of what code in this process has stored itself."""
+    """Return the artifact references among values that are not JSON: code in this process stored those files itself."""
     if not values:
         return _NO_REFERENCES
     return {place: value for place, value in values if isinstance(value, ArtifactRef)}

@@ -1,4 +1,10 @@
-"""Routing policies: what is recognised in an answer and what is done with it (docs/requirements.md R2-4.2). No I/O."""
+"""Routing policies (docs/requirements.md R2-4.2): rules for files in answers, limits for agents. No I/O.
+
+* :class:`RoutingPolicy` and its parts :class:`FieldRule`, :class:`ResourcePolicy`, :class:`AgentLimits`.
+* :func:`check_path`, :func:`walk_path` — paths of field rules: dotted, or JSONPath.
+* :func:`preset`, :func:`named_preset` — policies for well-known servers, own and of plug-ins.
+* :class:`RoutingConfig` — the table ``[routing]`` of a settings file.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +31,12 @@ _STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
 
 
 def check_path(path: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that nothing can ever match."""
+    """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that can never match."""
     if path.startswith("$"):
         _check_query(path, _query(path))
     elif not _DOTTED.fullmatch(path):
         raise UsageError(
-            f"{path!r} is no path of a field, such as content, pages.*.image or $.pages[*].image; "
+            f"{path!r} is not a path of a field, such as content, pages.*.image or $.pages[*].image; "
             "a dot or backslash in a key is written \\. or \\\\"
         )
     elif len(_STEP.findall(path)) > MAX_DEPTH:
@@ -38,9 +44,9 @@ def check_path(path: str) -> None:
 
 
 def walk_path(tree: object, path: str, start: Place) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
-    """Yield place, value and siblings of everything that ``path`` matches in the value at ``start`` of ``tree``.
+    """Yield place, value and siblings of each match of ``path`` in the value at ``start`` of ``tree``.
 
-    The siblings are the fields of the innermost object around the value, within that at ``start``.
+    The siblings are the fields of the innermost object around the match, within the value at ``start``.
     """
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
@@ -74,7 +80,7 @@ def _walk(
 
 @lru_cache(maxsize=256)
 def _query(path: str) -> JSONPathQuery:
-    """The query of a path. The library is loaded for the first one: it takes longer than the rest of this room."""
+    """Return the query of a path. The library is loaded for the first query: it loads longer than all of routing."""
     from jsonpath_rfc9535 import JSONPathError, compile
 
     try:
@@ -82,7 +88,7 @@ def _query(path: str) -> JSONPathQuery:
     except JSONPathError as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"{path!r} is no JSONPath (RFC 9535): {reason}; a key that begins with $ is written \\$ in a dotted path"
+            f"{path!r} is not a JSONPath (RFC 9535): {reason}; a key that begins with $ is written \\$ in a dotted path"
         ) from None
 
 
@@ -90,7 +96,7 @@ def _locations(tree: object, query: JSONPathQuery) -> Iterator[Place]:
     from jsonpath_rfc9535 import JSONPathRecursionError
 
     with suppress(JSONPathRecursionError):  # deeper than any answer may be, which the search for content reports
-        for node in query.finditer(tree):  # type: ignore[arg-type]  # content may stand in the tree, and is no JSON
+        for node in query.finditer(tree):  # type: ignore[arg-type]  # the tree may hold content, which is not JSON
             yield node.location
 
 
@@ -115,7 +121,7 @@ def _check_query(path: str, query: JSONPathQuery) -> None:
 
 
 def _is_empty(part: slice[int | None, int | None, int | None]) -> bool:
-    """Whether a slice is empty for a list of any length (RFC 9535 §2.3.4.2)."""
+    """Return whether a slice is empty for a list of any length (RFC 9535 §2.3.4.2)."""
     start, stop, step = part.start, part.stop, 1 if part.step is None else part.step
     if step == 0:
         return True
@@ -128,19 +134,19 @@ def _matches_nothing(path: str, reason: str) -> UsageError:
     return UsageError(f"the path {path!r} can match nothing: {reason}")
 
 
-#: For settings files (:mod:`.config`), which may not misspell a setting.
+#: For pydantic, which checks settings files: a misspelt setting is an error.
 _STRICT = {"extra": "forbid"}
 _MAX_SUFFIX = 200  # characters
 
-#: A function of the caller, sync or async: it gets the capability's name, the answer and a :class:`.TransformContext`,
-#: and returns another answer, or ``None`` to leave the answer to the other layers.
+#: A function of the caller, sync or async: it receives the capability's name, the answer and a
+#: :class:`.TransformContext`. It returns another answer, or ``None`` to leave the answer to the other layers.
 Transformer: TypeAlias = Callable[[str, object, TransformContext], object | Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a layer did, for people: ``layer`` as in :class:`RoutingPolicy`, the ``place`` in the answer, and
-    ``what`` in words."""
+    """Log entry of a layer, for people: ``layer`` as in :class:`RoutingPolicy`, the ``place`` in the answer, and
+    ``what`` it did, in words."""
 
     layer: Literal["custom", "fields", "typed", "abp", "heuristic", "size", "resources"]
     place: str
@@ -153,18 +159,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """A field that holds a file, for apps and tools that do not declare it (docs/requirements.md R2-3.4).
+    """Rule for a field that holds a file without declaring it (docs/requirements.md R2-3.4).
 
     ``path`` is dotted (``pages.*.image``: ``*`` stands for every item of a list or object, ``\\.`` for a dot in a key),
     or a JSONPath of RFC 9535 (``$.pages[?@.kind == 'scan'].image``), which begins with ``$``. ``summary`` and
     ``filename`` are templates: ``{name}`` is the field of that name beside the file. In ``summary``,
     ``{content_type}``, ``{mime_type}``, ``{size}`` (bytes), ``{size_human}``, ``{filename}`` and ``{artifact_id}``
-    describe the stored file. ``encoding`` says how the text becomes bytes, unless an ``encoding`` beside the field says
-    otherwise; base64 may be in lines. ``formats`` are the values of the field ``format`` beside it for which the rule
-    holds, in any case of letters; without such a field, or if ``formats`` is empty, it holds.
+    describe the stored file. ``encoding`` is that of the text, unless a field ``encoding`` beside it has another;
+    base64 may be in lines. ``formats`` are the values of the field ``format`` beside it for which the rule applies, in
+    any case of letters; without such a field, or with empty ``formats``, the rule applies.
 
-    Content that does not fit goes on to the next rule and the next layer: another format, or markup (``<``) where
-    base64 is expected. Anything else that is not base64 is an error.
+    Content that does not fit is left to the next rule and the next layer: another format, or markup (``<``) where
+    base64 is expected. Any other text that is not base64 is an error.
 
     Raises :class:`~transports.errors.UsageError` for a path that is not valid or can match nothing.
     """
@@ -211,12 +217,11 @@ class ResourcePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """Limits for what an agent reads of an answer: the last guard (docs/requirements.md R2-4.4).
+    """Limits of an agent's view of an answer: the last guard (docs/requirements.md R2-4.4).
 
-    ``max_bytes`` is for the whole, as compact JSON in UTF-8, and ``max_field_chars`` for each text in it; ``None``
-    means no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text is only a preview.
-    ``truncation_suffix`` stands at the end of a text that was cut: ``{truncated_chars}`` is the number of characters
-    that are missing.
+    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text; ``None`` means
+    no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text becomes a preview.
+    ``truncation_suffix`` ends each text that was cut: ``{truncated_chars}`` is the number of missing characters.
 
     Raises :class:`~transports.errors.UsageError` for limits below 1,024 bytes or 1 character, and for a suffix of more
     than 200 characters.
@@ -239,27 +244,25 @@ class AgentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
-    """Settings of the layers of docs/requirements.md R2-4.1, which work in this order; the defaults are those of
-    R2-4.2.
+    """Settings of the routing layers (docs/requirements.md R2-4.1, defaults of R2-4.2), which work in this order:
 
-    * ``custom`` — ``transformer`` is called first. If it returns an answer, no other layer reads that one; only content
-      in it (``bytes``, :class:`~transports.BinaryData`) is stored. References of what it stored itself may stand in it.
+    * ``custom`` — ``transformer`` is called first. An answer that it returns skips the other layers; only its content
+      (``bytes``, :class:`~transports.BinaryData`) is stored. It may hold references of files that it stored itself.
     * ``fields`` — ``tool_fields``: rules by the name of a capability, ``*`` for all.
     * ``typed`` — content blocks of MCP; no setting.
     * ``abp`` — the forms of ABP; no setting.
-    * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more whose bytes have a known signature,
-      one of the policy's ``signatures`` among them, and are ``max_decode_bytes`` at most (``None``: any number); with
+    * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more and ``max_decode_bytes`` at most
+      (``None``: no limit) whose bytes have a known signature or one of ``signatures``; with
       ``require_magic_bytes=False`` also base64 without a signature. Off with ``heuristics=False``.
-    * ``size`` — text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
-      its place; an answer that is one such text has its file as JSON. An answer of more than ``max_inline_bytes`` is
+    * ``size`` — a text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
+      its place; the file of an answer that is one such text is JSON. An answer of more than ``max_inline_bytes`` is
       stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
     ``default_summary_template`` makes a line of the summary for each file without a rule, with the placeholders of
-    :class:`FieldRule`; without it the file's own lines stand alone. ``agent`` limits what an agent reads in the end.
+    :class:`FieldRule`; without it only the file's own lines are shown. ``agent`` limits an agent's view.
 
-    The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (docs/requirements.md
-    R2-7.1).
+    Limits on stored files are set in the store: :class:`~transports.artifacts.Retention` (docs/requirements.md R2-7.1).
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
@@ -275,7 +278,7 @@ class RoutingPolicy:
     signatures: Sequence[Signature] = ()
     max_inline_chars: int | None = 10_000
     max_inline_bytes: int | None = 10_000
-    #: Number of texts of one answer that get files of their own at most; the longest have precedence.
+    #: Limit of texts of one answer that get files of their own; the longest have precedence.
     max_texts: int = 20
     resources: ResourcePolicy = ResourcePolicy()
     default_summary_template: str | None = None
@@ -288,13 +291,13 @@ class RoutingPolicy:
                 raise UsageError(f"RoutingPolicy: {name} must not be negative (it is {value})")
 
     def rules(self, capability: str) -> tuple[FieldRule, ...]:
-        """Return the field rules for a capability: its own, then those for all."""
+        """Return the field rules for a capability: its own, then the rules for all."""
         rules = self.tool_fields
         return (*rules.get(capability, ()), *rules.get("*", ())) if rules else ()
 
     @property
     def search(self) -> Heuristics | None:
-        """The settings of the search for files that nothing declares; ``None`` if it is off."""
+        """Settings of the search for undeclared files; ``None`` if it is off."""
         if not self.heuristics:
             return None
         return Heuristics(
@@ -311,7 +314,7 @@ GROUP = "abp.presets"
 #: The default policy. Apps that speak ABP declare their content.
 ABP = RoutingPolicy()
 
-#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (docs/requirements.md R2-1.1, R2-B).
+#: Tableau's MCP server: PDFs as base64 in undeclared fields (docs/requirements.md R2-1.1, R2-B).
 TABLEAU = RoutingPolicy(
     tool_fields={
         "download_workbook": (
@@ -352,10 +355,10 @@ _BUILT_IN = {"abp": ABP, "github": GITHUB, "tableau": TABLEAU}
 
 
 def preset(server: str) -> RoutingPolicy:
-    """Return the policy for a server by the name that it gives itself; :data:`ABP` for a server without a preset.
+    """Return the preset for a server by the server's own name; :data:`ABP` if there is none.
 
-    A preset is for servers with its name as a word of theirs. Those of other distributions come before ours. Raises
-    :class:`~transports.errors.UsageError` for a preset of another distribution that does not work.
+    A preset applies to servers with its name as a word of theirs. Presets of plug-ins have precedence. Raises
+    :class:`~transports.errors.UsageError` for a faulty plug-in.
     """
     words = words_of(server)
     installed = [plugin.name for plugin in installed_plugins(GROUP)]
@@ -363,9 +366,10 @@ def preset(server: str) -> RoutingPolicy:
 
 
 def named_preset(name: str) -> RoutingPolicy:
-    """Return the preset called ``name``: ``abp``, ``github``, ``tableau``, or that of another distribution, which comes
-    first. Raises :class:`~transports.errors.UsageError`, which lists the presets, if there is none or it does not
-    work."""
+    """Return the preset called ``name``: that of a plug-in, or ``abp``, ``github``, ``tableau``.
+
+    Raises :class:`~transports.errors.UsageError` for an unknown name, which lists the presets, and for a faulty
+    plug-in."""
     plugin = load_plugin(GROUP, name, "preset")
     if plugin is None:
         if name in _BUILT_IN:
@@ -380,19 +384,18 @@ def named_preset(name: str) -> RoutingPolicy:
 
 
 def words_of(server: str) -> frozenset[str]:
-    """Return the words of a server's name in lower case, and the whole of it."""
+    """Return the words of a server's name in lower case, and the whole name."""
     return frozenset((server.lower(), *re.split(r"[^a-z0-9]+", server.lower())))
 
 
-#: Settings that are tables of settings: a table in the file changes only what it names.
+#: Settings that are tables: a table in the file changes only the keys that it has.
 _NESTED = ("resources", "agent")
 _SERVERS, _PRESET = "servers", "preset"
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingConfig:
-    """Settings of the routing for all apps (``general``), and for servers by a word of the name that they give
-    themselves.
+    """Routing settings for all apps (``general``), and for ``servers`` by a word of their own name.
 
     Keys are those of :class:`.RoutingPolicy` except ``transformer``, and ``preset``. :meth:`parse` checks them.
     """
@@ -402,7 +405,7 @@ class RoutingConfig:
 
     @classmethod
     def parse(cls, table: object, where: str) -> RoutingConfig:
-        """Return the settings of the table ``[routing]``. ``where`` names it in errors: ``abp.toml: routing``.
+        """Return the checked settings of the table ``[routing]``. ``where`` names it in errors: ``abp.toml: routing``.
 
         Raises :class:`~transports.errors.UsageError`, which names the key at fault.
         """
@@ -415,10 +418,10 @@ class RoutingConfig:
         return config
 
     def policy(self, server: str, *, presets: bool) -> RoutingPolicy:
-        """Return the policy for a server by the name that it gives itself.
+        """Return the policy for a server by the server's own name.
 
-        What the file says of this server comes before what it says of all. Both come on top of the preset that the file
-        names, else, with ``presets``, of the one for servers of this name (:func:`.preset`).
+        Settings of the server override those for all. Both override the preset that the file names or, without one and
+        with ``presets``, the preset for servers of this name (:func:`.preset`).
         """
         words = words_of(server)
         own = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
@@ -442,7 +445,7 @@ def _check_preset(settings: Mapping[str, object], where: str) -> None:
 
 
 def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
-    """``base`` with what ``settings`` say. Rules are added to those of the base; a tool that both name has its own."""
+    """Return ``base`` changed by ``settings``. For a tool with rules in both, those of ``settings`` count."""
     given = {key: value for key, value in settings.items() if key != _PRESET}
     if not given:
         return base
@@ -471,8 +474,8 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
 
 
 def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
-    """``settings`` with what TOML cannot write: ``"none"`` for no limit, hexadecimal digits for the bytes of a
-    signature."""
+    """Return ``settings`` with values that TOML cannot write: ``None`` for ``"none"`` (no limit), bytes for the
+    hexadecimal digits of a signature."""
     read = {
         key: _readable(value, where) if isinstance(value, dict) and key in _NESTED else value
         for key, value in settings.items()

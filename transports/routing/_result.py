@@ -1,4 +1,4 @@
-"""The result of a call: the answer with references in the place of files."""
+"""Result of a call: the answer with references in the place of files, and its views for agents and people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
 from ._policy import AgentLimits, Step
 
-#: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
+#: Characters in the preview of a stored text, and of a text that is not stored (docs/requirements.md R2-7.4).
 _PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 
 
@@ -31,7 +31,7 @@ def is_long(text: str, limit: int | None) -> bool:
 def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
     """Return place, text and MIME type of every text with more than ``limit`` characters, in order.
 
-    An answer that is a text itself is not among them: it is stored as JSON, and needs no second file.
+    An answer that is a single text is not included: it is stored as JSON, and needs no second file.
     """
     found: list[tuple[Place, str, str]] = []
     _walk(data, (), limit, found)
@@ -56,7 +56,7 @@ def _walk(node: object, path: Place, limit: int, found: list[tuple[Place, str, s
 
 
 def _text_type(text: str, declared: object) -> str:
-    """The type of a text: the one declared beside it if that is a text type, else the type of its markup."""
+    """Return the type of a text: the declared type if that is a text type, else the type of its markup."""
     bare = normalise_mime(declared) if isinstance(declared, str) else None
     if bare is not None and not is_binary_mime(bare):
         return bare
@@ -65,7 +65,7 @@ def _text_type(text: str, declared: object) -> str:
 
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
-    """Return the value that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
+    """Return the preview that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
     shown = ref.as_dict()
     names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
@@ -86,7 +86,7 @@ logger = logging.getLogger("transports")
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
 _FILE_EFFECTS = ("clipboard", "download", "print")
-#: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
+#: Text for a success without data, which is answered inline (docs/requirements.md R0-4b).
 _NO_DATA = "The app answered without data."
 #: Characters of an answer that a summary shows instead of its size.
 MAX_ANSWER_CHARS = 4000
@@ -94,21 +94,22 @@ MAX_ANSWER_CHARS = 4000
 _MAX_PLACES = 20
 
 
+# Making a frozen dataclass of 15 fields takes 2 µs of a small call; users need its replace(), comparison and pickling.
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A routed answer.
+    """Routed answer of a call.
 
     ``data`` is the answer as JSON values, each file replaced by its reference as a ``dict``. If the file is text that
     the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
 
     ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
     empty only for a success without data: any other answer without files is stored as JSON under ``""``
-    (docs/protocol.md 12.1), and so is a large one. A long text stays in ``data``, and is also a file under its place.
-    A file that the app produced beside its answer, such as a printed page or a download, is under ``captured.0`` and so
-    on, the first under ``document`` if the answer has no file.
+    (docs/protocol.md 12.1), and so is a large answer. A long text stays in ``data``, and is also a file under its
+    place. Files that the app produced beside its answer, such as a printed page or a download, are under ``captured.0``
+    and so on, the first under ``document`` if the answer has no file.
 
     ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
-    ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
+    ``effects`` lists side effects of the call, ``steps`` the actions of each routing layer.
     """
 
     capability: str
@@ -118,32 +119,32 @@ class Result:
     duration_ms: float = 0.0
     warnings: tuple[str, ...] = ()
     effects: tuple[Effect, ...] = ()
-    #: The fields of ``data`` beside its files, which people call metadata.
+    #: Fields of ``data`` beside its files: the metadata of the answer.
     metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
     steps: tuple[Step, ...] = ()
     #: One line for each file of a configured field, by the template of its rule.
     summaries: tuple[str, ...] = ()
-    #: What agents see in the place of long texts, by their place in ``data``.
+    #: Previews that agents see in the place of long texts, by their place in ``data``.
     previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
-    #: Limits for what :meth:`for_agent` returns, those of the policy.
+    #: Limits of :meth:`for_agent`, from the policy.
     limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
     #: Keys of ``artifacts`` whose references stand in ``data``.
     inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
-    #: What was recorded of the call, by its kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
+    #: Evidence of the call by kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
     evidence: Mapping[str, ArtifactRef] = field(default_factory=dict, repr=False)
     #: The id of the call; ``""`` outside a session.
     call: str = field(default="", repr=False)
-    #: Gets an event when what an agent reads is cut, in the thread that reads it. It is not pickled.
+    #: Callback for a cut of an agent's view, in the thread that reads the view. It is not pickled.
     on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
 
     def artifact(self, place: str | None = None) -> ArtifactRef:
-        """Return one reference: that at ``place``, or the only one.
+        """Return the reference at ``place``, or the only one.
 
-        Without ``place``, files that the router made besides do not count: a long text's own file, and the answer as
-        JSON if the app answered a file. So a program gets the same file however large the rest of the answer is.
+        Without ``place``, additional files of the router do not count: a long text's own file, and the answer as JSON
+        if the app answered a file. So a program gets the same file however large the rest of the answer is.
 
-        Raises :class:`~transports.errors.UsageError`, which names the places, if nothing is stored at ``place``, or
-        if there is not exactly one file.
+        Raises :class:`~transports.errors.UsageError`, which names the places, if there is no file at ``place``, or not
+        exactly one file.
         """
         __tracebackhide__ = True
         if place is not None:
@@ -187,12 +188,11 @@ class Result:
 
     def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
-        The default, and the limit for a single text, are those of :attr:`limits`.
 
-        It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
-        ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
-        that is too large, values are cut (:mod:`.guard`), and ``truncated`` says how large the answer is and where the
-        whole of it is stored.
+        The default of ``max_bytes``, and the limit for a single text, are those of :attr:`limits`. The JSON has
+        ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in ``data``,
+        ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If it is too
+        large, values are cut (:mod:`._guard`), and ``truncated`` has the size of the answer and the place of the whole.
 
         A cut is logged as a warning, and :class:`~transports.ObservationClamped` is sent (docs/requirements.md R2-4.4).
 
@@ -215,11 +215,11 @@ class Result:
         return shown
 
     def report_clamped(self, original_bytes: int, clamped_bytes: int) -> None:
-        """Log that what an agent reads of this result was cut, and send :class:`~transports.ObservationClamped`.
+        """Log that an agent's view of this result was cut, and send :class:`~transports.ObservationClamped`.
 
-        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report by themselves."""
+        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report their own cuts."""
         logger.warning(
-            "%s: what an agent reads of the answer was cut from %d to %d bytes",
+            "%s: the answer was cut for an agent from %d to %d bytes",
             self.capability,
             original_bytes,
             clamped_bytes,
@@ -247,7 +247,7 @@ class Result:
         return self.data is None and not self.artifacts
 
     def _truncation(self, room: int) -> JSONValue:
-        """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
+        """Return the size and place of the whole answer. A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = self.artifacts.get("") if "" not in self.inline_fields else None
         if ref is None or not ref.stored:
@@ -257,19 +257,19 @@ class Result:
         return full if json_size(full) <= room else about
 
     def small_answer(self, *, max_chars: int = MAX_ANSWER_CHARS) -> str | None:
-        """Return an answer without files as JSON in one line, if it has at most ``max_chars`` characters; else
-        ``None``."""
+        """Return an answer without files as one line of JSON, or ``None`` for more than ``max_chars`` characters."""
         if [*self.artifacts] != [""] or self.inline_fields or self.artifacts[""].size_bytes > 4 * max_chars:
             return None
         text = msgspec.json.format(encode_json(self.data), indent=0).decode()
         return text if len(text) <= max_chars else None
 
     def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
-        """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
-        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters.
+        """Return the result as lines for a person or a model, as docs/protocol.md 12.4 words them.
 
-        An answer without files that takes at most half of ``max_chars``, and 4,000 characters, stands in the first line
-        as JSON; ``with_answer=False`` leaves that line out, for a caller that shows it in another way."""
+        They have at most ``max_chars`` characters. A file that was not stored is marked as such; a text that was not
+        stored has a preview of 500 characters. The first line of an answer without files is its JSON, if that has at
+        most half of ``max_chars`` and 4,000 characters; ``with_answer=False`` leaves that line out, for a caller that
+        shows the answer in another way."""
         lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         answer = self.small_answer(max_chars=min(max_chars // 2, MAX_ANSWER_CHARS))
         if answer is not None and with_answer:
@@ -289,8 +289,7 @@ class Result:
         return shown
 
     def _file_lines(self, ref: ArtifactRef, *, whole: bool, seen: bool) -> list[str]:
-        """The lines about one file, or about the ``whole`` answer as JSON; where it is kept is enough if the reader has
-        ``seen`` it."""
+        """Return the lines about one file, or about the ``whole`` answer as JSON: only its path if it was ``seen``."""
         where = ref.path or ref.uri
         created = str(ref.source.get("created", "earlier"))[:40]
         again = [f"Note: the same content was stored before ({created}); it keeps its name"]
@@ -314,6 +313,6 @@ class Result:
 
 
 def _format_effect(effect: Effect) -> str:
-    """An effect in one line: its kind and its details, cut to 80 characters."""
+    """Return an effect in one line: its kind and its details, cut to 80 characters."""
     details = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
     return f"{effect.kind} ({details if len(details) <= 80 else details[:79] + '…'})" if details else effect.kind

@@ -1,4 +1,11 @@
-"""The router: stores the files of an answer and puts references in their places."""
+"""The router, and the storing of files that come with answers and calls.
+
+* :class:`Router` — stores the files of an answer and puts references in their places, by the finds of :mod:`._layers`.
+* :class:`Storing` — files, long texts and JSON of answers in one store, with secrets masked.
+* :class:`Unkept` — the reference of a JSON answer that a ``none:`` store does not keep, made on demand.
+* :func:`accept_files` — files that are given with a call, checked and stored; :func:`auto_read_safe` and other checks
+  before a model reads a file.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +53,7 @@ from ._result import Result, is_long, long_texts, preview, shorten
 
 
 def reference_for(ref: ArtifactRef, found: Found) -> dict[str, object]:
-    """Return the value that takes the place of stored content: its reference, with the other fields of its descriptor
-    as ``metadata``."""
+    """Return the reference of stored content, with the other fields of its descriptor as ``metadata``."""
     extra = reference_metadata(found)
     return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
 
@@ -64,9 +70,9 @@ def declared_text(found: Found) -> str | None:
 
 
 def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
-    """Return the fields of an answer that hold no content, which people call its metadata (docs/protocol.md 12.2).
+    """Return the metadata of an answer: its fields that hold no content (docs/protocol.md 12.2).
 
-    ``refs`` are the places of references that stood in the answer."""
+    ``refs`` are the places of references that the answer itself held."""
     if () in refs:
         return {}
     if found and found[0].path == ():
@@ -78,8 +84,8 @@ def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = 
 def captured_places(data: object, found: Sequence[Found]) -> Iterator[Place]:
     """Yield places for files that the app produced beside its answer (docs/protocol.md 12.6).
 
-    The first is ``document`` if the answer has no file and no field of that name; then come ``captured.0``,
-    ``captured.1`` and so on, without the places of files in the answer.
+    The first is ``document`` if the answer has no file and no field of that name. Then follow ``captured.0``,
+    ``captured.1`` and so on, except for places of files in the answer.
     """
     free = not found and not (isinstance(data, dict) and "document" in data)
     if free:
@@ -89,9 +95,9 @@ def captured_places(data: object, found: Sequence[Found]) -> Iterator[Place]:
 
 
 class Unkept(Mapping[str, ArtifactRef]):
-    """The reference of a JSON answer without files, under ``""``, made when somebody asks for it.
+    """Artifacts of a JSON answer that a ``none:`` store does not keep: one reference under ``""``, made on demand.
 
-    To hash, name and describe what nobody keeps takes longer than all the rest of a small call, and few look at it.
+    Hashing and naming wait until the reference is read; they would dominate a small call.
     """
 
     __slots__ = ("_data", "_made", "_now", "_origin", "_store")
@@ -130,25 +136,29 @@ class Unkept(Mapping[str, ArtifactRef]):
 
 
 def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
-    """Return the artifacts of a JSON answer, ``data``, that ``store`` does not keep; ``None`` if it keeps or logs what
-    it is given. ``origin`` is the ``source`` of the reference, with the capability in it."""
+    """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if it keeps or audits.
+
+    ``origin`` is the ``source`` of the reference, with the capability."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > store.max_bytes:
         return None
     for value in origin.values():
         if type(value) is not str:
-            return None  # the store checks other values, now and not when somebody looks
+            return None  # the store must check other values now, not when the reference is read
     store.warn_once()
     return Unkept(store, data, origin)
 
 
 def masked(staged: Staged, known: KnownSecrets) -> Staged:
-    """Return a staged file that becomes ``staged`` with ``known`` values masked (:meth:`.KnownSecrets.mask`); as
-    long as none is known, that is ``staged`` itself."""
+    """Return ``staged`` with ``known`` values masked in its content (:meth:`.KnownSecrets.mask`).
+
+    Without known values, that is ``staged`` itself."""
     return _MaskedStaged(staged, known) if known else staged
 
 
 class _MaskedStaged(Staged):
-    """Keeps what is written until it is more than a file that is masked, or is committed."""
+    """Staged file that masks its content when it is committed.
+
+    Written content is held in memory until then; content above ``MAX_MASKED_BYTES`` is passed on unmasked."""
 
     def __init__(self, staged: Staged, known: KnownSecrets) -> None:
         self._known = known
@@ -177,7 +187,7 @@ class _MaskedStaged(Staged):
         await self._staged.reset()
 
     def follow(self) -> None:
-        """Measure a large file meanwhile: it is not masked, and a small one is not followed."""
+        """Follow the wrapped file: only large files are followed, and those are not masked."""
         self._staged.follow()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
@@ -191,7 +201,7 @@ class _MaskedStaged(Staged):
 
 
 def _mask_file(path: Path, known: KnownSecrets) -> None:
-    """Mask a file that another program wrote, in its place."""
+    """Mask a file that another program wrote, in place."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
@@ -202,8 +212,9 @@ def _mask_file(path: Path, known: KnownSecrets) -> None:
 
 
 class Storing:
-    """Puts parts of answers into one store, under one policy. ``fetcher`` brings content that is not in the answer;
-    ``durability`` is that of answers without a file."""
+    """Writer of the parts of answers into one store, under one policy.
+
+    ``fetcher`` brings content that is not in the answer; ``durability`` is for answers without a file."""
 
     def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy, durability: Durability) -> None:
         self._durability = durability
@@ -225,11 +236,11 @@ class Storing:
         shorter_than: int | None = None,
         large: bool = False,
     ) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
-        An answer without data is not stored. ``shorter_than`` is what :class:`~.layers.Recognised` says of its texts;
-        a ``large`` answer is looked at in a thread.
+        """Store long texts as files, and the whole answer as JSON if it is large or ``alone``, without files.
 
-        Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
+        An answer without data is not stored. ``shorter_than`` is that of :class:`~._layers.Recognised`; a ``large``
+        answer is searched in a thread. Adds to ``stored`` and ``steps``; returns the previews that agents see in the
+        place of long texts.
         """
         policy = self._policy
         durability: Durability = self._durability if alone else "disk"
@@ -258,7 +269,7 @@ class Storing:
         return previews
 
     def text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
-        """Return what agents see in the place of each long ``text`` beside a reference."""
+        """Return the previews that agents see in the place of each long ``text`` beside a reference."""
         limit = self._policy.max_inline_chars
         return {
             (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
@@ -274,8 +285,9 @@ class Storing:
         on_download: OnDownload | None,
         sender: Sender | None = None,
     ) -> ArtifactRef:
-        """Store a file of an answer that came from ``sender``. Raises its error if its descriptor is invalid, and what
-        the store and the fetcher raise. Content on the far side is released."""
+        """Store a file of an answer that came from ``sender``, and release content on the far side.
+
+        Raises the error of an invalid descriptor, and errors of the store and the fetcher."""
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -313,27 +325,27 @@ class Storing:
 
 
 def stored_as(ref: ArtifactRef, also: str = "") -> str:
-    """Return what became of content, for a :class:`Step`."""
+    """Return the outcome of storing content, for a :class:`Step`."""
     return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Bytes of JSON of a small answer where the policy has no limit.
+#: Size in bytes of a small answer as JSON if the policy has no limit.
 _SMALL = 64 * 1024
 
 
 class Router:
-    """Stores every file of an answer and puts a reference in its place. It needs no session::
+    """Router of answers: stores every file of an answer and puts a reference in its place. It needs no session::
 
         routed = await Router(store, policy=TABLEAU).route(tool_result, capability="download_workbook")
 
-    ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
+    ``policy`` is the rules for files in answers (docs/requirements.md R2-4); the default is for apps that speak ABP.
     ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page. ``on_event`` gets
-    :class:`~transports.ObservationClamped` when what an agent reads of a result is cut, in the thread that reads it,
-    and the events of the policy's transformer. ``durability`` is that of answers without a file (in JSON); files always
-    wait for the disk.
+    :class:`~transports.ObservationClamped` when an agent's view of a result is cut, in the thread that reads it, and
+    the events of the policy's transformer. ``durability`` is for answers without a file (as JSON); files are always
+    synced to the disk.
     """
 
     def __init__(
@@ -374,15 +386,15 @@ class Router:
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
-        ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
-        files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
+        ``outputs`` are files that came beside the answer, ``effects`` the side effects of the call, ``source`` the
+        origin that stored files record. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
-        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded, in the name of
+        ``on_download`` gets the place, the bytes so far and the total of each download. Downloads are on behalf of
         ``sender``, the document that ``data`` came from, if it is known.
 
-        Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
-        then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
-        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
+        Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
+        and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
+        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised unchanged.
         When the call is cancelled, content on the far side is released.
         """
         origin = {"capability": capability, **(source or {})}
@@ -433,7 +445,7 @@ class Router:
                 layer = "fields" if rule else item.layer
                 steps.append(Step(layer, field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
         finally:
-            for item in waiting:  # cancelled: nobody will fetch these
+            for item in waiting:  # cancelled: these will not be fetched
                 await self._fetcher.release(item.binary)
         for item in captured:  # these have no place in the answer
             references.pop(item.path, None)
@@ -445,7 +457,7 @@ class Router:
             previews = await self._storing.json(
                 routed, encoded, capability, origin, stored, steps, alone=False, large=large
             )
-        # Added now, because text that is a file already needs no second file for its length.
+        # Added after json(), because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
             routed = cast(JSONValue, await _look(large, replace, routed, with_text))
@@ -487,7 +499,7 @@ class Router:
         started: float | None,
         schema: Mapping[str, object] | None,
     ) -> Result:
-        """Return an answer without files, as most are: the short way."""
+        """Route an answer without files: the fast path, which most answers take."""
         routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
         large = recognised.large
         encoded = await in_thread(_encoded, routed, capability) if large else _encoded(routed, capability)
@@ -543,7 +555,7 @@ class Router:
 
 
 async def _look(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work that looks at a whole answer, in a thread if it is large."""
+    """Run ``work`` on a whole answer, in a thread if the answer is large."""
     return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
@@ -551,7 +563,7 @@ def _encoded(routed: object, capability: str) -> bytes:
     try:
         return encode_json(routed)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{capability}: the result holds a value that is no JSON: {error}") from error
+        raise UsageError(f"{capability}: the result holds a value that is not JSON: {error}") from error
 
 
 def _strings(value: object) -> list[str]:
@@ -564,7 +576,7 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """Limits for files that come with a call; the defaults are those of docs/requirements.md R4-10.
+    """Limits for files that are given with a call; the defaults are those of docs/requirements.md R4-10.
 
     ``allowed_mime_types`` are patterns such as ``image/*``. ``large_file_tokens`` and ``max_auto_read_bytes`` are for
     readers: see :func:`large_file_warning` and :func:`auto_read_safe`.
@@ -577,7 +589,7 @@ class FileLimits:
 
 
 class GivenFile(TypedDict, total=False):
-    """A file as JSON: its ``content``, or the ``id`` or ``uri`` of an artifact in the store.
+    """File as JSON: its ``content``, or the ``id`` or ``uri`` of an artifact in the store.
 
     ``content`` is base64, or text if ``encoding`` is ``utf-8``. ``name`` is another word for ``filename``.
     """
@@ -593,8 +605,9 @@ class GivenFile(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that is open for reading at its beginning: what is checked is what is stored, whatever its path leads to
-    meanwhile. Its opener closes it."""
+    """File that is open for reading at its beginning; the caller closes it.
+
+    So the checked file is the stored one, even if its path leads to another file meanwhile."""
 
     file: FileIO
     mime_type: str | None
@@ -603,10 +616,10 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A file that was checked and stored.
+    """File that was checked and stored.
 
-    ``ref`` is its reference, ``binary`` the file as a parameter for :meth:`~transports.Session.call`: by its path if
-    the store has paths, so that no content is read yet.
+    ``ref`` is its reference, ``binary`` the file as a parameter for :meth:`~transports.Session.call`: by path if the
+    store has paths, so that no content is read yet.
     """
 
     ref: ArtifactRef
@@ -620,10 +633,10 @@ async def accept_files(
     limits: FileLimits | None = None,
     capability: str = "input",
 ) -> dict[str, Accepted]:
-    """Check and store files that come with a call; the keys name their places in the parameters.
+    """Check and store files that are given with a call; the keys name their places in the parameters.
 
     All files are checked before any is stored, and the store makes their names safe. The type of a file is that of its
-    signature if it has one, else the declared type, else that of its name's extension.
+    signature, else the declared type, else that of its extension.
 
     Raises :class:`~transports.errors.TooLarge`, :class:`~transports.errors.UsageError` for a type that is not allowed
     or a file that cannot be read, :class:`~transports.errors.BadEncoding`, :class:`~transports.errors.BadDescriptor`
@@ -680,7 +693,7 @@ def _described(given: Mapping[str, object]) -> BinaryData:
 
 
 def _bad_argument(key: str, error: BadEncoding) -> BadEncoding:
-    """The error of a file's content in the words of its sender: an app, which the decoder speaks of, had no part."""
+    """Return the error of a file's content for its sender: the decoder's message is about an app, which had no part."""
     reason = error.message.partition("; the app")[0]
     return BadEncoding(
         f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
@@ -697,7 +710,7 @@ def _text(given: Mapping[str, object], key: str) -> str | None:
 
 
 def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | BinaryData:
-    """The same file with its size and type known, and encoded content decoded."""
+    """Return the same file with its size and type known, and encoded content decoded."""
     if isinstance(item, ArtifactRef):
         _check_allowed(item.size_bytes, item.mime_type, limits)
         return item
@@ -720,7 +733,7 @@ def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | 
 
 
 def _check_open(item: OpenFile, limits: FileLimits) -> OpenFile:
-    """The same file with its type known."""
+    """Return the same file with its type known."""
     fd = item.file.fileno()
     try:
         size, head = os.fstat(fd).st_size, read_at(fd, _HEAD, 0)
@@ -772,7 +785,7 @@ async def _stored(
 
 
 async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """The content of an open file, which may have grown since it was checked."""
+    """Yield the content of an open file, which may have grown since it was checked."""
     size = 0
     async for piece in pieces_of(file):
         size += len(piece)
@@ -781,7 +794,7 @@ async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, No
 
 
 async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile, store: ArtifactStore) -> BinaryData:
-    """The stored file as a parameter: by path if there is one, else the content in memory, else the store's bytes."""
+    """Return the stored file as a parameter: by path if there is one, else the content in memory or from the store."""
     content = item.content if isinstance(item, BinaryData) else None
     if ref.path is not None:
         content = LocalFile(ref.path)
@@ -794,7 +807,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
 
 
 def estimated_tokens(ref: ArtifactRef) -> int:
-    """Return about how many tokens the content is for a model: one for every four bytes."""
+    """Return the estimated number of tokens of the content: one for every four bytes."""
     return -(-ref.size_bytes // _BYTES_PER_TOKEN)
 
 
@@ -804,8 +817,9 @@ def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bo
 
 
 def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
-    """Return whether a program may read a file into a model unasked: it is text of at most ``max_auto_read_bytes``, and
-    has no :func:`large_file_warning`."""
+    """Return whether a program may read a file into a model without asking.
+
+    That is text of at most ``max_auto_read_bytes``, without a :func:`large_file_warning`."""
     limits = limits or FileLimits()
     small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
     return small and is_textual(ref.mime_type)

@@ -1,16 +1,14 @@
 """One connection to one app: connect, handshake, calls, events, resources.
 
-* :mod:`.connect` — :func:`~.connect.connect`; :mod:`.targets` — which transport reaches which target; :mod:`.plugins` —
-  transports of other distributions.
-* :mod:`.settings` — the environment variables; :mod:`.timeouts` — what a timeout may be.
-* :mod:`.session` — :class:`~.session.Session`, the connected app; :mod:`.loading` — modules that are imported while it
-  opens.
-* :mod:`.handshake` — ``initialize``, the manifest, changes of capabilities; :mod:`.connection` — lost and restored.
-* :mod:`.caller` — one call from its parameters to its result; :mod:`.handles` — calls that are looked at later.
-* :mod:`.calls` — attempts, repetition, cancellation; :mod:`.results` — answers routed into the store.
-* :mod:`.event_dispatch` — messages from the app, each to the call, callback and streams that it belongs to.
-* :mod:`.events` — typed events and their streams; :mod:`.callbacks` — the user's functions.
-* :mod:`.resources` — resources of an MCP server.
+* :mod:`._connect` — :func:`~._connect.connect`; :mod:`._targets` — the transport for a target, own or of a plug-in.
+* :mod:`._settings` — environment variables, the settings file ``abp.toml`` and its trust; :mod:`._retention_fields`.
+* :mod:`._apps`, :mod:`._app_tables` — apps of the settings file; :mod:`._secrets` — its secrets, guarded in a session.
+* :mod:`._session` — :class:`~._session.Session`, the connected app.
+* :mod:`._connection` — the handshake, the manifest, changes of capabilities, reconnection.
+* :mod:`._calls` — attempts, retries, cancellation, handles of calls, results in the store.
+* :mod:`._dispatch` — delivery of the app's messages to calls, callbacks and streams; :mod:`._events` — typed events.
+* :mod:`._evidence`, :mod:`._call_evidence` — the choice of evidence, and its recording around each call.
+* :mod:`._resources` — resources of an MCP server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The tables ``[apps.NAME]`` and ``[secrets.NAME]`` of ``abp.toml``: apps that are connected by their names, and
-secrets that are used by theirs (docs/team.md). Only the models; :mod:`.named_apps` and :mod:`.secrets` use them."""
+"""Models of the tables ``[apps.NAME]`` and ``[secrets.NAME]`` of ``abp.toml`` (docs/team.md).
+
+:mod:`._apps` and :mod:`._secrets` use them. They are a module of their own because pydantic loads slowly."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ._settings import settings_error
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-#: Settings in which `${SECRET:NAME}` is resolved; elsewhere it would be shown or mean nothing.
+#: Settings in which `${SECRET:NAME}` is resolved; other settings are shown in messages, or cannot hold a secret.
 _WITH_SECRETS = ("headers", "cdp_url")
 _PATHS = ("profile", "storage_state", "adapter")
 
@@ -28,17 +29,17 @@ _PATHS = ("profile", "storage_state", "adapter")
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    #: Who may use it: names of users as patterns. A user is whom a token stands for (``USER=TOKEN``, ``signed:`` and
-    #: the ``sub``), and ``local`` over stdio. The command line and Python are the operator's, and ask nobody.
+    #: Users that may use the entry: patterns of names. The name of a user is that of its token (``USER=TOKEN``,
+    #: ``signed:`` and the ``sub``), or ``local`` over stdio. The command line and Python act for the operator.
     users: tuple[str, ...] = ("*",)
 
     def is_for(self, user: str | None) -> bool:
-        """Whether this user may use it; ``None`` is the operator."""
+        """Return whether this user may use the entry; ``None`` is the operator."""
         return user is None or any(fnmatchcase(user, pattern) for pattern in self.users)
 
 
 class AppEntry(_Entry):
-    """One app: the options of :func:`transports.connect` that reach it, and who may use it.
+    """Entry of one app: its target, its options for :func:`transports.connect`, and its users.
 
     Paths are relative to the file. ``headers`` and ``cdp_url`` may hold ``${SECRET:NAME}``."""
 
@@ -49,16 +50,16 @@ class AppEntry(_Entry):
     headless: bool | None = None
     #: A browser profile that stays signed in; one browser at a time can use it.
     profile: Path | None = None
-    #: Cookies and storage to begin with, which ``abp login NAME`` writes.
+    #: Initial cookies and storage; ``abp login NAME`` writes the file.
     storage_state: Path | None = None
     cdp_url: str | None = Field(default=None, repr=False)
     adapter: Path | None = None
     headers: dict[str, str] | None = Field(default=None, repr=False)
-    #: Seconds for connecting and for calls that say nothing else.
+    #: Seconds for connecting, and for calls without a timeout of their own.
     timeout: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT, strict=True)
-    #: Sessions of this process with the app at a time, of all users together.
+    #: Limit of concurrent sessions with the app in this process, for all users together.
     max_sessions: int | None = Field(default=None, gt=0)
-    #: What is kept of each call besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
+    #: Evidence that is kept of each call besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
     evidence: str = ""
     #: OAuth scopes that a signed token needs for the app (docs/team.md).
     scopes: tuple[str, ...] = ()
@@ -77,7 +78,7 @@ class AppEntry(_Entry):
 
     @property
     def options(self) -> dict[str, object]:
-        """What the entry says to :func:`transports.connect`, besides the target."""
+        """Options of the entry for :func:`transports.connect`, without the target."""
         own = ("url", "users", "scopes", "max_sessions", "evidence")
         return {
             key: one for key in type(self).model_fields if key not in own and (one := getattr(self, key)) is not None
@@ -85,11 +86,11 @@ class AppEntry(_Entry):
 
 
 class SecretEntry(_Entry):
-    """One secret: where its value is read, and the origins of apps that it may be sent to."""
+    """Entry of one secret: the source of its value, and the origins of apps that may receive it."""
 
     env: str | None = None
     file: Path | None = None
-    #: A program and its arguments, which prints the value.
+    #: A program that prints the value, and its arguments.
     command: tuple[str, ...] | None = Field(default=None, min_length=1)
     origins: tuple[str, ...] = Field(min_length=1)
 
@@ -99,7 +100,7 @@ class SecretEntry(_Entry):
         origins = [origin_of(one) for one in value]
         for text, origin in zip(value, origins, strict=True):
             if origin is None or urlsplit(text).path not in ("", "/"):
-                raise ValueError(f"{text!r} is no origin, such as https://app.example or http://127.0.0.1:8000")
+                raise ValueError(f"{text!r} is not an origin, such as https://app.example or http://127.0.0.1:8000")
         return tuple(filter(None, origins))
 
     @model_validator(mode="after")
@@ -113,7 +114,7 @@ E = TypeVar("E", bound=_Entry)
 
 
 class AppTables(BaseModel):
-    """The two tables of one file."""
+    """Apps and secrets of one settings file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

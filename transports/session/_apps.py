@@ -1,4 +1,4 @@
-"""Apps that ``abp.toml`` describes: what their names stand for, and who may use them."""
+"""Apps of the settings file ``abp.toml``: lookup by name, access of users, shared browsers, sign-in (``abp login``)."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ if TYPE_CHECKING:
 
     from ._app_tables import AppEntry, AppTables
 
-#: Characters of a host that is part of too many words.
+#: Characters of a host that is too short to be hidden: it is part of too many words.
 _SHORT = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedApp:
-    """An entry of the settings file, and its name."""
+    """An app of the settings file: its name and its entry."""
 
     name: str
     entry: AppEntry
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Texts that say how the app is reached and signed in: the user of a server must not see them."""
+        """Texts that reveal how the app is reached and signed in: the user of a server must not see them."""
         paths = [one for one in (self.entry.profile, self.entry.storage_state, self.entry.adapter) if one is not None]
         names = [text for path in paths for text in (str(path), str(path.resolve()))]
         addresses = [text for url in (self.entry.url, self.entry.cdp_url) if url for text in _spellings_of(url)]
         found = dict.fromkeys((*names, *addresses, *(self.entry.headers or {}).values()))
-        return tuple(sorted(filter(None, found), key=len, reverse=True))  # one may be part of another
+        return tuple(sorted(filter(None, found), key=len, reverse=True))  # longest first: one may be part of another
 
     def require_state(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` if nobody has signed in yet."""
+        """Raise :class:`~transports.errors.UsageError` if the operator has not signed in yet."""
         state = self.entry.storage_state
         if state is not None and not state.exists():
             raise UsageError(
-                f"nobody is signed in to {self.name}; the operator does that once with `abp login {self.name}`",
+                f"{self.name} is not signed in; the operator signs in once with `abp login {self.name}`",
                 code="PERMISSION_REQUIRED",
             )
 
 
 def _spellings_of(target: str) -> Iterator[str]:
-    """An address as messages have it: whole, as it is shown, without its query, and by its host."""
+    """Yield the forms of an address in messages: whole, redacted, without its query, and its host alone."""
     for url in (target, target.removeprefix("mcp+")):
         yield from (url, redact_url(url), url.partition("?")[0], url.partition("?")[0].rstrip("/"))
     if "://" in target:
@@ -72,7 +72,7 @@ def _spellings_of(target: str) -> Iterator[str]:
 
 
 def is_app_name(target: str) -> bool:
-    """Whether a target can only be the name of an app: one word, and no folder of an extension."""
+    """Return whether a target can only be the name of an app: one word that is not the folder of an extension."""
     return _NAME.fullmatch(target) is not None and extension_folder(target) is None
 
 
@@ -81,8 +81,9 @@ def shares_browser(
 ) -> bool:
     """Return whether sessions with ``target``, an address or the name of an app, can share a running browser.
 
-    An app does so whose page has no browser of its own and no other ``headless``; without a ``new_context`` none that
-    brings its state. ``config`` is the settings file; of one that makes no sense, connecting tells."""
+    An app of the settings file can if its page needs no browser of its own and no other value of ``headless``. Without
+    ``new_context``, an app with a ``storage_state`` cannot. ``config`` is the settings file; an invalid file is
+    reported by :func:`~transports.connect`, not here."""
     if not is_app_name(target):
         return takes_browser(target)
     try:
@@ -96,23 +97,24 @@ def shares_browser(
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
-    """Return the apps that a file describes, by name; none if it is not trusted. Raises
-    :class:`~transports.errors.UsageError` for tables that make no sense."""
+    """Return the apps of a file by name; an empty mapping if the file is not trusted.
+
+    Raises :class:`~transports.errors.UsageError` for invalid tables."""
     return tables.apps if (tables := _tables(file)) else {}
 
 
 def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
-    """Return the app that ``target`` names, ``None`` if it can be no name. ``user`` is who asks, ``None`` the operator.
+    """Return the app that ``target`` names for ``user`` (``None``: the operator), or ``None`` if it is not a name.
 
-    Raises :class:`~transports.errors.UsageError` for a name that the file does not have, which is also what another
-    user's app is, for a file that is not trusted, and for tables that make no sense.
+    Raises :class:`~transports.errors.UsageError` for an unknown name, for a file that is not trusted, and for invalid
+    tables. An app of another user is reported as an unknown name, so that its existence is not revealed.
     """
     if not is_app_name(target):
         return None
     if file.path is not None and not file.trusted and target in file.table("apps"):
         raise UsageError(
-            f"{file.path} describes {target}, but was only found and may be somebody else's; if you trust it, say "
-            f"`abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
+            f"{file.path} describes {target}, but was found, not named, and may come from someone else; to trust it, "
+            f"run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
             code="PERMISSION_DENIED",
         )
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}
@@ -129,7 +131,7 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
 
 
 def secrets_for(file: ConfigFile, user: str | None) -> Secrets:
-    """Return the secrets of a file that this user may use; none if it is not trusted, which a warning says once."""
+    """Return the secrets of a file for this user; none if the file is not trusted, which is logged once."""
     if not file.trusted and file.table("secrets"):
         _warn_once(file.path, tuple(file.table("secrets")))
     tables = _tables(file)
@@ -149,25 +151,25 @@ def _warn_once(path: Path | None, names: tuple[str, ...]) -> None:
     ConfigFile(path).warn_ignored([f"secrets.{name}" for name in names])
 
 
-#: Seconds between two reads of what the browser holds: a window that is closed takes its state along.
+#: Seconds between two reads of the browser's state, which is lost when its last window closes.
 _POLL_INTERVAL = 1.0
 _START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
-    """Open the app's page in a visible browser until the person closes its windows, or what ``done`` begins then has
-    ended; return where what they are signed in to is kept: the file ``storage_state`` of the app's entry (mode 0600),
-    else its ``profile``.
+    """Open the app's page in a visible browser until the person closes its windows, or until ``done()`` returns.
 
-    Raises :class:`~transports.errors.UsageError` for an app that is no page, or whose entry names neither,
+    Returns the path of the kept session: the file ``storage_state`` of the app's entry (mode 0600), or its ``profile``.
+
+    Raises :class:`~transports.errors.UsageError` for an app that is not a page, or whose entry has neither of them,
     :class:`~transports.errors.TransportError` for a browser or a page that does not open, and
     :class:`~transports.errors.StoreError` if the file cannot be written."""
     entry = app.entry
     kept = entry.storage_state or entry.profile
     if not is_page(entry.url) or entry.cdp_url is not None:
-        raise UsageError(f"{app.name} is no page in a browser of ours; sign in to it with headers, or where it runs")
+        raise UsageError(f"{app.name} is not a page in a browser of ours; sign in to it with headers, or where it runs")
     if kept is None:
-        raise UsageError(f'[apps.{app.name}] says nowhere what to keep; add storage_state = "{app.name}.json"')
+        raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
     from ..browser import Browser  # late: every session imports this module, and Browser takes 20 ms
 
     async with Browser(headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT) as browser:
@@ -185,13 +187,13 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         state = await _until_closed(context, done)
         if entry.storage_state is not None:
             if state is None:
-                raise ConnectFailed("the browser ended before it said what it holds; sign in once more")
+                raise ConnectFailed("the browser ended before its state could be read; sign in once more")
             await asyncio.to_thread(_write, entry.storage_state, json.dumps(state))
     return kept
 
 
 async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> dict[str, Any] | None:
-    """Return the state of the context as it was last, ``None`` if it was never read."""
+    """Return the last state of the context that could be read, or ``None``."""
     from playwright.async_api import Error
 
     state: dict[str, Any] | None = None
@@ -212,7 +214,7 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that its owner alone can read, whole or not at all."""
+    """Write a file atomically, readable by its owner only."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, mode=0o600) as file:

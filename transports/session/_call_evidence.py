@@ -1,4 +1,4 @@
-"""Evidence around the calls of one session: it begins before a call, and is stored before the call's end is told."""
+"""Recording of evidence around the calls of one session: begun before a call, stored before its result is returned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class EventLog:
-    """Collects the events of a session from now until :meth:`end`. ``params`` are those of the call."""
+    """Log of a session's events during one call, for apps without a page; it is the ``console`` evidence.
+
+    It collects from its creation until :meth:`end`. Secrets in ``params``, the parameters of the call, are masked."""
 
     def __init__(self, streams: EventStreams, params: object, known: KnownSecrets) -> None:
         self._known = known
@@ -42,14 +44,14 @@ class EventLog:
         streams.open.append(self)
 
     def add(self, event: Event) -> None:
-        """Note one event; an :class:`~.events.EventStreams` calls it."""
+        """Add one event; called by :class:`~._events.EventStreams`."""
         self._lines.add(partial(_line, event))
 
     def wake(self) -> None:
-        """Nobody waits for these events."""
+        """Do nothing: no reader waits for these events."""
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Return the log as a file, if the console is to be kept."""
+        """Stop collecting and return the log as a file, if ``keep`` has the console."""
         await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         if self in self._streams.open:
             self._streams.open.remove(self)
@@ -61,13 +63,13 @@ class EventLog:
         return [EvidenceFile("console", path, "text/plain", "console.txt")]
 
     def _write(self, path: Path) -> None:
-        """Write the lines without secrets, in a thread: that of many lines takes seconds."""
+        """Write the lines without secrets; many lines take seconds, so this runs in a thread."""
         secrets = SecretValues(self._known)
         secrets.learn(self._params)
         path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
-        """Remove the file."""
+        """Remove the file of the log."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -88,9 +90,9 @@ def _line(event: Event) -> str:
 
 
 def _beginning(data: object) -> str:
-    """Return the beginning of JSON values as JSON; what is cut off is not encoded."""
+    """Return the beginning of JSON values as JSON; the rest is not encoded."""
     pieces: list[str] = []
-    room = MAX_CHARS + 1  # so that the line is seen to be cut
+    room = MAX_CHARS + 1  # one more, so that the line is recognised as cut
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(data):
         pieces.append(piece[:room])
         room -= len(piece)
@@ -101,12 +103,12 @@ def _beginning(data: object) -> str:
 
 logger = logging.getLogger("transports")
 
-#: The trace, in the scope of the session, that evidence is stored to: it has limits of its own.
+#: Trace of the evidence within the scope of the session: it has limits of its own.
 _TRACE = "evidence"
 
 
 class EvidenceOfCalls:
-    """Keeps what ``evidence`` asks for of each call, beside the ``results`` of the session."""
+    """Recorder of the chosen ``evidence`` around each call of a session; it stores beside the session's ``results``."""
 
     def __init__(
         self,
@@ -120,13 +122,13 @@ class EvidenceOfCalls:
         self._streams = streams
         self._results = results
         store = results.store
-        #: The operator sees no value; to mask one before a user who was not given it would tell them that it is one.
+        # Masks values that this user was given (for the operator: all). Masking others would reveal them as secrets.
         self._known = known_to(store.scope.holder)
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
             raise UsageError("evidence= needs a store that keeps files; give another than none:")
-        own = not store.scope.trace  # else it would count together with what the owner of the trace stores
+        own = not store.scope.trace  # in a trace of the store's owner, limits would count the owner's files, too
         self._store = store.scoped(Scope(trace=_TRACE)) if own else store
         self._limits: ArtifactStore | None = None
         if own and (evidence.max_files is not None or evidence.max_age is not None):
@@ -136,14 +138,14 @@ class EvidenceOfCalls:
             )
 
     async def __aenter__(self) -> Self:
-        """Look whether the evidence can be had. Raises :class:`~transports.errors.UsageError` if not."""
+        """Check that the evidence can be recorded. Raises :class:`~transports.errors.UsageError` if it cannot."""
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
             if wanted := sorted(kinds - {"console"}):
                 raise UsageError(
                     f"evidence: {', '.join(wanted)} need an app in a page; this one is reached by "
-                    f"{self._transport.name}, of which there is the console only: what the app says meanwhile"
+                    f"{self._transport.name}, for which there is only the console: the app's events during a call"
                 )
             return self
         try:
@@ -159,14 +161,14 @@ class EvidenceOfCalls:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Wait for what is being ended, and let go of the page."""
+        """Wait for recordings that are ending, and release the page."""
         if self._ending:
             await asyncio.wait(self._ending)
         if self._page is not None:
             self._page.close()
 
     async def around(self, call: str, capability: str, params: object, work: Awaitable[Result]) -> Result:
-        """Return what ``work`` does, with the evidence on its result, or on the error that it raises."""
+        """Return the result of ``work`` with its evidence; an :class:`ABPError` gets the evidence, too."""
         beginning = asyncio.ensure_future(self._begin(capability, params))
         try:
             begun = await finished(beginning)
@@ -185,7 +187,7 @@ class EvidenceOfCalls:
         except BaseException:
             if asyncio.iscoroutine(work):
                 work.close()
-            spawn(self._dropped(beginning), self._ending)  # a caller that cancels waits for nothing
+            spawn(self._dropped(beginning), self._ending)  # a cancelled caller must not wait for the recording's end
             raise
         return replace(result, evidence=kept, warnings=(*result.warnings, *(f"evidence: {note}" for note in notes)))
 

@@ -1,4 +1,9 @@
-"""The attempts of a call: what is sent again, after how long, and how the app learns that a call was given up."""
+"""Calls of a session, from the first attempt to the stored result.
+
+* :class:`Calls` — attempts, retries with back-off, deadlines, cancellation in the app.
+* :class:`CallHandle`, :class:`CallStatus` — a call that runs in the background.
+* :class:`Results` — answers routed into the artifact store.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class CallStatus(StrEnum):
-    """The state of a call, in the words of MCP's tasks and one more. The first two change; the others are final."""
+    """State of a call: the states of MCP's tasks, and ``unknown``. The first two change; the others are final."""
 
     #: The app has the call, or is about to get it.
     WORKING = "working"
@@ -58,13 +63,13 @@ class CallStatus(StrEnum):
     FAILED = "failed"
     #: The call was cancelled, here or in the app.
     CANCELLED = "cancelled"
-    #: Nobody knows whether the call has run: the connection, or the server that had it, was lost meanwhile, or its time
-    #: was up. It is never sent again.
+    #: It is not known whether the call has run: the connection or the server was lost, or the timeout expired. The call
+    #: is never sent again.
     UNKNOWN = "unknown"
 
     @property
     def final(self) -> bool:
-        """Whether the call has ended."""
+        """True if the call has ended."""
         return self not in (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
 
     @classmethod
@@ -76,16 +81,16 @@ class CallStatus(StrEnum):
 
 
 class CallHandle:
-    """A call under way, made by :meth:`Session.start <transports.session.session.Session.start>`.
+    """Handle of a running call, made by :meth:`Session.start <transports.session.session.Session.start>`.
 
-    It belongs to its session, and ends with it. Any number may wait for its result; who stops waiting does not stop the
-    call.
+    The call belongs to its session and ends with it. Any number of tasks may wait for :meth:`result`. Cancelling one of
+    them does not cancel the call; :meth:`cancel` and closing the session do.
     """
 
     def __init__(
         self, call: str, capability: str, work: Coroutine[object, object, Result], asks: Callable[[str], bool]
     ) -> None:
-        #: The id of the call, in events and in the ``source`` of what it stores.
+        #: The id of the call, in events and in the ``source`` of its artifacts.
         self.id = call
         #: The capability that is called.
         self.capability = capability
@@ -97,9 +102,9 @@ class CallHandle:
         return f"<call {self.id} of {self.capability}>"
 
     async def status(self) -> CallStatus:
-        """Return the state of the call, as of now.
+        """Return the current state of the call.
 
-        ABP does not say which call a question belongs to: of several calls under way the latest is taken."""
+        An ABP question does not name its call; with several running calls, it counts as a question of the latest."""
         if not self._task.done():
             return CallStatus.INPUT_REQUIRED if self._asks(self.id) else CallStatus.WORKING
         if self._task.cancelled():
@@ -113,9 +118,9 @@ class CallHandle:
     async def result(self) -> Result:
         """Wait for the end of the call and return its result.
 
-        Raises what :meth:`Session.call <transports.session.session.Session.call>` raises, and
-        :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling the awaiting
-        task leaves the call alone."""
+        Raises the errors of :meth:`Session.call <transports.session.session.Session.call>`, and
+        :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling ``result()``
+        does not cancel the call."""
         await asyncio.wait((self._task,))
         if self._task.cancelled():
             error = CapabilityError(f"{self.capability}: cancelled by the client", code="CANCELLED")
@@ -124,35 +129,36 @@ class CallHandle:
         return self._task.result()
 
     async def cancel(self) -> None:
-        """Cancel the call, in the app too, and wait until it has ended, for a second at most. A call that has ended
-        stays as it is."""
+        """Cancel the call, in the app too, and wait for its end, for a second at most. No effect on an ended call."""
         await cancel_and_wait((self._task,))
 
 
 def _mark_retrieved(task: asyncio.Task[Result]) -> None:
-    """Nobody has to ask for the result: asyncio would log an error that nobody asked for."""
+    """Mark the task's error as retrieved: ``result()`` is optional, and asyncio logs errors that are not retrieved."""
     if not task.cancelled():
         task.exception()
 
 
 def annotate_params(payload: Mapping[str, object], content: Sequence[Found]) -> None:
-    """Put ``payload["params"]`` of a call into the current span as JSON, without secrets and with long texts cut, by
-    the rules for what models see of a file's origin. Of ``content``, which is among them, nothing is said."""
+    """Add ``payload["params"]`` of a call to the current span, as JSON without secrets and with long texts cut.
+
+    The rules are those for the ``source`` of an artifact (:func:`.readable_copy`). Each file in ``content`` becomes
+    ``<content>``."""
     if not is_tracing():
         return
     params = replace_places(payload["params"], {item.path: "<content>" for item in content})
     try:
         text = encode_json(readable_copy({"params": params})["params"]).decode()
     except (UsageError, KeyError):
-        return  # no JSON, or too much of it: the call itself says what is wrong with them
+        return  # not JSON, or too large: the call itself reports the fault
     annotate({"gen_ai.tool.call.arguments": text})
 
 
 def timeout_seconds(timeout: float | None, default: float) -> float:
-    """Return ``timeout`` in seconds, or ``default``, which is in **milliseconds**, if it is ``None``.
+    """Return ``timeout``, or ``default`` if it is ``None``, in seconds; ``default`` is in **milliseconds**.
 
-    ``math.inf`` waits for ever. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, what is
-    no number, and more than a million seconds (:data:`~transports.protocol.times.MAX_TIMEOUT`).
+    ``math.inf`` is no limit. Raises :class:`~transports.errors.UsageError` for zero, negative numbers, NaN, other
+    types, and more than a million seconds (:data:`~transports.protocol._times.MAX_TIMEOUT`).
     """
     return default / 1000 if timeout is None else checked_timeout(timeout)
 
@@ -166,26 +172,28 @@ logger = logging.getLogger("transports")
 
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0
-#: Seconds that it gets when the session ends.
+#: Seconds that the app gets to answer it when the session ends.
 _CANCEL_TIMEOUT_AT_CLOSE = 0.1
 #: Seconds that sending ``shutdown`` may take.
 _SHUTDOWN_TIMEOUT = 1.0
 #: Attempts of one call at most.
 _MAX_ATTEMPTS = 4
-#: Calls of the kit's own on a page, beside an app's capabilities.
+#: Names of the kit's own calls on a page, beside an app's capabilities.
 _PAGE_TOOLS = ("render_to_pdf", "screenshot")
-#: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
+#: Codes for a session that the app has forgotten: the handshake is repeated before the call is sent again.
 SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
-#: Codes that say that the app refused before it ran anything. After any other error the call may have run.
+#: Codes of an app that refused before it ran anything. After any other error the call may have run.
 NOT_RUN = SESSION_LOST | {"RATE_LIMITED"}
-#: Which calls are sent again: none that was sent, those that cannot have run, those that may have run, too.
+#: Retry policy of a call: never once it was sent; only if it cannot have run; even if it may have run. Not an enum:
+#: making a member of its value takes 0.6 µs of each call.
 Repeats: TypeAlias = Literal["never", "not run", "idempotent"]
 
 
 class Calls:
-    """The calls of one session.
+    """Calls of one session: attempts, retries and cancellation.
 
-    They wait while ``connection`` is not ready. With ``trace_params`` their spans have the parameters.
+    Calls wait while ``connection`` is not ready. With ``trace_params`` their spans have the parameters. ``clean``
+    removes secrets from an error.
     """
 
     def __init__(
@@ -210,13 +218,13 @@ class Calls:
         self._under_way: set[str] = set()
 
     async def aclose(self) -> None:
-        """Give cancellations that the app has not answered a moment to be sent, then wait no longer for them."""
+        """Give pending cancellations a moment (0.1 s) to be sent, then drop them."""
         if self._cancellations:
             await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
             await cancel_and_wait(self._cancellations)
 
     async def shutdown(self) -> None:
-        """Tell the app that the session is over, within a second. Never raises."""
+        """Send ``shutdown`` to the app, within a second. Never raises."""
         with contextlib.suppress(ABPError, TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
                 await self._transport.notify(Message("shutdown", {"reason": "the client is done"}))
@@ -226,9 +234,10 @@ class Calls:
     ) -> Result:
         """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it.
 
-        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up. If answers of
-        the elicitation handler were refused, the result has a warning, and the error says so: that of the app becomes a
-        :class:`~transports.errors.UsageError`, as is the id of a call that is under way.
+        Before it returns, callbacks get all earlier events, except after a timeout. If answers of the elicitation
+        handler were refused, the result has a warning, or the app's error becomes a
+        :class:`~transports.errors.UsageError` that names the cause. The id of a running call raises
+        :class:`~transports.errors.UsageError`, too.
         """
         if call in self._under_way:
             drop(work)
@@ -240,7 +249,7 @@ class Calls:
         started, result, error = time.perf_counter(), None, None
         if is_observing():
             known = capability in self._handshake.capabilities or capability in _PAGE_TOOLS
-            name = capability if known else OTHER  # it may be anything that a caller wrote
+            name = capability if known else OTHER  # bounds the names in metrics: an unknown one is a caller's free text
             work = observed_call(work, call, name, self._transport.name)
         try:
             result = await work
@@ -282,10 +291,10 @@ class Calls:
         on_progress: OnProgress | None,
         repeats: Repeats,
     ) -> tuple[Message, object]:
-        """Return the transport's reply to a call and the ``data`` that the app answered.
+        """Return the transport's reply to a call, and the ``data`` of the app's answer.
 
-        ``timeout`` in seconds is for all attempts and the pauses between them. Raises what
-        :meth:`Session.call <transports.session.session.Session.call>` does.
+        ``timeout`` in seconds covers all attempts and the pauses between them. Raises the errors of
+        :meth:`Session.call <transports.session.session.Session.call>`.
         """
         deadline, seconds = time.monotonic() + timeout, timeout
         if self._trace_params:
@@ -294,7 +303,7 @@ class Calls:
             handshakes = self._handshakes
             try:
                 if self._cancellations and isinstance(self._transport, PageTools):
-                    # a page that answers none of them hangs and is replaced; nothing is sent before that is known
+                    # a page that answers no cancellation hangs and is replaced; send nothing before that is known
                     await asyncio.wait(self._cancellations, timeout=min(seconds, MAX_DELAY))
                     seconds = seconds_left(deadline)
                 if not self._ready.is_set():
@@ -322,7 +331,7 @@ class Calls:
         raise AssertionError("unreachable")
 
     def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
-        """Return the seconds until the call may be sent again; ``None`` if it must not be."""
+        """Return the seconds until the next attempt, or ``None`` if the call must not be sent again."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             unsent = error.details.get("sent") is False
@@ -339,7 +348,7 @@ class Calls:
         return 0.0 if error.code in SESSION_LOST else backoff_delay(attempt)
 
     async def _initialize_once(self, handshakes: int, deadline: float) -> None:
-        """Repeat the handshake, unless another call has done so since there were ``handshakes`` of them."""
+        """Repeat the handshake, unless another call has repeated it since the count was ``handshakes``."""
         async with self._initializing:
             if self._handshakes == handshakes:
                 await self._handshake.initialize(seconds_left(deadline))
@@ -367,10 +376,11 @@ class Calls:
         *,
         timeout: float,
     ) -> Message:
-        """Make one attempt, within ``seconds`` of the call's ``timeout``. If it times out or is cancelled, the app is
-        told, and the error does not wait for that."""
+        """Make one attempt, within ``seconds``, the rest of the call's ``timeout``.
+
+        After a timeout or a cancellation, ``capabilities/cancel`` is sent to the app in the background."""
         options: dict[str, object] = {"progressToken": attempt, "callId": attempt}
-        if math.isfinite(seconds):  # JSON has no infinity: an option that is left out means no limit
+        if math.isfinite(seconds):  # JSON has no infinity: without the option there is no limit
             options["timeout"] = math.ceil(seconds * 1000)
         message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
         self._events.begin_attempt(attempt, call, on_progress)
@@ -379,7 +389,7 @@ class Calls:
             return await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
         except CallTimeout as error:
             await self._cancel_in_app(attempt, "timeout")
-            if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time
+            if error.message == no_answer("", seconds).message:  # name the whole timeout, not this attempt's share
                 error = no_answer("", timeout)
             raise error.located(capability) from None
         except (Disconnected, ProtocolError, TooLarge) as error:
@@ -391,10 +401,10 @@ class Calls:
             self._events.end_attempt(attempt)
 
     async def _cancel_in_app(self, attempt: str, reason: str) -> None:
-        """Send ``capabilities/cancel``; its answer is awaited behind the caller's back."""
+        """Send ``capabilities/cancel``; its answer is awaited in the background."""
         message = Message("capabilities/cancel", {"callId": attempt, "reason": reason})
         spawn(self._request_cancellation(message), self._cancellations)
-        await asyncio.sleep(0)  # the request is on its way when the caller learns that the call has ended
+        await asyncio.sleep(0)  # lets the request start before the caller sees the end of the call
 
     async def _request_cancellation(self, message: Message) -> None:
         with contextlib.suppress(ABPError):
@@ -402,8 +412,9 @@ class Calls:
 
 
 def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> ABPError:
-    """Return the error of a call during which answers of the elicitation handler were refused. What the app made of
-    that, often a cancellation, is not the cause, so it goes to the details."""
+    """Return the error of a call during which answers of the elicitation handler were refused.
+
+    The refusal is the cause, so it is the message. The app's own error, often a cancellation, goes to the details."""
     if not refused:
         return error
     if isinstance(error, CapabilityError):
@@ -414,13 +425,13 @@ def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> A
     return error.followed_by(refused[0])
 
 
-#: Files that a warning names.
+#: Files that a warning names at most.
 _MAX_NAMED = 5
 _OVER = "the answer is over the limits of the retention"
 
 
 class Results:
-    """Makes the results of one session. ``app_id`` returns the app's name in the ``source`` of what is stored."""
+    """Results of one session: answers routed into ``store``. ``app_id`` returns the app's name for their ``source``."""
 
     def __init__(
         self,
@@ -435,21 +446,22 @@ class Results:
         self.store = store
         self._settings = settings
         self._app_id = app_id
-        #: Gets the events of the routing, in any thread.
+        #: Callback for the events of the routing; it is called in any thread.
         self.on_event: OnRoutingEvent = lambda _: None
         self._config = RoutingConfig() if routing is None else routing
+        # A policy from settings depends on the app's name, which the handshake brings: see policy_for().
         self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
         if isinstance(transport, TakesStore):
             transport.use_store(store)
 
     def policy_for(self, server: str) -> RoutingPolicy:
-        """Return the policy, from now on the one for an app with this name if settings choose it."""
+        """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""
         if isinstance(self._config, RoutingConfig):
             self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
         return self.policy
 
     def _use_policy(self, policy: RoutingPolicy) -> None:
-        #: How answers are read.
+        #: The routing policy for answers.
         self.policy = policy
         self._fetcher = Fetcher(
             self._transport,
@@ -465,7 +477,7 @@ class Results:
             store,
             policy=self.policy,
             fetcher=self._fetcher,
-            on_event=lambda event: self.on_event(event),
+            on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
             durability=self._settings.durability,
         )
 
@@ -488,10 +500,11 @@ class Results:
         started: float,
         on_download: OnDownload,
     ) -> Awaitable[Result]:
-        """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
-        told how far each file behind a ``downloadUrl`` is.
+        """Store an app's answer, with the files and side effects that the transport captured beside it.
 
-        Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
+        ``on_download`` gets the progress of each file behind a ``downloadUrl``. Raises
+        :class:`~transports.errors.BinaryError` and other errors of :meth:`.Router.route`; ``error.result`` has the
+        parts that were stored.
         """
         routing = self._router_of(call).route(
             data,
@@ -510,11 +523,14 @@ class Results:
 
     async def _with_evictions_of(self, routing: Awaitable[Result]) -> Result:
         result = await routing
+        # only a later file of the same result can have evicted one
         return await self.with_evictions(result) if len(result.artifacts) > 1 else result
 
     def _router_of(self, call: str) -> Router:
-        """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
-        unless the store's owner has chosen one."""
+        """Return the router of one call.
+
+        With a retention, each call stores to a trace of its own, since limits of a trace apply per scope; a trace that
+        the store's owner chose is kept."""
         if not self.store.retention or self.store.scope.trace:
             return self._router
         fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
@@ -522,8 +538,7 @@ class Results:
         return self._new_router(view)
 
     async def with_evictions(self, result: Result) -> Result:
-        """Return the result with a warning for files that had to make room for later ones: of the same result, or what
-        was stored beside it."""
+        """Return the result with a warning that names its files that the retention has already evicted."""
         gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
         if not gone:
             return result
@@ -533,5 +548,5 @@ class Results:
         return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
 
     def source(self, call: str) -> dict[str, object]:
-        """Return where a file of a call comes from: the ``source`` of its artifact."""
+        """Return the ``source`` of a call's artifacts: the app, and the id of the call."""
         return {"app": self._app_id(), "call": call} if call else {"app": self._app_id()}

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 def open_configured_store(
     settings: Settings, url: str | Path | None = None, *, retention: Retention | None
 ) -> ArtifactStore:
-    """Return the store at ``url``, by default the one that ``settings`` name, with their limits and audit log.
+    """Return the store at ``url``, by default that of ``settings``, with their limits and audit log.
 
-    ``ABP_MAX_SESSION_BYTES`` is a limit of the retention; without one, what is over it is refused and nothing goes.
+    ``ABP_MAX_SESSION_BYTES`` becomes a limit of the retention. Without a retention, content over the limit is refused
+    and nothing is evicted.
 
     Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
     """
@@ -63,7 +64,7 @@ def _limited(retention: Retention | None, max_session_bytes: int | None) -> Rete
 
 
 def uses_own_store(settings: Settings) -> bool:
-    """Whether nobody named a place for artifacts, so that they go to the kit's own folder or to memory."""
+    """Return whether artifacts go to the kit's own folder or to memory, since no other place is configured."""
     return settings.store == "memory:" or not (settings.store or settings.output_dir)
 
 
@@ -98,49 +99,53 @@ def connect(
 
     ``app = await connect(…)`` opens it as well; then the caller closes it with ``await app.aclose()``.
 
-    ``target`` is the name of an app that the settings file describes (``[apps.NAME]``, docs/team.md; arguments go
-    before what it says), an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
-    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
-    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
-    recorded. ``transport`` is a name or an instance. A page is driven by its ``window.abp``, else by its WebMCP tools;
-    ``"playwright"`` takes the first only, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an iframe.
+    ``target`` is the name of an app in the settings file (``[apps.NAME]``, docs/team.md; arguments override the entry),
+    an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` address (an app behind a WebSocket), a
+    Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
+    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a recorded conversation.
+
+    ``transport`` is a name or an instance. By default, a page is driven by its ``window.abp``, or by its WebMCP tools
+    without one; ``"playwright"`` requires the first, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an
+    iframe.
+
     ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
-    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
-    closes; one that is named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a
-    session stores to a scope of its own, and each call to a trace of its own.
-    ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
-    (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store object stays open when the session closes.
+    A store named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a session stores
+    to a scope of its own, and each call to a trace of its own.
+
+    ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and for calls without a timeout of their own
+    (``ABP_CALL_TIMEOUT``); ``math.inf`` is no limit.
 
     For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, a running
-    :class:`~transports.Browser` to share, or a :class:`~transports.batch.Pool` that lends one of its own; ``profile`` a
-    folder that keeps what a user is signed in to; ``storage_state`` cookies and storage to begin with, or a file of
-    them; ``cdp_url`` a running Chromium to attach to; ``browser_server`` a Playwright server, which runs one;
-    ``headers`` go to what these two name, and are never shown; ``page`` and ``context`` the caller's own, of
-    ``playwright.async_api``; ``extension_page`` the page of an extension that speaks ABP; ``adapter`` a script of the
-    caller's that makes an app of a page that speaks nothing (docs/adapters.md). See
-    :class:`~transports.PlaywrightTransport`.
+    :class:`~transports.Browser` to share, or a :class:`~transports.batch.Pool` that lends a browser; ``profile`` is a
+    folder that keeps a signed-in user; ``storage_state`` is initial cookies and storage, or a file of them; ``cdp_url``
+    is a running Chromium to attach to; ``browser_server`` is a Playwright server that runs the browser; ``headers`` go
+    to the server of these two, and are never shown; ``page`` and ``context`` are the caller's own, of
+    ``playwright.async_api``; ``extension_page`` is the page of an extension that speaks ABP; ``adapter`` is a script
+    that makes an ABP app of any page (docs/adapters.md). See :class:`~transports.PlaywrightTransport`.
 
-    For WebSockets and MCP servers behind an address: ``headers`` go with what is sent, and are never shown. For the
-    latter, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
+    For WebSockets and MCP servers behind an address, ``headers`` are sent with requests, and are never shown. For MCP
+    servers, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
-    raises to decline; without one a question is answered with the default that the app itself names, else declined, and
-    a destructive one never with yes. ``requested_capabilities`` are names that the app is told in ``initialize``;
-    ``routing`` says what becomes of an answer's parts: a :class:`~transports.RoutingPolicy`, the name of a preset
+    raises to decline. Without a handler, a question gets the default that the app itself names, or is declined; a
+    destructive question is never confirmed. ``requested_capabilities`` are names sent in ``initialize``.
+
+    ``routing`` is the policy for files in answers: a :class:`~transports.RoutingPolicy`, the name of a preset
     (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
-    name. ``config`` is another settings file. ``record`` is a file that the conversation is written to, without
-    secrets, or a :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call
-    besides its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+    name. ``config`` is another settings file. ``record`` is a file for the conversation, written without secrets, or a
+    :class:`~transports.Recording` that names more secrets. ``evidence`` is kept of each call besides its answer: a
+    trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
 
-    Where the settings file has secrets (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions
-    becomes their value when it is sent, and the value becomes that text again in whatever comes back. The user of a
-    store's scope, else ``tenant:`` and its tenant, has the session: they get the apps and secrets that are for them.
+    With secrets in the settings file (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions is
+    replaced by the value when it is sent, and the value by that text in everything received. The session belongs to the
+    user of the store's scope, or to ``tenant:`` and its tenant, and may use the apps and secrets of that user.
 
-    Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
+    Raises :class:`~transports.errors.UsageError` for an invalid target or option. Opening raises
     :class:`~transports.errors.TransportError`.
 
-    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.targets`).
+    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session._targets`).
     """
     settings = Settings.load()
     use_global_providers()
@@ -210,7 +215,7 @@ def connect(
 async def _discover_cleaned(
     discover: Callable[[], Awaitable[Discovery]], clean: Callable[[ABPError], object]
 ) -> Discovery:
-    """The reason why there is no manifest is a warning of the session."""
+    """Discover the manifest, and clean the reason if there is none: it becomes a warning of the session."""
     found = await discover()
     if found.reason is not None:
         clean(found.reason)
@@ -218,7 +223,9 @@ async def _discover_cleaned(
 
 
 def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
-    """Return what hides in errors how an app of the settings file is reached; downloads do not pass its transport."""
+    """Return the function that hides in errors how an app of the settings file is reached.
+
+    Errors of downloads need it, too: they do not pass the guarded transport."""
     from ._secrets import Guarded
 
     return transport.clean if isinstance(transport, Guarded) else None

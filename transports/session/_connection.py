@@ -1,4 +1,8 @@
-"""The state of a session's connection: lost, restored, and what the app can do since."""
+"""Handshake and connection of a session.
+
+* :class:`Handshake` — ``initialize``, the manifest, the app's capabilities and their changes.
+* :class:`Connection` — loss and restoration; a restored connection repeats the handshake.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,10 @@ _MANIFEST_WAIT = 1.0
 
 
 class Handshake:
-    """What an app says of itself.
+    """Handshake with an app, and the app's description of itself.
 
-    ``info``, ``session_id`` and ``capabilities`` are the app's latest words; ``warnings`` are about its manifest.
-    ``generate`` adds the capabilities that this side answers; ``list_timeout`` in seconds is for ``listCapabilities``.
+    ``info``, ``session_id`` and ``capabilities`` are the latest of the app; ``warnings`` are about its manifest.
+    ``generate`` adds capabilities that this side answers; ``list_timeout`` in seconds is for ``listCapabilities``.
     """
 
     info: AppInfo
@@ -60,7 +64,7 @@ class Handshake:
     async def initialize(self, timeout: float) -> None:
         """Send ``initialize``, for at most ``timeout`` seconds, and read the list of capabilities.
 
-        Raises what the transport raises, and :class:`~transports.errors.CapabilityError` if the app refuses.
+        Raises errors of the transport, and :class:`~transports.errors.CapabilityError` if the app refuses.
         """
         from ..protocol import (
             Answer,
@@ -75,7 +79,7 @@ class Handshake:
         if isinstance(payload, dict) and payload.get("success") is False:
             parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
         if isinstance(payload, dict) and isinstance(payload.get("data"), dict) and "sessionId" not in payload:
-            payload = payload["data"]  # some apps wrap it like a call's answer
+            payload = payload["data"]  # some apps wrap the payload like a call's answer
         initialized = parse(Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
@@ -88,7 +92,7 @@ class Handshake:
         self.capabilities = await _run(read, apart=is_long(initialized.capabilities) or is_long(listed))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
-        """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
+        """Add the manifest's capabilities to those that the app gave at run time (docs/protocol.md 7.5)."""
         await asyncio.wait((discovery,), timeout=_MANIFEST_WAIT)
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))
@@ -96,7 +100,7 @@ class Handshake:
         from ..http import missing_capabilities
 
         found = discovery.result()
-        if found.manifest is None:  # many apps have none: worth a note, not a line on everybody's terminal
+        if found.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
         self._in_manifest = found.manifest.capabilities
@@ -106,9 +110,9 @@ class Handshake:
             logger.warning("%s", warning)
 
     async def apply_changes(self, changes: Iterable[object]) -> None:
-        """Update ``capabilities`` after the app said that they changed: each ``{added, removed, changed}``, or less.
+        """Update ``capabilities`` by changes that the app reported: each has any of ``{added, removed, changed}``.
 
-        Where the transport can list them, the new list decides.
+        If the transport can list capabilities, the new list has precedence.
         """
         listed: object = None
         if self._transport.features.listing:
@@ -127,11 +131,11 @@ class Handshake:
         self.capabilities = await _run(read, apart=len(before) > MANY or is_long(listed))
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Return the warnings about a call: those that this session has not given yet, and which parameters the
-        capability's ``inputSchema`` does not name.
+        """Check the parameters of a call against the capability's ``inputSchema``, and return warnings.
 
-        ``content`` is what stands for files and buffers in ``params``; it fits any schema, as do names of secrets.
-        Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
+        They are those about the capability that this session has not given yet, and one for each parameter that the
+        schema does not name. ``content`` is the files and buffers in ``params``; they fit any schema, as do names of
+        secrets. Raises :class:`~transports.errors.UsageError` if the parameters do not fit.
         """
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
@@ -148,7 +152,7 @@ class Handshake:
         return [*new, *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params))]
 
     async def _list_capabilities(self) -> object:
-        """Return the payload of ``listCapabilities``, ``None`` if the app has no such method: that is allowed."""
+        """Return the payload of ``listCapabilities``, or ``None`` if the app lacks the method, which is optional."""
         try:
             reply = await self._transport.request(Message("capabilities/list"), timeout=self._list_timeout)
         except ProtocolError as error:
@@ -158,21 +162,21 @@ class Handshake:
 
 
 async def _run(work: Callable[[], Capabilities], *, apart: bool) -> Capabilities:
-    """Do work on lists of capabilities, ``apart`` from the event loop where they are long."""
+    """Run work on lists of capabilities, in a thread if it is to be ``apart`` from the event loop."""
     return await asyncio.to_thread(work) if apart else work()
 
 
 logger = logging.getLogger("transports")
 
-#: Changes of the capabilities that wait while a list is read. Then the oldest are left to the list, which has them.
+#: Changes of the capabilities that are queued while a list is read. More drop the oldest; the next list has them.
 _MAX_CHANGES = 1000
 
 
 class Connection:
-    """Keeps the handshake valid while the transport loses and regains its connection.
+    """State of the connection: repeats the handshake when the transport has reconnected.
 
     ``ready`` is set while the transport is connected and the app initialized; calls wait for it. ``timeout`` in seconds
-    is for a new handshake, after which ``resubscribe`` renews what the app has forgotten.
+    is for a new handshake, after which ``resubscribe`` renews subscriptions.
     """
 
     def __init__(
@@ -184,7 +188,7 @@ class Connection:
         emit: Callable[[Event], None],
     ) -> None:
         self.ready = asyncio.Event()
-        #: Why the connection was lost the last time.
+        #: Reason of the last loss of the connection.
         self.reason = ""
         self._losses = 0
         self._changes: deque[object] = deque(maxlen=_MAX_CHANGES)
@@ -202,10 +206,10 @@ class Connection:
         self._emit(ConnectionChanged(False, reason))
 
     async def restored(self, reason: str) -> None:
-        """Initialize the app, which knows nothing of this session any more, then let calls through.
+        """Repeat the handshake, since the app has lost the session, then let calls through.
 
-        An app that refuses, as one that has just been started may do, is asked again with growing delays, until the
-        connection is lost once more.
+        An app that refuses, perhaps because it has just started, is retried with back-off until the connection is lost
+        again.
         """
         before, losses = self._handshake.capabilities, self._losses
         for attempt in count(1):
@@ -223,9 +227,10 @@ class Connection:
         await self._emit_difference(before)
 
     async def capabilities_changed(self, change: object) -> None:
-        """Update the capabilities after the app said that they changed. What comes while a list is read waits for the
-        next one: a flood of changes is a few lists, in order."""
-        if change or not self._changes:  # an empty change only asks for a new list, and one does for many
+        """Update the capabilities after a change that the app reported.
+
+        Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
+        if change or not self._changes:  # an empty change only requests a new list; one request is enough
             self._changes.append(change)
         if self._refreshing:
             return

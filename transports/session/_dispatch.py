@@ -1,4 +1,9 @@
-"""Delivery of the messages that an app sends on its own: progress, notifications, elicitation requests, effects."""
+"""Delivery of messages that an app sends on its own: progress, notifications, elicitation requests, effects.
+
+* :class:`EventDispatcher` — reads them and delivers each to its call, callback and streams.
+* :class:`Callbacks` — a queue for each callback of the user; :class:`Questions` — the elicitation handler.
+* :class:`DownloadProgress` — downloads of a call, reported as its progress.
+"""
 
 from __future__ import annotations
 
@@ -30,33 +35,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: Values that wait for one callback at most; after that each new one drops the oldest.
+#: Values that wait for one callback at most; each further value drops the oldest.
 MAX_VALUES_WAITING = 100_000
-#: Seconds between two checks of a queue that gets new values while it is waited for.
+#: Seconds between two checks of a queue that :meth:`_Queue.wait` waits for.
 _POLL = 0.05
 
-#: The queue whose callback runs in this context: what the callback does cannot wait for its own queue.
+#: The queue whose callback runs in this context: a callback must not wait for its own queue, which would never end.
 _current: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_callback_queue", default=None)
 
 
 class Callbacks:
-    """A queue for each callback, which gets its values one after the other, in order.
+    """Queues of values for callbacks, one queue each; values are delivered one after the other, in order.
 
-    A slow callback delays only itself. One that is :data:`MAX_VALUES_WAITING` values behind loses the oldest, and a
-    warning is logged. An exception that it raises is logged, and the next value is delivered.
+    A slow callback delays only itself. If it is :data:`MAX_VALUES_WAITING` values behind, it loses the oldest, and a
+    warning is logged. An exception of a callback is logged, and the next value is delivered.
     """
 
     def __init__(self) -> None:
-        # by id(): a callable need not be hashable; its queue holds it, so no other object takes the id meanwhile
+        # by id(): a callable need not be hashable; its queue holds it, so that the id is not reused meanwhile
         self._queues: dict[int, _Queue] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether any callback has values that it has not had yet."""
+        """True if values wait for any callback, or a callback still runs."""
         return bool(self._queues)
 
     def submit(self, callback: Callable[..., object], value: object) -> None:
-        """Run ``callback(value)`` after all values that were submitted for ``callback`` before. Does not wait."""
+        """Queue ``callback(value)`` behind the earlier values of ``callback``. Does not wait."""
         queue = self._queues.get(id(callback))
         if queue is None:
             queue = self._queues[id(callback)] = _Queue(callback)
@@ -68,10 +73,10 @@ class Callbacks:
     async def wait(
         self, callbacks: Iterable[Callable[..., object] | None] | None = None, *, stalled: float, timeout: float
     ) -> None:
-        """Wait until these callbacks, or all, have had the values that were submitted for them until now.
+        """Wait until these callbacks, or all, have received the values submitted so far.
 
         Gives up after ``timeout`` seconds, and on a callback that spends more than ``stalled`` seconds on one value. A
-        callback that waits for itself does not wait.
+        callback does not wait for itself.
         """
         ids = set(self._queues) if callbacks is None else {id(callback) for callback in callbacks}
         queues = [self._queues[key] for key in ids if key in self._queues and self._queues[key] is not _current.get()]
@@ -105,7 +110,7 @@ class Callbacks:
 
 
 class _Queue:
-    """The values that wait for one callback, from the first one until all are delivered."""
+    """Queue of values for one callback; it exists from the first value until all are delivered."""
 
     task: asyncio.Task[None]
 
@@ -145,7 +150,7 @@ class _Queue:
             self._delivered += 1
 
     async def deliver_in_thread(self) -> None:
-        """Deliver values to a plain function in one thread until none is left: a thread for each would be slow."""
+        """Deliver all waiting values to a plain function in one thread: a thread for each value would be slow."""
         if (returned := await _in_thread(self._deliver)) is not None:
             try:
                 await returned
@@ -153,7 +158,7 @@ class _Queue:
                 self._delivered += 1
 
     def _deliver(self) -> Awaitable[object] | None:
-        """Call the plain function until no value is left, or until it returns something to be awaited."""
+        """Call the plain function until no value waits, or until it returns an awaitable."""
         while True:
             try:
                 value = self.values.popleft()
@@ -171,7 +176,7 @@ class _Queue:
 
 
 async def invoke(callback: Callable[..., object], value: object) -> object:
-    """Return ``callback(value)``; a coroutine function is awaited, a plain function runs in a thread of its own."""
+    """Return ``callback(value)``: await a coroutine function, run a plain function in a thread of its own."""
     if inspect.iscoroutinefunction(callback):
         result: Awaitable[object] = callback(value)
         return await result
@@ -180,8 +185,10 @@ async def invoke(callback: Callable[..., object], value: object) -> object:
 
 
 async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """:func:`asyncio.to_thread` with a daemon thread for each call, so that a function which waits for a person, or for
-    ever, takes no worker from the artifact store and does not keep the program from ending."""
+    """Run a function in a daemon thread of its own, unlike :func:`asyncio.to_thread`.
+
+    A function may wait for a person, or for ever; it must not occupy a worker that the artifact store needs, nor keep
+    the program from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
     context = contextvars.copy_context()
@@ -203,7 +210,7 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
             def outcome() -> T:
                 return result
 
-        with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, and no task waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=call, name="abp-callback", daemon=True).start()
@@ -214,17 +221,20 @@ OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object
 
 #: Questions that a handler answers at the same time: a plain function needs a thread for each.
 _MAX_AT_ONCE = 32
-#: Questions that wait for the handler. Those above are declined.
+#: Questions that wait for the handler; further questions are declined.
 _MAX_WAITING = 256
 
 
 class Questions:
-    """Answers questions with the user's handler, or by default without one.
+    """Answers to elicitation requests, by the user's handler or, without one, by default.
 
-    32 are answered at once and 256 wait for that; more are declined at once. The time that a question allows includes
-    its waiting. A plain function that is too late goes on in its thread, and counts until it has returned.
-    ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question, and says whether
-    a call is told; otherwise it is logged. ``on_unanswered`` gets a question that was declined as there is no handler.
+    32 questions are answered concurrently and 256 wait; further questions are declined at once. The timeout of a
+    question includes its waiting. A plain function that is too late goes on in its thread, and keeps its slot until it
+    has returned.
+
+    ``on_refused`` gets the reason if an answer of the handler does not fit its question; it returns whether a call will
+    report the reason, which is logged otherwise. ``on_unanswered`` gets a question that was declined for lack of a
+    handler.
     """
 
     def __init__(
@@ -240,8 +250,10 @@ class Questions:
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the answer for the app. What the handler raises declines. An answer that does not fit the question
-        (:func:`~transports.protocol.elicitation.answer_fault`) is an error for the app, and for its caller."""
+        """Return the answer for the app; an exception of the handler declines.
+
+        An answer that does not fit the question (:func:`~transports.protocol._elicitation.answer_fault`) is an error for
+        the app and for the caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:
@@ -274,7 +286,7 @@ class Questions:
             self._waiting -= 1
 
     async def _ask(self, handler: OnElicitation, request: ElicitationRequest) -> object:
-        """Run the handler in a slot that is taken already, and free it when the handler has returned."""
+        """Run the handler in a slot acquired before, and release the slot when the handler has returned."""
         if inspect.iscoroutinefunction(handler):
             try:
                 return await invoke(handler, request)
@@ -292,14 +304,15 @@ class Questions:
         return await invoke(ask, request)
 
 
-#: Seconds between two reports of one file, at least; its beginning and its end are always reported.
+#: Seconds between two reports of one file at least; its beginning and its end are always reported.
 _INTERVAL = 0.1
 
 
 class DownloadProgress:
-    """Reports the downloads of one call as its progress (docs/protocol.md 10.6): ``stage`` is ``download``, ``status``
-    the place of the file in the answer, ``progress`` and ``total`` count bytes. ``report`` gets at most ten reports a
-    second of each file. It never raises."""
+    """Downloads of one call as progress of the call (docs/protocol.md 10.6).
+
+    ``stage`` is ``download``, ``status`` the place of the file in the answer, ``progress`` and ``total`` count bytes.
+    ``report`` is called at most ten times a second for each file. Never raises."""
 
     def __init__(self, report: Callable[[Progress], None], call: str) -> None:
         self._report = report
@@ -308,7 +321,7 @@ class DownloadProgress:
         self._last = 0.0
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
-        """Report that ``received`` of ``expected`` bytes are there of the file at ``place``."""
+        """Report that ``received`` of ``expected`` bytes of the file at ``place`` have arrived."""
         from ..protocol import Progress  # late, as it loads pydantic
 
         now = time.monotonic()
@@ -325,13 +338,13 @@ logger = logging.getLogger("transports")
 OnProgress: TypeAlias = Callable[["Progress"], object]
 OnNotification: TypeAlias = Callable[["Notification"], object]
 
-#: Seconds that a callback may spend on one value before the end of a call or of the session waits no longer for it.
+#: Seconds that a callback may spend on one value; after that, the end of a call or session does not wait for it.
 _CALLBACK_GRACE = 0.5
 #: Seconds that the end of a call or of the session waits for callbacks at most.
 _CALLBACK_LIMIT = 5.0
-#: Ended attempts that are remembered, so that their late progress is not taken for that of another call.
+#: Ended attempts that are remembered, so that their late progress is not attributed to another call.
 _ENDED_ATTEMPTS = 1000
-#: Refused answers of the elicitation handler that a call is told of.
+#: Refused answers of the elicitation handler that one call reports at most.
 _MAX_REFUSED = 5
 #: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
 _DUPLICATE_WINDOW = 1.0
@@ -339,10 +352,10 @@ _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
 class EventDispatcher:
-    """Reads the events of one transport and hands each to the call, the callback and the streams that it belongs to.
+    """Dispatcher of one transport's events: each goes to its call, its callback and the streams.
 
-    ``connection`` follows losses, reconnections and changes of capabilities. ``notified`` sees each notification before
-    any callback or stream does.
+    ``connection`` gets losses, reconnections and changes of capabilities. ``notified`` gets each notification before
+    the callbacks and streams.
     """
 
     def __init__(
@@ -378,7 +391,7 @@ class EventDispatcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Deliver what has arrived to the callbacks and streams, within five seconds; then cancel what still runs."""
+        """Deliver pending events to callbacks and streams, within five seconds; then cancel running callbacks."""
         await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         await cancel_and_wait(self._tasks)
         self.streams.close()
@@ -386,28 +399,28 @@ class EventDispatcher:
         await self._callbacks.aclose()
 
     def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
-        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too."""
+        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress``, too."""
         self._attempts[attempt] = call, on_progress
 
     def end_attempt(self, attempt: str) -> None:
-        """Forget an attempt; progress that comes for it later belongs to no call."""
+        """Forget an attempt; its later progress belongs to no call."""
         del self._attempts[attempt]
         self._ended.append(attempt)
 
     def asks(self, call: str) -> bool:
-        """Whether a question of the app waits for its answer, and ``call`` is the latest one under way."""
+        """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
         return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values()))[0] == call
 
     def take_refused(self, call: str) -> list[str]:
-        """Return why answers of the elicitation handler were refused during a call, and forget it."""
+        """Remove and return the reasons why answers of the elicitation handler were refused during a call."""
         return self._refused.pop(call, [])
 
     def take_unanswered(self, call: str) -> str:
-        """Return which question was declined during a call since nobody answers them, in words, and forget it."""
+        """Remove and return the note on a question that was declined during a call for lack of a handler."""
         return self._unanswered.pop(call, "")
 
     def _lone_call(self) -> str | None:
-        """ABP does not say which call a question belongs to: only a call that runs alone is told."""
+        """Return the only running call, or ``None``: an ABP question does not name its call."""
         calls = {call for call, _ in self._attempts.values()}
         return calls.pop() if len(calls) == 1 else None
 
@@ -420,22 +433,24 @@ class EventDispatcher:
 
     def _note_unanswered(self, request: ElicitationRequest) -> None:
         if (call := self._lone_call()) is not None:
+            # `abp` replaces the end of this text, as it has a terminal instead of a handler (surfaces/cli/output.py).
             self._unanswered[call] = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
-        """Let the callbacks of an ended call and of the session get the events that came before its answer: within five
-        seconds, and without one that spends more than half a second on one event."""
+        """Wait until the callbacks of an ended call and of the session have the events that came before the answer.
+
+        Waits for five seconds at most, and not for a callback that spends more than half a second on one event."""
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
 
     @property
     def has_listeners(self) -> bool:
-        """Whether a stream is open, so that an event is worth making."""
+        """True if a stream is open; without one, making an event is a waste."""
         return bool(self.streams.open)
 
     @property
     def has_callbacks_waiting(self) -> bool:
-        """Whether any callback has events that it has not had yet."""
+        """True if events wait for any callback."""
         return self._callbacks.busy
 
     def emit(self, event: Event) -> None:
@@ -465,7 +480,7 @@ class EventDispatcher:
                 self._dispatch(message)
             except ABPError as error:
                 logger.warning("ignored an event of the app: %s", error.message)
-            except Exception:  # the events after it, losses of the connection among them, must still arrive
+            except Exception:  # later events, losses of the connection among them, must still arrive
                 logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
@@ -501,7 +516,7 @@ class EventDispatcher:
                     self._dispatch_notification(notification)
 
     def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
-        """Many apps send the change in both forms (docs/protocol.md 4.6): it is delivered once."""
+        """Deliver a change of the capabilities once: many apps send it in both forms (docs/protocol.md 4.6)."""
         last, self._last_change = self._last_change, (form, notification.data, time.monotonic())
         if last and last[0] != form and last[1] == notification.data and time.monotonic() - last[2] < _DUPLICATE_WINDOW:
             self._last_change = None
@@ -522,7 +537,7 @@ class EventDispatcher:
         self._deliver_progress(progress.model_copy(update={"call": call}), on_progress)
 
     def download_progress(self, call: str, on_progress: OnProgress | None) -> DownloadProgress:
-        """Return what makes progress of ``call``, as an app's own, out of the bytes of its downloads."""
+        """Return a :class:`DownloadProgress` that reports downloads of ``call`` like an app's own progress."""
         return DownloadProgress(lambda progress: self._deliver_progress(progress, on_progress), call)
 
     def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:

@@ -1,4 +1,4 @@
-"""The typed events of a session, and the streams that deliver them to listeners."""
+"""Typed events of a session, and the streams that deliver them to listeners."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Events that a stream holds for a listener that is slow; after that each new event drops the oldest one.
+#: Events that a stream holds for a slow listener at most; each further event drops the oldest.
 MAX_EVENTS_BEHIND = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionChanged:
-    """The connection was lost, or it is back and the app was initialized again."""
+    """Loss of the connection, or its restoration with a new handshake (``connected``)."""
 
     connected: bool
     reason: str = ""
@@ -34,7 +34,7 @@ class ConnectionChanged:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A call failed and is sent again in ``delay`` seconds; ``attempt`` counts the failed attempts, from 1."""
+    """Retry of a failed call in ``delay`` seconds; ``attempt`` counts the failed attempts, from 1."""
 
     capability: str
     attempt: int
@@ -44,7 +44,7 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call, or a page tool such as ``render_to_pdf``, begins. Its progress events carry the same ``call`` id."""
+    """Start of a call, or of a page tool such as ``render_to_pdf``. Its progress events carry the same ``call`` id."""
 
     call: str
     capability: str
@@ -52,7 +52,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A call ended with ``result`` or ``error``. The error's code is ``CANCELLED`` if the caller cancelled the call."""
+    """End of a call, with its ``result`` or ``error``; the error's code is ``CANCELLED`` if the caller cancelled it."""
 
     call: str
     capability: str
@@ -62,20 +62,20 @@ class CallFinished:
 
     @property
     def artifacts(self) -> tuple[ArtifactRef, ...]:
-        """The artifacts that the call stored; a call that failed may have stored some before it did."""
+        """Artifacts that the call stored; a failed call may have stored some before it failed."""
         result = self.result or (self.error.result if self.error else None)
         return tuple(result.artifacts.values()) if isinstance(result, Result) else ()
 
     @property
     def evidence(self) -> Mapping[str, StoredFile]:
-        """What was recorded of the call, by its kind (docs/evidence.md)."""
+        """Evidence of the call, by kind (docs/evidence.md)."""
         ended = self.result or self.error
         return ended.evidence if ended else {}
 
 
 if TYPE_CHECKING:
-    #: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
-    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` comes
+    #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
+    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent
     #: when a result is read for an agent, after its call.
     Event: TypeAlias = (
         CallStarted
@@ -106,17 +106,17 @@ def __getattr__(name: str) -> object:
 
 
 class Listener(Protocol):
-    """A receiver of a session's events."""
+    """Receiver of a session's events."""
 
     def add(self, event: Event) -> None:
-        """Take one event, without waiting."""
+        """Receive one event, without waiting."""
 
     def wake(self) -> None:
-        """The session has closed, or there is a new event."""
+        """Notice that the session has closed, or that there is a new event."""
 
 
 class EventStreams:
-    """The open event streams of one session. Each gets every event in order; a slow one delays nobody."""
+    """Open event streams of one session. Each gets every event in order; a slow stream delays only its listener."""
 
     def __init__(self) -> None:
         self.open: list[Listener] = []
@@ -128,22 +128,22 @@ class EventStreams:
             stream.add(event)
 
     def close(self) -> None:
-        """End every stream once its listener has read what it holds."""
+        """End every stream after its listener has read the queued events."""
         self.closed = True
         for stream in self.open:
             stream.wake()
 
     def stream(self) -> EventStream:
-        """Return a new stream, which holds nothing until it is entered."""
+        """Return a new stream, which collects nothing until it is entered."""
         return EventStream(self)
 
 
 class EventStream:
-    """The events of a session for one listener.
+    """Stream of a session's events for one listener.
 
-    Entering it (``async with``) registers the listener and leaving it drops the queue, so a stream that nobody iterates
-    holds nothing. It can be iterated inside the block only, and ends when the session closes. It is entered once.
-    A listener may be :data:`MAX_EVENTS_BEHIND` events behind; then the oldest is lost, and a warning is logged.
+    Entering it (``async with``) registers the listener and leaving it drops the queue, so a forgotten stream holds no
+    events. It can be entered once, iterated inside the block only, and ends when the session closes. A listener may be
+    :data:`MAX_EVENTS_BEHIND` events behind; then the oldest are dropped, and a warning is logged.
     """
 
     def __init__(self, streams: EventStreams) -> None:
@@ -182,7 +182,7 @@ class EventStream:
         return self._queue.popleft()
 
     def add(self, event: Event) -> None:
-        """Queue ``event``; the oldest one is dropped if the queue is full."""
+        """Queue ``event``; a full queue drops its oldest event."""
         if len(self._queue) == MAX_EVENTS_BEHIND and not self._losing:
             self._losing = True  # one warning until the listener has caught up, not one for each event
             logger.warning("a listener is %d events behind and loses the oldest; read them faster", MAX_EVENTS_BEHIND)
@@ -190,5 +190,5 @@ class EventStream:
         self.wake()
 
     def wake(self) -> None:
-        """Let a waiting listener look at the queue and at the session's state."""
+        """Let a waiting listener check the queue and the session's state."""
         self._changed.set()

@@ -1,4 +1,4 @@
-"""The choice of evidence: what is kept of a call besides what it answers, and for how long."""
+"""Choice of the evidence that is kept of a call besides its answer: kinds, modes, limits, and their text form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..protocol import parse_duration
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: When a kind of evidence is kept; ``True`` and ``False`` are ``"on"`` and ``"off"``.
+#: Mode of a kind of evidence: the calls of which it is kept. ``True`` and ``False`` are ``"on"`` and ``"off"``.
 EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
-#: How targets begin whose apps are in no page.
+#: Prefixes of targets whose apps are not in a page.
 _WITHOUT_PAGE = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
 _MODES: Mapping[object, EvidenceMode] = {
     "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
@@ -25,14 +25,14 @@ _MODES: Mapping[object, EvidenceMode] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is kept of each call besides its answer, as artifacts: ``connect(…, evidence=Evidence(trace="on"))``.
+    """Evidence of each call, kept as artifacts besides its answer: ``connect(…, evidence=Evidence(trace="on"))``.
 
     ``trace`` is Playwright's (``playwright show-trace FILE``), ``video`` a WebM of the page, ``har`` the requests as
     HAR 1.2, ``console`` the console and the page's errors as text, ``screenshot`` a picture of the page at the end.
     Secrets are removed from all but the pictures (docs/evidence.md).
 
-    Of the files of one session, or of a store without sessions, at most ``max_files`` are kept, the newest, and each at
-    most ``max_age`` seconds; ``None`` is no limit. Raises :class:`~transports.errors.UsageError` for another value.
+    The newest ``max_files`` files of a session, or of a store without sessions, are kept, each for at most ``max_age``
+    seconds; ``None`` is no limit. Raises :class:`~transports.errors.UsageError` for an invalid value.
     """
 
     trace: EvidenceMode | bool = "off"
@@ -53,13 +53,13 @@ class Evidence:
                 raise UsageError(f"evidence: {name} must be above 0 (it is {limit})")
 
     def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
-        """Return the kinds to keep of a call that ``failed`` or not; without it, those to record."""
+        """Return the kinds to keep of a call that ``failed`` or not; with ``None``, the kinds to record."""
         kept = ("on",) if failed is False else ("on", "on-failure")
         return frozenset(kind for kind in KINDS if _MODES[getattr(self, kind)] in kept)
 
 
 def read_evidence(text: str) -> Evidence:
-    """Return the choice that a text makes: ``trace,video=on-failure,max_files=200,max_age=7d``.
+    """Parse a choice of evidence such as ``trace,video=on-failure,max_files=200,max_age=7d``.
 
     A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
     given: dict[str, object] = {}
@@ -82,7 +82,7 @@ def read_evidence(text: str) -> Evidence:
 
 
 def checked_evidence(text: str) -> str:
-    """Return the text of a setting if it can be read. Raises :class:`ValueError`, for models of settings."""
+    """Return the text of a setting if it is valid. Raises :class:`ValueError`, for models of settings."""
     try:
         read_evidence(text)
     except UsageError as error:
@@ -92,21 +92,22 @@ def checked_evidence(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GeneralEvidence:
-    """A choice for many apps, in the place of ``evidence=``: what one app's own entry says goes before it, and each
-    app is asked for what it can give."""
+    """Default choice for many apps, in the place of ``evidence=``.
+
+    The entry of an app in the settings file has precedence, and kinds that an app cannot give are left out."""
 
     choice: Evidence
 
     def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
-        """Return the kinds of an app that can give all, as :meth:`Evidence.kinds` does."""
+        """Return :meth:`Evidence.kinds` of the choice, as for an app that can give all kinds."""
         return self.choice.kinds(failed=failed)
 
 
 def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str) -> Evidence | None:
-    """Return the evidence to keep of the app at ``target``. ``own`` is what its entry of the settings file says.
+    """Return the evidence to keep of the app at ``target``. ``own`` is the choice of its entry in the settings file.
 
-    A choice ``given`` for this session is kept as it is, so that opening raises where it cannot be had. What others
-    chose becomes the part of it that the app can give: without a page, the console."""
+    A choice ``given`` for this session is returned unchanged, so that opening raises if the app cannot give it. Any
+    other choice is reduced to the kinds that the app can give: without a page, the console."""
     if isinstance(given, Evidence):
         return given
     if not own and given is None:
@@ -118,7 +119,7 @@ def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str
 
 
 def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
-    """Return ``connect`` with the evidence that a text chooses for all apps, where a call of it chooses none.
+    """Return ``connect`` with the choice of ``text`` as the default of ``evidence=``.
 
     Raises :class:`~transports.errors.UsageError` as :func:`read_evidence`."""
     evidence = read_evidence(text)

@@ -1,4 +1,4 @@
-"""The resources of an MCP server (docs/requirements.md R2-5.7): listed, read on demand, cached until they change."""
+"""Resources of an MCP server (docs/requirements.md R2-5.7): listed, read on demand, cached until they change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..routing import ResourcePolicy, Result, Step
 if TYPE_CHECKING:
     from ..protocol import Notification, Resource, ResourceTemplate
 
-#: Results that are cached; the one used longest ago goes first.
+#: Results that are cached at most; the least recently used is dropped first.
 _SIZE = 1000
 _UPDATED = "notifications/resources/updated"
 
 
 class ResourceCache:
-    """Results by the URI that was read. A result counts only while all its artifacts are in the store.
+    """Cache of results by the URI that was read; a result is valid only while all its artifacts are in the store.
 
-    ``changes`` counts the changes that the server reported: a result that was read while one came is not cached.
+    ``changes`` counts changes that the server reported: a result is not cached if a change arrived during its reading.
     """
 
     def __init__(self, store: ArtifactStore) -> None:
@@ -49,9 +49,9 @@ class ResourceCache:
         return None
 
     def put(self, uri: str, result: Result, *, ttl: object, changes: int) -> None:
-        """Cache a result for ``ttl`` seconds (MCP 2026-07-28; anything but a number: until it changes).
+        """Cache a result for ``ttl`` seconds (MCP 2026-07-28; if it is not a number, until the resource changes).
 
-        ``changes`` is :attr:`changes` as it was before the reading began.
+        ``changes`` is the value of :attr:`changes` before the reading began.
         """
         self._results.pop(uri, None)
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
@@ -65,7 +65,7 @@ class ResourceCache:
         self._results.pop(uri, None)
 
     def on_notification(self, notification: Notification) -> None:
-        """Drop what ``notifications/resources/updated`` names, and the resources below it."""
+        """Drop the resource that ``notifications/resources/updated`` names, and the resources below that URI."""
         data = notification.data
         if notification.event == _UPDATED and isinstance(data, Mapping):
             self.changes += 1
@@ -75,21 +75,21 @@ class ResourceCache:
                 del self._results[cached]
 
     def clear(self) -> None:
-        """Drop everything: changes may have been missed."""
+        """Drop all results, since notifications of changes may have been missed."""
         self.changes += 1
         self._results.clear()
 
 
 logger = logging.getLogger("transports")
 
-#: What stands beside a link that was not read (docs/requirements.md R2-4.3).
+#: Hint beside a link that was not read (docs/requirements.md R2-4.3).
 READ_HINT = "not read; resources.read reads it, with this uri"
-#: Pages of a list that are read at most; a faulty server may have no last one.
+#: Pages of a list that are read at most; the list of a faulty server may never end.
 _MAX_PAGES = 1000
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
 
 _CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
-#: What every server with resources can do, as capabilities (docs/requirements.md R2-6.2).
+#: Capabilities that are added to every server with resources (docs/requirements.md R2-6.2).
 _GENERATED: Sequence[Mapping[str, object]] = (
     {
         "name": "resources.list",
@@ -123,15 +123,15 @@ _T = TypeVar("_T", "Resource", "ResourceTemplate")
 
 
 class Route(Protocol):
-    """Stores an answer as a result: :meth:`.results.Results.from_data` of the session."""
+    """Function that stores an answer as a result: :meth:`.Results.from_data` of the session."""
 
     def __call__(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]: ...
 
 
 class Resources:
-    """The resources of an MCP server, as ``app.resources``.
+    """Resources of an MCP server, as ``app.resources``.
 
-    ``timeout`` in seconds is for each request: ``None`` means the session's default, ``math.inf`` waits for ever.
+    ``timeout`` in seconds is for each request: ``None`` means the session's default, ``math.inf`` no limit.
     Methods raise :class:`~transports.errors.CapabilityError` if the server refuses,
     :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) for an app without resources, and other
     :class:`~transports.errors.ABPError`.
@@ -147,7 +147,7 @@ class Resources:
     ) -> None:
         self._transport = transport
         self._route = route
-        #: When links are read and results cached; replaced when a preset applies.
+        #: Policy for reading links and caching results; replaced when a preset applies.
         self.policy = policy
         #: Names of the capabilities that this object answers instead of the app.
         self.names: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ class Resources:
 
     @property
     def available(self) -> bool:
-        """Whether the app says that it has resources."""
+        """True if the app declares that it has resources."""
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
     @short_traceback
@@ -180,12 +180,12 @@ class Resources:
     ) -> Result:
         """Read a resource.
 
-        The result's ``data`` is ``{contents: [{uri, mimeType, text | blob}]}``, where binary content is always an
-        artifact (``contents.0.blob``), and so is a long text (``contents.0.text``).
+        The result's ``data`` is ``{contents: [{uri, mimeType, text | blob}]}``. Binary content is always an artifact
+        (``contents.0.blob``); so is a long text (``contents.0.text``).
 
-        A resource that was read before comes from the store, unless the server said that it changed or ``fresh`` is
-        true (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of
-        another size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
+        A resource that was read before comes from the cache, unless the server reported a change or ``fresh`` is true
+        (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of another
+        size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
         return await self._read(uri, size=size, fresh=fresh, timeout=timeout)
 
@@ -210,12 +210,12 @@ class Resources:
 
     @property
     def subscriptions(self) -> frozenset[str]:
-        """The URIs that are subscribed to."""
+        """URIs of the current subscriptions."""
         return frozenset(self._subscribed)
 
     @short_traceback
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
+        """Subscribe to ``notifications/resources/updated`` with ``{uri}``, which arrive as events of the session.
 
         The subscription is renewed when the connection is restored.
         """
@@ -231,13 +231,13 @@ class Resources:
     # --- for the session ----------------------------------------------------------------------------------------------
 
     def with_generated(self, capabilities: Capabilities) -> Capabilities:
-        """Return the app's capabilities and those of every server with resources; a tool of the same name hides one."""
+        """Return the app's capabilities and the generated ones, each unless the app has a tool of the same name."""
         generated = [entry for entry in _GENERATED if entry["name"] not in capabilities] if self.available else []
         self.names = frozenset(str(entry["name"]) for entry in generated)
         return capabilities.merge(generated) if generated else capabilities
 
     async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None, call: str) -> Result:
-        """Return the result of a generated capability, made by the call of the id ``call``."""
+        """Call a generated capability under the id ``call``, and return its result."""
         if capability == "resources.read":
             size, fresh = params.get("size"), params.get("fresh", False)
             return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
@@ -248,10 +248,10 @@ class Resources:
         return await self._route({key: [*page.items], **more}, capability, started, call)
 
     async def read_links(self, result: Result, call: str) -> Result:
-        """Return the result of a call with its small resource links read, if the policy says so.
+        """Return the result of a call with its small resource links read, if the policy allows that.
 
-        Every other link gets ``fetched: false``: with a ``hint`` that names the capability which reads it, or with the
-        reason as ``fetch_error`` if it could not be read.
+        Every other link gets ``fetched: false`` and a ``hint`` at the capability ``resources.read``, or, if it could
+        not be read, the reason as ``fetch_error``.
         """
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
         if not self.policy.enabled or not isinstance(blocks, list):
@@ -284,17 +284,17 @@ class Resources:
         return self.available and size < self.policy.auto_read_if_size_under_bytes
 
     def on_notification(self, notification: Notification) -> None:
-        """Drop from the cache what the server says has changed, before any listener can ask for it."""
+        """Drop a changed resource from the cache, before any listener can read it again."""
         self._cache.on_notification(notification)
 
     async def resubscribe(self) -> None:
-        """Empty the cache and renew the subscriptions, since the connection is a new one."""
+        """Empty the cache and renew the subscriptions after a reconnection."""
         self._cache.clear()
         for uri in self._subscribed:
             try:
                 await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(None))
             except ABPError as error:
-                logger.warning("changes of %s are not reported any more: %s", uri, error.message)
+                logger.warning("changes of %s are no longer reported: %s", uri, error.message)
 
     def _tools(self) -> ResourceTools:
         if not isinstance(self._transport, ResourceTools) or not self._transport.has_resources:
@@ -333,7 +333,7 @@ class Resources:
         return tuple(found)
 
     def _for_routing(self, item: object, size: int | None) -> object:
-        """Return an item of ``contents`` as the router takes it: with its announced size, a long text as a file."""
+        """Return an item of ``contents`` for the router: with its announced size, a long text as a file."""
         if not isinstance(item, dict):
             return item
         text, blob, uri, mime_type = (item.get(key) for key in ("text", "blob", "uri", "mimeType"))

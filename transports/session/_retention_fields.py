@@ -1,4 +1,4 @@
-"""The fields of a retention as settings have them: texts of variables, values of a file or of the command line."""
+"""Model of the retention settings: variables ``ABP_RETENTION_*``, table ``[retention]``, options ``--retention``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _NO_LIMIT = ("none", "off")
 
 
 class RetentionFields(BaseSettings):
-    """The fields of :class:`~transports.Retention`, and ``enabled``: false keeps everything, true sets each limit that
-    is not set to the default of docs/requirements.md R2-7.1."""
+    """Fields of :class:`~transports.Retention` as settings, and ``enabled``.
+
+    ``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
 
     model_config = SettingsConfigDict(
         env_prefix="ABP_RETENTION_", env_ignore_empty=True, frozen=True, allow_inf_nan=False, extra="forbid"
@@ -51,5 +52,5 @@ class RetentionFields(BaseSettings):
             return None
         seconds = parse_duration(value)
         if seconds is None:
-            raise ValueError(f"{value!r} is no time; give 90s, 30m, 1h, 7d, or none for no limit")
+            raise ValueError(f"{value!r} is not a time; give 90s, 30m, 1h, 7d, or none for no limit")
         return seconds

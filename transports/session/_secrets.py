@@ -1,4 +1,9 @@
-"""The values of secrets: read when they are sent, for the origins that they are bound to, and known from then on."""
+"""Secrets of the settings file: their values, and the guard of sessions that use them.
+
+* :class:`Secrets` — reads values when they are sent, for the origins that they are bound to, and has them masked.
+* :class:`Guard`, :func:`guarded` — a transport that resolves ``${SECRET:NAME}`` in messages, masks values in
+  everything received, hides how an app of the settings file is reached, and limits its sessions.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +47,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Seconds for a command that prints a secret, and bytes of a secret.
+#: Timeout in seconds of a command that prints a secret, and size limit of a secret in bytes.
 _COMMAND_TIMEOUT, _MAX_BYTES = 30.0, 64 * 1024
 
 
 class Secrets:
-    """The secrets of one session. ``user`` is whom the session belongs to, ``None`` for the operator. True if the file
-    has any, of this user or not."""
+    """Secrets of one session, which belongs to ``user`` (``None``: the operator).
+
+    True if the settings file has any secrets, also if none is for this user."""
 
     def __init__(self, entries: Mapping[str, SecretEntry], user: str | None = None) -> None:
         self.user = user
-        #: What is masked in what this user sees.
+        #: Values that are masked for this user.
         self.known = known_to(user)
         self._entries = entries
 
@@ -60,10 +66,10 @@ class Secrets:
         return bool(self._entries)
 
     async def values(self, names: Iterable[str], url: str | None) -> dict[str, str]:
-        """Return the values of these secrets for the app at ``url``, read now. They are known from then on
-        (:data:`~transports.privacy.secrets.KNOWN_SECRETS`).
+        """Read the values of these secrets for the app at ``url``; from then on they are masked
+        (:data:`~transports.privacy._secrets.KNOWN_SECRETS`).
 
-        Raises :class:`~transports.errors.UsageError` for a name that is unknown or another user's, for an app at an
+        Raises :class:`~transports.errors.UsageError` for a name that is unknown or of another user, for an app at an
         origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.
         """
         names = sorted(names)
@@ -71,8 +77,9 @@ class Secrets:
         return {name: await _read(name, self._entries[name], self.user) for name in names}
 
     def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
-        """Return the origins that all of these secrets may be sent to, that of ``url`` among them. Nothing is read.
-        Raises as :meth:`values` does."""
+        """Return the origins that may receive all of these secrets, the origin of ``url`` among them.
+
+        No value is read. Raises the errors of :meth:`values`, except for values that cannot be read."""
         origin, allowed = origin_of(url), list[frozenset[str]]()
         for name in sorted(names):
             entry = self._entries.get(name)
@@ -84,9 +91,10 @@ class Secrets:
         return frozenset.intersection(*allowed) if allowed else frozenset()
 
     async def know(self, url: str | None) -> None:
-        """Read the values that are bound to the origin of ``url`` and for this user, so that the app cannot show what
-        an earlier session told it. Those for others alone are not masked: a user who guesses one would learn that it is
-        right from any app that repeats it. Commands are not run for that; what cannot be read is not known."""
+        """Read the values of this user that are bound to the origin of ``url``, so that they are masked.
+
+        The app may show a value that an earlier session sent. Values of other users alone are not masked: a user could
+        confirm a guess through any app that repeats text. Commands are not run, and unreadable values are skipped."""
         origin = origin_of(url)
         for name, entry in self._entries.items():
             if origin in entry.origins and entry.command is None and entry.is_for(self.user):
@@ -100,13 +108,13 @@ async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
     elif entry.file is not None:
         value, where = await asyncio.to_thread(_content, name, entry.file), "its file"
     else:
-        value, where = await _printed(name, entry.command or ()), "what its command prints"
+        value, where = await _printed(name, entry.command or ()), "the output of its command"
     value = (value or "").rstrip("\r\n")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
     if (fault := is_guessable(value)) is not None:
         raise UsageError(
-            f"the secret {name} cannot be used: {where} has {fault}; what is masked can be found by guessing, so a "
+            f"the secret {name} cannot be used: {where} has {fault}; a masked value can be found by guessing, so a "
             "secret must be hard to guess"
         )
     give(user, name, value)
@@ -154,25 +162,26 @@ async def _printed(name: str, command: tuple[str, ...]) -> str:
     raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
 
 
-#: Values of a payload from which on it is searched in a thread.
+#: JSON values of a payload above which it is searched in a thread.
 _MANY = 1000
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Sessions that are open, by the names of their apps.
+#: Number of open sessions by the names of their apps.
 _open_sessions: Counter[str] = Counter()
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is guarded. ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``), which are
-    bound to the origin of ``target`` and, for ``cdp_url``, to its own. ``headers_to`` is where the headers go if that
-    is another server, one that runs the browser.
+    """Rules of a guarded session.
 
-    ``name`` is that of the app in the settings file, if it has one, of which there may be ``max_sessions`` at a time.
-    ``hidden`` are texts of the settings, paths and addresses, that the users of a server must not see. With any, an
-    error of the way to the app is two: the operator's log gets it whole, and who has connected the app by its name
-    gets its code and what to do."""
+    ``make`` makes the transport with resolved ``settings`` (``headers``, ``cdp_url``). Their secrets must be bound to
+    the origin of ``target``; those in ``cdp_url`` to its own origin. ``headers_to`` is the receiver of the headers if
+    it is another server, which runs the browser.
+
+    ``name`` is the app's name in the settings file, if it has one; it may have ``max_sessions`` at a time. ``hidden``
+    are texts of the settings, paths and addresses, that the users of a server must not see. With any, a transport
+    error is split: the operator's log gets all of it, the user its code and advice."""
 
     secrets: Secrets
     target: str = ""
@@ -185,12 +194,13 @@ class Guard:
 
     @property
     def known(self) -> KnownSecrets:
-        """What is masked in this session: what its user was given, and no more."""
+        """Values that are masked in this session: those that its user was given, and no others."""
         return self.secrets.known
 
     def clean(self, error: ABPError, *, settings: bool = False) -> ABPError:
-        """Return an error, changed in place, without secrets, and with the name of the app. ``settings`` says that
-        those of the app are being used: a mistake in them is the operator's."""
+        """Remove secrets and hidden texts from an error, in place, and return it.
+
+        ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
         if self.name is not None:
             known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(SIGN_IN, known)
@@ -199,7 +209,7 @@ class Guard:
         return self._for_user(error, settings) if self.name is not None and self.hidden else error
 
     def without_reason(self, message: Message) -> Message:
-        """Return an event of the transport; that of a lost connection without its reason, if it is to be hidden."""
+        """Return an event of the transport; a change of the connection without its reason, if that must be hidden."""
         told = message.type in ("connection/lost", "connection/restored")
         if not told or self.name is None or not self.hidden:
             return message
@@ -220,37 +230,38 @@ class Guard:
 
 
 _OPERATOR = "the operator's log says why"
-#: What a user of a server reads of an error of the way to an app; the first kind that an error is.
+#: Messages for the user of a server in the place of transport errors; the first class that fits an error counts.
 _SAID: Sequence[tuple[type[ABPError], str]] = (
     (BrowserNotFound, "its browser cannot be started"),
     (ProfileInUse, "its profile is open in another browser; try again later"),
     (ConnectFailed, "it cannot be reached"),
-    (NotAbpApp, "what answers there is no ABP app"),
+    (NotAbpApp, "it is not an ABP app"),
     (CallTimeout, "it did not answer in time"),
     (OutcomeUnknown, "its page navigated during the call, which may have run: look at the app before you call again"),
-    (ProtocolError, "it answered what is no valid ABP"),
+    (ProtocolError, "its answer is not valid ABP"),
     (Disconnected, "the connection to it is lost"),
     (TransportError, "the way to it failed"),
     (DownloadFailed, "a file of its answer cannot be fetched"),
-    (BinaryError, "a file of its answer is not what it was said to be"),
+    (BinaryError, "a file of its answer differs from its declaration"),
 )
 
 
 def _said(error: ABPError, name: str | None, settings: bool) -> str | None:
-    """Return what stands for the message of an error; ``None`` for one that tells nothing of how the app is reached,
-    such as an answer of the app or a mistake of the caller."""
+    """Return the message that replaces that of an error, or ``None``.
+
+    ``None`` is for errors that reveal nothing of how the app is reached: its answers, mistakes of the caller."""
     if error.code == "PERMISSION_REQUIRED":
         asks = f"{name} asks to sign in: the operator does that with `abp login {name}`"
         return None if isinstance(error, UsageError) else asks
     if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
-        return None  # our own words, and what time to give it
+        return None  # the kit's own text, which names the timeout to raise
     if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
         return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
     return next((f"{name}: {words}; {_OPERATOR}" for kind, words in _SAID if isinstance(error, kind)), None)
 
 
 def _without(node: object, hidden: Sequence[str]) -> object:
-    """Return JSON values without the hidden texts."""
+    """Return JSON values with hidden texts replaced by "…"."""
     match node:
         case str():
             for text in hidden:
@@ -265,13 +276,13 @@ def _without(node: object, hidden: Sequence[str]) -> object:
 
 
 def guarded(transport: Transport, guard: Guard) -> Transport:
-    """Return a transport that behaves as ``transport`` and follows ``guard``, with its page's or server's tools."""
+    """Return ``transport`` guarded by ``guard``, with its tools of a page or a server."""
     kind = _GuardedPage if isinstance(transport, PageTools) else Guarded
     return (_GuardedServer if isinstance(transport, ResourceTools) else kind)(transport, guard)
 
 
 class Guarded(WrappedTransport):
-    """A transport without tools, guarded. Cookies are sent and never shown, so they are passed on as they are."""
+    """Guarded transport without tools. Cookies are passed on unchanged: they are sent, and never shown."""
 
     def __init__(self, wrapped: Transport, guard: Guard) -> None:
         super().__init__(wrapped)
@@ -280,7 +291,7 @@ class Guarded(WrappedTransport):
         self._counted = False
 
     def clean(self, error: ABPError) -> ABPError:
-        """Return an error of a session as :meth:`Guard.clean` does."""
+        """Clean an error of the session; see :meth:`Guard.clean`."""
         return self._guard.clean(error)
 
     def use_store(self, store: ArtifactStore) -> None:
@@ -289,15 +300,17 @@ class Guarded(WrappedTransport):
         super().use_store(store)
 
     async def open(self) -> None:
-        """Resolve the settings and open the wrapped transport. Raises :class:`~transports.errors.UsageError` for a
-        secret that cannot be used, and where all sessions that the app may have are open (``LIMIT_REACHED``)."""
+        """Resolve the settings and open the wrapped transport.
+
+        Raises :class:`~transports.errors.UsageError` for a secret that cannot be used, and if the app has its maximum
+        of sessions (``LIMIT_REACHED``)."""
         guard = self._guard
         if guard.name is not None and guard.max_sessions is not None:
             if _open_sessions[guard.name] >= guard.max_sessions:
                 message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
             _open_sessions[guard.name] += 1
-            self._counted = True
+            self._counted = True  # aclose() undoes it, which is called after a failed open(), too
         with self._cleaned(settings=True):
             if guard.make is not None and placeholders(guard.settings):
                 resolved: dict[str, object] = {}
@@ -319,15 +332,16 @@ class Guarded(WrappedTransport):
         await super().aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request with the values of its secrets, and return its reply without any. Raises
-        :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
+        """Send a request with the values of its secrets, and return its reply with all values masked.
+
+        Raises :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
         with self._cleaned():
             reply = await self.wrapped.request(await self._resolved(message), timeout=timeout)
         self._follow()
         return await self._cleaned_message(reply)
 
     async def notify(self, message: Message) -> None:
-        """Send a message with the values of its secrets; an answer whose secret cannot be used declines."""
+        """Send a message with the values of its secrets; an answer with a secret that cannot be used declines."""
         try:
             message = await self._resolved(message)
         except UsageError as error:
@@ -337,7 +351,7 @@ class Guarded(WrappedTransport):
             await super().notify(message)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the events of the wrapped transport without values."""
+        """Yield the events of the wrapped transport with values masked."""
         async for message in super().events():
             yield await self._cleaned_message(self._guard.without_reason(message))
 
@@ -347,8 +361,9 @@ class Guarded(WrappedTransport):
             await super().save(handle, path, timeout=timeout)
 
     async def _resolved(self, message: Message) -> Message:
-        """Return a message with the values of its secrets, for their origins only. What the kit itself says holds none.
-        It must be sent at once: its receiver was compared last."""
+        """Return a message with the values of its secrets, for their origins only.
+
+        Messages of the kit itself hold no secrets. The result must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             return message
         if not (names := await _run(placeholders, message.payload)):
@@ -356,7 +371,7 @@ class Guarded(WrappedTransport):
         secrets = self._guard.secrets
         values = await secrets.values(names, self.receiver(message))
         payload = with_values(message.payload, values)
-        # Once more: reading takes time, and a transport of others may know nothing of `origins`.
+        # Checked again: reading takes time, and a plug-in's transport may ignore `origins`.
         return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 
     async def _cleaned_message(self, message: Message) -> Message:
@@ -373,7 +388,7 @@ class Guarded(WrappedTransport):
 
 
 class _GuardedPage(Guarded):
-    """With the tools of a page. A picture or a PDF shows what the page shows."""
+    """Guarded transport with the tools of a page. Pictures and PDFs are not masked."""
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         assert isinstance(self.wrapped, PageTools)
@@ -387,7 +402,7 @@ class _GuardedPage(Guarded):
 
 
 class _GuardedServer(Guarded):
-    """With the resources of a server."""
+    """Guarded transport with the resources of a server."""
 
     @property
     def has_resources(self) -> bool:
@@ -424,7 +439,7 @@ class _GuardedServer(Guarded):
 
 
 def _masked(known: KnownSecrets, message: Message) -> Message:
-    """Return a reply or an event without values."""
+    """Return a reply or an event with values masked."""
 
     def effect_of(effect: Effect) -> Effect:
         detail = known.tree(dict(effect.detail))
@@ -441,7 +456,7 @@ def _masked(known: KnownSecrets, message: Message) -> Message:
 
 
 async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
-    """Do work on a payload, in a thread if it is large."""
+    """Run ``work`` on a payload, in a thread if the payload is large."""
     if is_larger(argument if of is None else of, _MANY):
         return await asyncio.to_thread(work, argument)
     return work(argument)

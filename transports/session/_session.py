@@ -1,4 +1,8 @@
-"""The session: one app that is connected, its calls, its events and its end."""
+"""The session: one connected app, from opening to closing.
+
+* :class:`Session` — the public object; :class:`Caller` and :class:`PageToolCalls` make its calls.
+* :class:`Loading` — import of slow modules while the transport opens.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def check_arguments(capability: object, params: object) -> None:
-    """Raise :class:`~transports.errors.UsageError` if these are not the name of a capability and its parameters."""
+    """Raise :class:`~transports.errors.UsageError` for a capability that is not text, or parameters without names."""
     if not isinstance(capability, str):
         kind = type(capability).__name__
         raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
@@ -51,7 +55,7 @@ def check_arguments(capability: object, params: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Makes the calls of one session, of the parts of it that a call goes through."""
+    """Parts of a session that a call passes through, in order."""
 
     handshake: Handshake
     resources: Resources
@@ -68,8 +72,9 @@ class Caller:
         on_progress: OnProgress | None,
         repeats: Repeats,
     ) -> Result:
-        """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer. Raises
-        what :meth:`Session.call <transports.session.session.Session.call>` does."""
+        """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer.
+
+        Raises the errors of :meth:`Session.call <transports.session.session.Session.call>`."""
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
         known, declared, warnings = self.handshake.capabilities, None, list[str]()
@@ -93,15 +98,14 @@ class Caller:
         return await self.resources.read_links(result, call) if has_blocks else result
 
 
-#: Seconds for one request of HTML that is printed.
+#: Timeout in seconds of one request by HTML that is printed.
 _FETCH_TIMEOUT = 30.0
 
 
 class PageToolCalls:
-    """The page tools of one session. Each raises :class:`~transports.errors.UsageError` if the transport has no page.
-    ``timeout`` is in seconds.
+    """Page tools of one session. Each raises :class:`~transports.errors.UsageError` if the transport has no page.
 
-    HTML that is printed may reach private hosts, too, with ``allow_private``."""
+    ``timeout`` is in seconds. With ``allow_private``, HTML that is printed may reach private hosts, too."""
 
     def __init__(self, transport: Transport, results: Results, calls: Calls, *, allow_private: bool) -> None:
         self._transport = transport
@@ -110,14 +114,14 @@ class PageToolCalls:
         self._allow_private = allow_private
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
-        """Return ``html`` as a PDF, stored under ``document``."""
+        """Print ``html`` as a PDF, stored under ``document``."""
         fetch = self._fetch_public if public_hosts else None
         return await self._run(
             "render_to_pdf", "document", lambda page: page.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
         )
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
-        """Return a picture of a page, stored under ``image``."""
+        """Take a picture of a page, stored under ``image``."""
         return await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
 
     async def _run(self, tool: str, field: str, use: Callable[[PageTools], Awaitable[object]]) -> Result:
@@ -138,18 +142,18 @@ class PageToolCalls:
         )
 
 
-#: Seconds that a transport has to begin to open before the import takes the interpreter's lock.
+#: Seconds that a transport has to begin to open before imports take the interpreter's lock.
 _LEAD = 0.03
 _MODELS, _CLIENT = "transports.protocol.payloads", "transports.http.redirects"
 _CHECKS = ("jsonschema_rs", "pathvalidate")
 
 
 class Loading:
-    """The import of modules, in a thread; it ends with ``stack``."""
+    """Import of modules in a thread, cancelled with ``stack``."""
 
     def __init__(self, names: Sequence[str], stack: AsyncExitStack) -> None:
         self._wanted = asyncio.Event()
-        #: Done when they are imported.
+        #: Task that is done when the modules are imported.
         self.task = asyncio.ensure_future(self._load([name for name in names if name not in sys.modules]))
         stack.push_async_callback(cancel_and_wait, (self.task,))
 
@@ -160,7 +164,7 @@ class Loading:
 
     async def _load(self, names: list[str]) -> None:
         if names:
-            with suppress(TimeoutError):  # a transport that starts processes does so first: imports hold it up
+            with suppress(TimeoutError):  # a transport starts its processes first: imports would delay them
                 await asyncio.wait_for(self._wanted.wait(), _LEAD)
             await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
 
@@ -168,9 +172,9 @@ class Loading:
 def begin_loading(
     discover: Callable[[], Awaitable[Discovery]] | None, stack: AsyncExitStack
 ) -> tuple[Loading, asyncio.Future[Discovery] | None]:
-    """Begin to import the modules; return that, and the task that calls ``discover`` after it, if it is given.
+    """Begin to import modules that a session needs, then to ``discover`` the manifest, if that is given.
 
-    Both are cancelled with ``stack``."""
+    Returns the import and the task of the discovery. Both are cancelled with ``stack``."""
     loading = Loading((_MODELS, *_CHECKS) if discover is None else (_MODELS, _CLIENT, *_CHECKS), stack)
     if discover is None:
         return loading, None
@@ -185,10 +189,11 @@ async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaita
 
 
 class Session:
-    """An app that is connected, made by :func:`~transports.connect`.
+    """Session with one connected app, made by :func:`~transports.connect`.
 
-    ``async with connect(…) as app`` opens and closes it; ``app = await connect(…)`` opens it, for :meth:`aclose` in the
-    same task. It opens once, and then has :attr:`info`, :attr:`capabilities`, :attr:`warnings` and :attr:`session_id`.
+    ``async with connect(…) as app`` opens and closes it. ``app = await connect(…)`` opens it; then the same task closes
+    it with :meth:`aclose`. A session opens once. While it is open, it has :attr:`info`, :attr:`capabilities`,
+    :attr:`warnings` and :attr:`session_id`.
     """
 
     def __init__(
@@ -210,7 +215,7 @@ class Session:
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
-        # The limits of a session, and its end, concern what is in its scope: it needs one of its own.
+        # Limits and clean-up of a session apply to its scope, so each session needs a scope of its own.
         needs_scope = store.retention and not store.scope.session
         #: The store that results go to.
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
@@ -261,17 +266,17 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """The app's own name for this session."""
+        """The app's id of this session."""
         return self._handshake.session_id
 
     @property
     def capabilities(self) -> Mapping[str, Capability]:
-        """The app's capabilities by name, as of now: the mapping is replaced when the app says that they changed."""
+        """The app's current capabilities by name; the mapping is replaced when the app reports a change."""
         return self._handshake.capabilities
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the app's manifest, or why there is none; empty without discovery."""
+        """Warnings about the app's manifest, or the reason why there is none; empty without discovery."""
         return self._handshake.warnings
 
     def __repr__(self) -> str:
@@ -285,7 +290,7 @@ class Session:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
-        self._state = "closed"
+        self._state = "closed"  # until all is open: a session that failed to open cannot be used
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
             stack.push(self._clean_error)
@@ -295,6 +300,7 @@ class Session:
             await stack.enter_async_context(self.transport)
             await loading.wait()
             await stack.enter_async_context(self._events)
+            # a transport that used up the time still leaves the app a second to answer
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
@@ -309,7 +315,7 @@ class Session:
         return self
 
     def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
-        """Hide in an error of opening what its reader must not see."""
+        """Clean an error of opening: remove secrets and hidden settings."""
         if self._clean is not None and isinstance(error, ABPError):
             self._clean(error)
 
@@ -318,8 +324,9 @@ class Session:
 
     @short_traceback
     async def aclose(self) -> None:
-        """Send ``shutdown`` to the app and close the transport. Calls under way fail with
-        :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
+        """Send ``shutdown`` to the app and close the transport. Idempotent.
+
+        Running calls fail with :class:`~transports.errors.Disconnected`; callbacks get events that have arrived."""
         self._state = "closed"
         await self._stack.aclose()
 
@@ -337,30 +344,32 @@ class Session:
         once: bool = False,
         call_id: str | None = None,
     ) -> Awaitable[Result]:
-        """Call a capability and store what it answers.
+        """Call a capability and store its answer.
 
         ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may stand
         anywhere in them. ``timeout`` in seconds is for the app's answer, by default the session's, else
         ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
 
-        A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
-        ``timeout``, after the time the app asks for. One that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if it is ``idempotent``; with ``once`` none is. Where the transport
-        reconnects by itself, a call waits for that. Each repetition is a :class:`~transports.Retrying` event.
+        Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) is sent again within
+        ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
+        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, no call is sent again. If the
+        transport reconnects by itself, a call waits for that. Each retry is a :class:`~transports.Retrying` event.
 
-        Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
-        A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
-        the answer, ``progress`` and ``total`` are bytes.
+        Before this returns, callbacks get all events that arrived before the answer; it does not wait for a callback
+        that blocks. The download of a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status``
+        the place in the answer, ``progress`` and ``total`` are bytes.
 
-        ``call_id`` names the call in events and in what it stores; it must be unique, and is random otherwise.
+        ``call_id`` is the id of the call in events and in the ``source`` of its artifacts; it must be unique. The
+        default is random.
 
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
-        :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
-        :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
-        stored all the same), and other :class:`~transports.errors.ABPError`::
+        :class:`~transports.errors.CapabilityError` if the app refuses, :class:`~transports.errors.CallTimeout`,
+        :class:`~transports.errors.BinaryError` if content differs from its declaration (``result`` holds the parts that
+        were stored), and other :class:`~transports.errors.ABPError`::
 
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
+        # A plain function that returns the awaitable: each coroutine that only passes it on costs a small call time.
         self._require_open()
         check_arguments(capability, params)
         call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
@@ -384,8 +393,8 @@ class Session:
     ) -> CallHandle:
         """Begin a call with the arguments of :meth:`call`, and return at once.
 
-        The handle tells the state of the call, waits for its result and cancels it; errors of the call are raised by
-        its ``result()``. The call ends with the session. Raises :class:`~transports.errors.Disconnected` and
+        The handle has the state of the call, waits for its result and cancels it; its ``result()`` raises the errors of
+        the call. The call ends with the session. Raises :class:`~transports.errors.Disconnected` and
         :class:`~transports.errors.UsageError` if the session is not open::
 
             handle = await app.start("export.pdf", {"html": "<h1>Hi</h1>"})
@@ -402,7 +411,7 @@ class Session:
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact of this session, a reference or an id, from any store to ``path``.
 
-        Returns the absolute path. It works after the session is closed, too. Missing folders are made, an existing file
+        Returns the absolute path. Also works after the session is closed. Missing folders are created, an existing file
         is replaced, and the content is verified while it is copied; see :meth:`.ArtifactStore.export` for the errors.
         """
         return await self.store.export(artifact, path)
@@ -413,12 +422,11 @@ class Session:
     ) -> Result:
         """Print ``html`` with the app's browser and store the PDF as the artifact ``document``.
 
-        The HTML has no network. With ``public_hosts``, what it refers to is fetched from hosts with public addresses,
-        without cookies (``ABP_ALLOW_PRIVATE_ADDRESSES`` holds here too). ``options`` are those of Playwright's
+        The HTML has no network. With ``public_hosts``, its resources are fetched from hosts with public addresses,
+        without cookies (``ABP_ALLOW_PRIVATE_ADDRESSES`` applies here, too). ``options`` are those of Playwright's
         ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions <transports.base.PdfOptions>`).
-        ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
-        :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
-        :class:`~transports.errors.CallTimeout`.
+        ``timeout`` is in seconds, unlike Playwright's milliseconds. Raises :class:`~transports.errors.UsageError` if
+        the app is not in a page or an option does not exist, and :class:`~transports.errors.CallTimeout`.
         """
         self._require_open()
         seconds = self._timeout_or_default(timeout)
@@ -426,9 +434,11 @@ class Session:
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``; ``timeout`` in seconds.
-        Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
-        ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
+        """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``.
+
+        ``timeout`` is in seconds. ``options`` are ``width=``, ``height=`` and those of Playwright's ``page.screenshot``
+        (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`. Raises the errors of
+        :meth:`render_to_pdf`."""
         self._require_open()
         return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
 
@@ -442,10 +452,11 @@ class Session:
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
 
     def events(self) -> AbstractAsyncContextManager[AsyncIterator[Event], None]:
-        """A stream of what happens, as ``async with app.events() as events: async for event in events``.
+        """Return a stream of events, for ``async with app.events() as events: async for event in events``.
 
-        It holds what happens from the beginning of the block: calls and their progress, notifications, questions
-        (answered by the handler, not here), repetitions, changes of the connection and of the capabilities. It ends
-        when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
+        It has the events from the beginning of the block: calls and their progress, notifications, questions (answered
+        by the handler, not here), retries, changes of the connection and of the capabilities. It ends when the session
+        closes. Any number of streams may be open; a listener that is 10,000 events behind loses the oldest, which is
+        logged.
         """
         return self._events.streams.stream()

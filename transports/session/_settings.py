@@ -1,4 +1,6 @@
-"""Settings from the environment; the first group has the names of the public bridge, so the kit can replace it."""
+"""Settings: ``ABP_*`` variables, the file ``abp.toml`` and its trust, the retention and routing that they choose.
+
+A user trusts a file together with its content: a changed file must be trusted again."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _PREFIX = "ABP_"
-#: The words for yes and no, in any case of letters.
+#: Words of a boolean, in any case of letters.
 _FLAGS = {**dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)} | {
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False)
 }
@@ -72,7 +74,7 @@ def _durability(text: str) -> str:
     return text
 
 
-#: How the text of each variable is read.
+#: Parsers of the variables.
 _READERS: Mapping[str, Callable[[str], object]] = {
     "output_dir": folder_of,
     "headless": _flag,
@@ -97,11 +99,13 @@ _READERS: Mapping[str, Callable[[str], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python.
+    """Values of the ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds in Python.
 
-    Sizes are bytes. A variable that is empty counts as not set; the case of its name does not count. No model of
-    pydantic's, which would cost every program a third of the time for importing :func:`~transports.connect`.
+    Sizes are bytes. An empty variable counts as not set; the case of names does not matter. The first group has the
+    names of the public bridge, so that the kit can replace it.
     """
+
+    # Not a model of pydantic's, which would take a third of the time for importing `transports.connect`.
 
     output_dir: Path | None = None
     headless: bool = True
@@ -125,7 +129,7 @@ class Settings:
 
     @classmethod
     def load(cls) -> Settings:
-        """Read the environment. Raises :class:`~transports.errors.UsageError` that names the wrong variable."""
+        """Read the environment. Raises :class:`~transports.errors.UsageError`, which names the invalid variable."""
         given = {name.upper(): text for name, text in os.environ.items() if text and name[:4].upper() == _PREFIX}
         read: dict[str, Any] = {}
         for name, reader in _READERS.items():
@@ -138,8 +142,10 @@ class Settings:
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
-    """Return the error for settings that a model refused. ``setting`` gives what the user knows a field by: the name of
-    a variable, or a file and a key. It is not called for a rule that concerns several fields."""
+    """Return the error for settings that a model refused.
+
+    ``setting`` returns the user's name of a field: a variable, or a file and a key. It is not called for a rule that
+    concerns several fields."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
     return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
@@ -154,8 +160,9 @@ def is_trusted(file: Path, content: bytes) -> bool:
 
 
 def trust(file: Path, content: bytes) -> None:
-    """Trust a file with this content from now on. Raises :class:`~transports.errors.UsageError` if that cannot be
-    kept."""
+    """Trust a file with this content from now on.
+
+    Raises :class:`~transports.errors.UsageError` if the record cannot be written."""
     record = _record(file, content)
     try:
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -175,35 +182,35 @@ logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
-#: Bytes of a file, which many commands read.
+#: Size limit of a file in bytes: many commands read it.
 _MAX_BYTES = 1 << 20
-#: The tables that a file may have.
+#: Tables that a file may have.
 TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of settings; without ``path``, none.
+    """Settings file; without a ``path``, there is none.
 
-    A ``trusted`` one was named by the user, or was found and has the content that the user trusts. Any other file may
-    be part of a folder from somebody else, so its settings may only narrow what is allowed without it.
+    A ``trusted`` file was named by the user, or was found and has a content that the user trusts. Any other file may
+    be part of another person's folder, so its settings may only narrow the permissions that hold without it.
     """
 
     path: Path | None = None
     trusted: bool = False
     tables: Mapping[str, dict[str, object]] | None = None
-    #: What the file holds.
+    #: The raw content of the file.
     content: bytes = field(default=b"", repr=False)
 
     def table(self, name: str) -> dict[str, object]:
-        """Return a copy of one table; empty if the file has none of that name."""
+        """Return a copy of one table; empty if the file does not have it."""
         return dict((self.tables or {}).get(name, {}))
 
     def warn_ignored(self, keys: Collection[str]) -> None:
-        """Log that these keys are ignored, and how they are allowed."""
+        """Log that these keys are ignored, and how to trust the file."""
         if keys:
             logger.warning(
-                "%s: ignored %s: this file was only found and may be somebody else's; if you trust it, say "
+                "%s: ignored %s: this file was found, not named, and may come from someone else; if you trust it, run "
                 "`abp mcp --trust` in its folder, or name it with --config %s",
                 self.path,
                 ", ".join(sorted(keys)),
@@ -212,7 +219,7 @@ class ConfigFile:
 
 
 def read_config(named: Path | None = None) -> ConfigFile:
-    """Read the file ``named``, else that of ``ABP_CONFIG``, else ``abp.toml`` in the working folder if there is one.
+    """Read the file ``named``, else the file of ``ABP_CONFIG``, else ``abp.toml`` in the working folder if it exists.
 
     Raises :class:`~transports.errors.UsageError` for a file that cannot be read, an unknown table, or a key outside
     the tables.
@@ -226,7 +233,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
     try:
         content = read_regular(file, _MAX_BYTES)
         document = tomllib.loads(content.decode())
-    except (OSError, ValueError, RecursionError) as error:  # the last for arrays that are nested hundreds of times
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: arrays nested hundreds of levels deep
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read: {reason}") from error
     for key, table in document.items():
@@ -239,7 +246,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
 
 
 def trust_found_file() -> ConfigFile:
-    """Trust the ``abp.toml`` of the working folder with the content that it has now, and return it.
+    """Trust the ``abp.toml`` of the working folder with its current content, and return it.
 
     Raises :class:`~transports.errors.UsageError` if there is none, and as :func:`read_config`."""
     if not Path(_FILE).is_file():
@@ -250,12 +257,12 @@ def trust_found_file() -> ConfigFile:
 
 
 def routing_of(file: ConfigFile) -> RoutingConfig:
-    """Return what the table ``[routing]`` of a file says. Raises :class:`~transports.errors.UsageError`."""
+    """Return the settings of the table ``[routing]`` of a file. Raises :class:`~transports.errors.UsageError`."""
     return RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 
-#: What holds for the bridge's own store if nothing is set (docs/requirements.md R2-7.1a): an hour for what the bridge
-#: stored itself. The folder is the default of `abp call` too, and its files stay.
+#: Default retention of the bridge's own store (docs/requirements.md R2-7.1a): an hour for artifacts of the bridge.
+#: Files of `abp call`, whose default folder is the same, have no scope and are kept.
 BRIDGE_RETENTION = Retention.only(ttl_seconds=3600, keep_unscoped=True)
 
 _RETENTION_PREFIX = "ABP_RETENTION_"
@@ -269,11 +276,12 @@ def retention_settings(
     file: ConfigFile | None = None,
     default: Retention | None = None,
 ) -> Retention | None:
-    """Return the retention that is set, ``None`` for one that keeps everything, or ``default`` if nothing is set.
+    """Return the configured retention, ``None`` if it keeps everything, or ``default`` without any setting.
 
-    ``options`` go before ``ABP_RETENTION_*`` variables, and these before the table ``[retention]`` of ``file``. Only
-    what is set is a limit. Raises :class:`~transports.errors.UsageError`, which names the option, the variable or the
-    key at fault. The table of a file that is not trusted is ignored: it would have artifacts removed.
+    ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these over the table ``[retention]`` of
+    ``file``. Only fields that are set are limits. Raises :class:`~transports.errors.UsageError`, which names the
+    option, the variable or the key at fault. The table of a file that is not trusted is ignored, since it could remove
+    artifacts.
     """
     options, file = options or {}, file or ConfigFile()
     table = file.table(_TABLE)

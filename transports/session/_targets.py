@@ -1,4 +1,4 @@
-"""Targets: which transport reaches which address, and with which options."""
+"""Choice of the transport for a target, with its options: transports of this kit and of plug-ins."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ GROUP = "abp.transports"
 
 
 def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
-    """Return the transport that the plug-in ``name`` makes for ``target``; ``None`` if there is no such plug-in.
+    """Return a transport of the plug-in ``name`` for ``target``, or ``None`` if there is no such plug-in.
 
-    ``timeout`` in seconds is for connecting. Raises :class:`~transports.errors.UsageError` for a plug-in that does not
-    work, and for a name that several distributions use for different objects.
+    ``timeout`` in seconds is for connecting. Raises :class:`~transports.errors.UsageError` for a faulty plug-in, and
+    for a name that several distributions use for different objects.
     """
     plugin = load_plugin(GROUP, name, "transport")
     if plugin is None:
@@ -38,19 +38,17 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
     with blame_plugin(plugin.label):
         made = cast(Callable[..., object], plugin.value)(target, timeout=timeout)
     if not isinstance(made, Transport):
-        raise UsageError(
-            f"{plugin.label} made a {type(made).__name__}, which is no transports.Transport; please report it"
-        )
+        raise UsageError(f"{plugin.label} made a {type(made).__name__}, not a transports.Transport; please report it")
     return made
 
 
 _PAGE = ("playwright", "webmcp", "postmessage")
-#: The transports of each scheme; the first is the one of ``auto``.
+#: Transports of each scheme; ``auto`` takes the first.
 _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
-#: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
+#: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
@@ -65,11 +63,11 @@ def transport_for(
     browser_options: Mapping[str, Any],
     request_options: Mapping[str, Any],
 ) -> Transport:
-    """Return the transport called ``name`` (or the best one, for ``auto``) for ``target``.
+    """Return the transport called ``name`` for ``target``; ``auto`` chooses by the scheme.
 
-    ``browser_options`` are for pages, ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` says that
-    somebody answers the questions of an MCP server. Raises :class:`~transports.errors.UsageError` for a target that
-    nothing reaches, a name that does not fit it, and an option that the transport does not take.
+    ``browser_options`` are for pages, ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` is true
+    if there is a handler for questions of an MCP server. Raises :class:`~transports.errors.UsageError` for a target
+    without a transport, a name that does not fit the target, and an option that the transport does not take.
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
     if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
@@ -116,7 +114,9 @@ def transport_for(
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Return how to find the manifest of ``target``: only a page has one (docs/protocol.md 7.1), or its recording."""
+    """Return the function that discovers the manifest of ``target``, or ``None``.
+
+    Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
         from ..adapters.recording import ReplayTransport
 
@@ -133,13 +133,14 @@ async def _discover(target: str, settings: Settings) -> Discovery:
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:
-    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page, and
-    ``transport`` one of this kit. For an app with a name, :func:`.named_apps.shares_browser` tells."""
+    """Return whether sessions with ``target``, an address, can share a running browser.
+
+    They can if it is a page and ``transport`` one of this kit. For names of apps see :func:`._apps.shares_browser`."""
     return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE and transport in ("auto", *_PAGE)
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` that names the ``options``, if there are any."""
+    """Raise :class:`~transports.errors.UsageError` that names the ``options``, unless they are empty."""
     if options:
         raise UsageError(f"{', '.join(f'{option}=' for option in options)} cannot go with {reason}")
 
@@ -159,7 +160,7 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
-    """Return the transport of another distribution, if neither the name nor else the scheme is one of this kit."""
+    """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit."""
     scheme = target.partition("://")[0].lower() if "://" in target else ""
     own_names = {"auto", *(name for names in _TRANSPORTS.values() for name in names)}
     wanted = name if name not in own_names else scheme if name == "auto" and scheme not in _TRANSPORTS else ""
@@ -167,7 +168,7 @@ def _plugin_transport(target: str, name: str, seconds: float) -> Transport | Non
 
 
 def _transport_names(target: str) -> tuple[str, ...]:
-    """Return the names of the transports that reach ``target``; the first is the one of ``auto``."""
+    """Return the names of the transports for ``target``; ``auto`` takes the first."""
     if extension_folder(target) is not None:
         return ("playwright",)
     if target.lower().startswith(_REPLAY):
@@ -179,10 +180,10 @@ def _transport_names(target: str) -> tuple[str, ...]:
         known = False
     if not known:
         if meant := _meant_address(target):
-            raise UsageError(f"{redact_url(target)!r} is no target; {meant}")
+            raise UsageError(f"{redact_url(target)!r} is not a target; {meant}")
         also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
-            f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
+            f"{redact_url(target)!r} is not a target; give the app's address, such as http://127.0.0.1:8000/ or "
             f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
             f"replay:FILE{also}"
         )
@@ -190,7 +191,7 @@ def _transport_names(target: str) -> tuple[str, ...]:
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
-    """Say why ``name`` does not fit ``target``, which the transports called ``names`` reach."""
+    """Return the message that ``name`` does not fit ``target``, for which there are the transports ``names``."""
     kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
     there = f"for {kind} there is {' or '.join(map(repr, names))}"
     takes = [f"{scheme}://" for scheme, own in _TRANSPORTS.items() if name in own]
@@ -200,10 +201,10 @@ def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
 
 
 def _meant_address(target: str) -> str:
-    """Say what to give instead of a file, or of an address without its scheme; an empty text for anything else."""
+    """Return advice for a file, or for an address without its scheme; an empty text for any other target."""
     named = target.lower().startswith("file://")
     file = Path(unquote(target[len("file://") :]) if named else target)
-    if named or file.suffix.lower() in (".html", ".htm"):  # by its name: whether it is there is nobody's business
+    if named or file.suffix.lower() in (".html", ".htm"):  # by its name: must not reveal whether the file exists
         return (
             "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
             f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"

@@ -1,1 +1,1 @@
-"""Ways in for people and programs: the command line, the MCP bridge, the web server with its gallery."""
+"""User interfaces of the kit: the command line, the MCP bridge, and the web server with its gallery."""

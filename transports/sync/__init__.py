@@ -5,19 +5,17 @@
 ...     result = app.call("export.pdf", {"html": "<h1>Hi</h1>"}, timeout=30, on_progress=print)
 
 Parameters, results and errors are those of the asynchronous API; errors, results, references and transports are
-imported from :mod:`transports`. Ctrl-C during a call does what cancelling the awaiting task does there: the call is
-cancelled in the app. Several threads may use one session. Callbacks are plain functions, each run in a thread of its
-own, or coroutine functions, which run in the session's loop and must not use this API. ``aclose`` is ``close`` here,
-``await connect(…)`` is ``connect(…).open()``. Every object has a ``wrapped``: the asynchronous one that does the work,
-for an option that asks for one.
+imported from :mod:`transports`. Ctrl-C during a call cancels the call in the app, as cancelling the awaiting task does
+there. Several threads may use one session. Callbacks are plain functions, each run in a thread of its own, or coroutine
+functions, which run in the session's loop and must not use this API. ``aclose`` is ``close`` here, ``await connect(…)``
+is ``connect(…).open()``. Every object has a ``wrapped``, the asynchronous object that does the work, for options that
+need that object.
 
 ``connect(page.url, page=page)`` drives a page of ``playwright.sync_api`` (pytest-playwright's ``page``). Its session
-works in the page's thread, and only while a call of this API or of Playwright's waits: only then do events arrive.
+works in the page's thread, and only while a call of this API or of Playwright's waits: events arrive only then.
 
-* :mod:`.loop` — the event loop in its thread.
-* :mod:`.bridge` — blocking twins of asynchronous functions; :mod:`.lifetime` — of asynchronous context managers.
-* :mod:`.session`, :mod:`.stores`, :mod:`.browser` — the names of this package; :mod:`.batch` — those of
-  :mod:`transports.batch`.
+* :mod:`._bridge` — the event loop in its thread; blocking twins of asynchronous functions and context managers.
+* :mod:`._session` — the names of this package; :mod:`.batch` — those of :mod:`transports.batch`.
 """
 
 from __future__ import annotations

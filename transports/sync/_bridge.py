@@ -1,7 +1,10 @@
-"""Blocking twins of asynchronous functions, methods and constructors, so that nothing is written twice.
+"""Bridge from blocking code to asyncio, so that no function of the API is written twice.
 
-A type checker follows parameters and results through :func:`blocking` and its kin; ``inspect.signature`` gives those of
-the asynchronous namesake.
+* :class:`Background` — the event loop in a thread, shared by all blocking objects (:data:`SHARED`).
+* :func:`blocking`, :func:`making`, :func:`iterating`, :func:`managing` and others — blocking twins of asynchronous
+  functions, methods and constructors. A type checker sees their parameters and results; ``inspect.signature`` returns
+  those of the asynchronous namesake.
+* :class:`Resource` — a blocking context manager around an asynchronous one.
 """
 
 from __future__ import annotations
@@ -28,24 +31,24 @@ from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_sec
 
 logger = logging.getLogger("transports")
 
-#: Seconds that cancelled work may take to end: to tell an app, to close a browser.
+#: Seconds that cancelled work may take to end: to send a cancellation to an app, to close a browser.
 _CANCEL_TIMEOUT = 10.0
 #: Seconds that the thread may take to end.
 _THREAD_END_TIMEOUT = 5.0
 
 
 class Closable(Protocol):
-    """A user of a loop, which keeps the loop alive and can be closed when the program ends."""
+    """User of a loop: it keeps the loop alive, and can be closed when the program ends."""
 
     def finish(self) -> None:
         """Close, because the program ends."""
 
 
 class Runner(Protocol):
-    """A loop that coroutines run in while blocking code waits for them."""
+    """Event loop in which coroutines run while blocking code waits for them."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the coroutine's result. An interrupted wait (Ctrl-C) cancels the coroutine and lets it end."""
+        """Run the coroutine and return its result. An interrupted wait (Ctrl-C) cancels it and lets it end."""
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run the coroutine without waiting for it. It is dropped if the loop has ended."""
@@ -54,11 +57,11 @@ class Runner(Protocol):
         """Keep the loop alive for ``user``."""
 
     def release(self, user: Closable) -> None:
-        """Let the loop end if ``user`` was its last user; idempotent."""
+        """Let the loop end if ``user`` was its last user. Idempotent."""
 
 
 class Background:
-    """A loop in a thread of its own, which starts with the first user and ends with the last one."""
+    """Event loop in a thread of its own, which starts with the first user and ends with the last."""
 
     def __init__(self) -> None:
         self._exiting = False
@@ -67,14 +70,15 @@ class Background:
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Start without a thread: a forked process does not inherit it."""
+        """Set the state to "no thread": a forked process does not inherit the thread."""
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
         self._users: dict[object, None] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As :meth:`Runner.run`, in the caller's context. Raises :class:`~transports.errors.UsageError` in the thread
-        of the loop, which would wait for itself."""
+        """Run as :meth:`Runner.run`, in the caller's context.
+
+        Raises :class:`~transports.errors.UsageError` in the thread of the loop, which would wait for itself."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise UsageError(
@@ -93,7 +97,7 @@ class Background:
                     concurrent.futures.wait((outcome,), timeout=_CANCEL_TIMEOUT)
                 raise
             finally:
-                del outcome  # its exception holds this frame
+                del outcome  # its exception refers to this frame: without this, a reference cycle
 
     @contextlib.contextmanager
     def _using(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
@@ -109,7 +113,7 @@ class Background:
             self._remove(user)
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """As :meth:`Runner.post`; for any thread, the garbage collector's calls included."""
+        """Run as :meth:`Runner.post`; callable in any thread, also by the garbage collector."""
         thread = self._thread  # no lock: the garbage collector may call this while it is held
         if thread is None or not thread.is_alive():
             coroutine.close()
@@ -117,11 +121,11 @@ class Background:
             thread.begin_task(coroutine, concurrent.futures.Future(), [])
 
     def acquire(self, user: Closable) -> None:
-        """As :meth:`Runner.acquire`; starts the thread if it does not run."""
+        """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
         self._add(user)
 
     def release(self, user: Closable) -> None:
-        """As :meth:`Runner.release`; waits for the thread to end."""
+        """Release as :meth:`Runner.release`; waits for the thread to end."""
         self._remove(user)
 
     def _add(self, user: object) -> _LoopThread:
@@ -129,7 +133,7 @@ class Background:
             if self._thread is None:
                 self._thread = _LoopThread()
                 self._thread.start_and_wait()
-                atexit.unregister(self._finish)  # once, and after all that was registered before: it runs first
+                atexit.unregister(self._finish)  # register anew as the last handler, which runs first
                 atexit.register(self._finish)
             self._users[user] = None
             return self._thread
@@ -145,15 +149,16 @@ class Background:
         thread.end()
 
     def _finish(self) -> None:
-        """Close what is still open when the program ends, the newest first. The thread itself ends with the program,
-        since an executor cannot be shut down any more."""
+        """Close open users when the program ends, the newest first.
+
+        The thread itself ends with the program, since an executor can no longer be shut down."""
         self._exiting = True
         for user in reversed(tuple(self._users)):
             if finish := getattr(user, "finish", None):
                 try:
                     finish()
                 except Exception:
-                    logger.exception("what was still open at the end of the program did not close")
+                    logger.exception("an object that was open at the end of the program did not close")
 
 
 class _LoopThread(threading.Thread):
@@ -196,7 +201,7 @@ class _LoopThread(threading.Thread):
                 outcome.set_result(task.result())
 
         def start() -> None:
-            task = self._loop.create_task(coroutine)  # call_soon_threadsafe has brought the context
+            task = self._loop.create_task(coroutine)  # in the caller's context, which call_soon_threadsafe copied
             task.add_done_callback(on_done)
             tasks.append(task)
 
@@ -221,7 +226,7 @@ S = TypeVar("S")
 
 
 class Blocking(Generic[W]):
-    """A blocking object. ``wrapped`` is the asynchronous one that does the work."""
+    """Blocking object. ``wrapped`` is the asynchronous object that does the work."""
 
     def __init__(self, wrapped: W, runner: Runner = SHARED) -> None:
         self.wrapped = wrapped
@@ -232,12 +237,12 @@ class Blocking(Generic[W]):
 
 
 def _blocking_text(text: str | None) -> str | None:
-    """Return a docstring of the asynchronous API as one of the blocking API."""
+    """Return a docstring of the asynchronous API in blocking terms."""
     return text and text.replace("async with", "with").replace("async for", "for").replace("await ", "")
 
 
 def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a blocking function that is written out with the docstring of its asynchronous namesake."""
+    """Decorate a hand-written blocking function with the docstring of its asynchronous namesake."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         function.__doc__ = _blocking_text(original.__doc__)
@@ -262,7 +267,7 @@ def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[
 def blocking(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[W], P], T]:
-    """Return the blocking method for a coroutine method of what is wrapped."""
+    """Return the blocking method for a coroutine method of the wrapped object."""
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
@@ -278,8 +283,9 @@ def blocking(
 def making(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]], facade: Callable[[T, Runner], F]
 ) -> Callable[Concatenate[Blocking[W], P], F]:
-    """Return the blocking method for a coroutine method that makes an asynchronous object: ``facade`` makes the
-    blocking one around it."""
+    """Return the blocking method for a coroutine method that makes an asynchronous object.
+
+    ``facade`` makes the blocking object around it."""
     wait = blocking(method)
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> F:
@@ -314,7 +320,7 @@ def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F
 def taking_parameters_of(
     make: Callable[P, W],
 ) -> Callable[[Callable[[S, W], None]], Callable[Concatenate[S, P], None]]:
-    """Decorate an ``__init__`` that takes the wrapped object: callers give the parameters that make one."""
+    """Decorate an ``__init__`` that takes the wrapped object: callers pass the parameters of ``make`` instead."""
 
     def decorate(initialize: Callable[[S, W], None]) -> Callable[Concatenate[S, P], None]:
         def __init__(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -328,7 +334,9 @@ def taking_parameters_of(
 def iterating(
     method: Callable[Concatenate[W, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[W], P], Iterator[T]]:
-    """Return the blocking method for one that returns an asynchronous iterator. A loop that is left early closes it."""
+    """Return the blocking method for a method that returns an asynchronous iterator.
+
+    Leaving the blocking loop early closes the asynchronous iterator."""
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return iterate(getattr(self.wrapped, method.__name__)(*args, **kwargs), self._runner)
@@ -337,7 +345,7 @@ def iterating(
 
 
 def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
-    """Yield the items of an asynchronous iterator, each of which the runner waits for."""
+    """Yield the items of an asynchronous iterator, each awaited in the runner."""
 
     async def step() -> tuple[T, ...]:
         async for item in iterator:
@@ -358,12 +366,12 @@ _ExcInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[type[BaseException] | None, None, None]
 )
 
-#: Seconds that closing may take; what is closed has stricter limits of its own.
+#: Seconds that closing may take; the closed objects have stricter limits of their own.
 _CLOSE_TIMEOUT = 30.0
 
 
 class _OpenManager(Generic[T]):
-    """An asynchronous context manager that is open, and the task that holds it open."""
+    """Open asynchronous context manager, held open by a task: it must be entered and left in the same task."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T], runner: Runner) -> None:
         self._manager = manager
@@ -382,26 +390,26 @@ class _OpenManager(Generic[T]):
             raise
 
     def leave(self, *exc_info: Any) -> bool | None:
-        """Close it; idempotent. A forked process leaves what it inherited to its parent."""
+        """Close the manager. Idempotent. A forked process does nothing: the manager belongs to its parent."""
         self.closed = True
         if self._pid != os.getpid() or self._task is None or self._task.done():
             return None
         try:
             return self._runner.run(self._leave(exc_info))
         except Disconnected:
-            return None  # the loop has ended, and with it all that was in it
+            return None  # the loop has ended, and with it the manager
         finally:
             self._release()
 
     def abandon(self) -> None:
-        """Close it without waiting. The garbage collector calls this, in any thread: nobody else can close it now."""
+        """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""
         if not self.closed and self._pid == os.getpid():
             self._warn()
             self.closed = True
             self._runner.post(self._leave_and_release())
 
     def finish(self) -> None:
-        """Close it because the program ends."""
+        """Close the manager because the program ends."""
         if not self.closed:
             self._warn()
         self.leave(None, None, None)
@@ -410,7 +418,7 @@ class _OpenManager(Generic[T]):
         warnings.warn(f"{self._manager!r} was not closed; use it in a `with` block", ResourceWarning, stacklevel=3)
 
     def _release(self) -> None:
-        """A second Ctrl-C ends the wait, not the closing: the loop is needed until that is done."""
+        """Release the loop when the closing is done: a second Ctrl-C ends the wait, but not the closing."""
         if self._task is None or self._task.done():
             self._runner.release(self)
         else:
@@ -446,7 +454,7 @@ class _OpenManager(Generic[T]):
         if not self._task.done():
             self._task.cancel()
             raise CallTimeout(
-                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; parts of it may still be there"
+                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; some of its processes may still run"
             )
         return self._task.result()
 
@@ -458,7 +466,7 @@ class _OpenManager(Generic[T]):
 
 
 class Resource(Blocking[M]):
-    """A blocking object that is open in a ``with`` block. A forgotten one is closed with a ``ResourceWarning``."""
+    """Blocking object that is open in a ``with`` block. A forgotten object is closed with a ``ResourceWarning``."""
 
     _open_manager: _OpenManager[Any] | None = None
 
@@ -470,7 +478,7 @@ class Resource(Blocking[M]):
         except ABPError as error:
             raise shortened(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
-        weakref.finalize(self, manager.abandon).atexit = False
+        weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -503,9 +511,9 @@ def closing(
 def managing(
     method: Callable[Concatenate[W, P], AbstractAsyncContextManager[T]], facade: Callable[[T, Runner], F]
 ) -> Callable[Concatenate[Blocking[W], P], AbstractContextManager[F]]:
-    """Return the blocking method for one that returns an asynchronous context manager.
+    """Return the blocking method for a method that returns an asynchronous context manager.
 
-    ``facade`` makes the blocking object around the value that the manager gives.
+    ``facade`` makes the blocking object around the value of the manager.
     """
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[F]:

@@ -1,4 +1,7 @@
-"""A blocking session, and the functions that find and connect an app."""
+"""Blocking names of :mod:`transports`: session, resources, stores, router, browser, ``connect`` and ``discover``.
+
+Docstrings of properties repeat those of the asynchronous namesakes, which a test compares.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Browser(Resource[browser.Browser]):
-    """A Chromium of our own that several sessions may share; see :class:`transports.Browser`::
+    """Blocking browser that several sessions may share; see :class:`transports.Browser`::
 
     with Browser() as browser:
         with connect(url, browser=browser) as app: ...
@@ -63,27 +66,27 @@ class Browser(Resource[browser.Browser]):
 
     @property
     def version(self) -> str:
-        """The browser's version, as it says itself."""
+        """Version of the browser, as reported by it."""
         return self.wrapped.version
 
     @property
     def attached(self) -> bool:
-        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
+        """True if the browser was not started here, and so keeps running after :meth:`aclose`."""
         return self.wrapped.attached
 
     @property
     def closed(self) -> bool:
-        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        """True before opening and after closing. A browser that died is still open, as it is started again."""
         return self.wrapped.closed
 
     @property
     def after_restart(self) -> str:
-        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        """Consequence of the end of the browser, for error messages: restart with or without cookies and storage."""
         return self.wrapped.after_restart
 
     @property
     def shares_context(self) -> bool:
-        """Whether all sessions share one context, and so their cookies and storage."""
+        """True if all sessions share one context, and so cookies and storage."""
         return self.wrapped.shares_context
 
     @property
@@ -93,30 +96,30 @@ class Browser(Resource[browser.Browser]):
 
 
 class Staged(Blocking[artifacts.Staged]):
-    """A file that is not visible yet, made by :meth:`ArtifactStore.stage`."""
+    """Blocking staged file, not visible yet, made by :meth:`ArtifactStore.stage`."""
 
     write = blocking(artifacts.Staged.write)
     reset = blocking(artifacts.Staged.reset)
     commit = blocking(artifacts.Staged.commit)
 
     def follow(self) -> None:
-        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
-        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        """Begin to measure the file at :attr:`path` while another program writes it, so that :meth:`commit` has less
+        to read. The program must only append. The default does nothing."""
         self.wrapped.follow()
 
     @property
     def path(self) -> Path:
-        """The path where another program may write the whole content. Use either this or :meth:`write`."""
+        """Path at which another program may write the whole content. Use either this or :meth:`write`."""
         return self.wrapped.path
 
     @property
     def size(self) -> int:
-        """The number of bytes given to :meth:`write` so far."""
+        """Number of bytes given to :meth:`write` so far."""
         return self.wrapped.size
 
 
 class ArtifactStore(Resource[artifacts.ArtifactStore]):
-    """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
+    """Blocking store of :mod:`transports.artifacts`, made by :func:`open_store`."""
 
     stage = managing(artifacts.ArtifactStore.stage, Staged)
     put_bytes = blocking(artifacts.ArtifactStore.put_bytes)
@@ -139,7 +142,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
 
     @described(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
-        """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
+        """Return :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
         view = copy.copy(self)
         view.wrapped = self.wrapped.scoped(scope)
         view._open_manager = None  # the view was not entered
@@ -157,7 +160,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
 
 
 class LocalStore(ArtifactStore):
-    """A store in a folder; see :class:`transports.LocalStore`."""
+    """Blocking store in a folder; see :class:`transports.LocalStore`."""
 
     @taking_parameters_of(artifacts.LocalStore)
     def __init__(self, wrapped: artifacts.LocalStore) -> None:
@@ -165,7 +168,7 @@ class LocalStore(ArtifactStore):
 
 
 class NoneStore(ArtifactStore):
-    """A store that keeps nothing; see :class:`transports.NoneStore`."""
+    """Blocking store that keeps nothing; see :class:`transports.NoneStore`."""
 
     @taking_parameters_of(artifacts.NoneStore)
     def __init__(self, wrapped: artifacts.NoneStore) -> None:
@@ -173,7 +176,7 @@ class NoneStore(ArtifactStore):
 
 
 class Router(Blocking[routing.Router]):
-    """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
+    """Blocking router: stores files of answers and puts references in their places; see :class:`transports.Router`."""
 
     def __init__(
         self,
@@ -195,7 +198,7 @@ open_store = made_by(artifacts.open_store, ArtifactStore)
 
 
 class Resources(Blocking[session.Resources]):
-    """The resources of an MCP server, as :attr:`Session.resources`."""
+    """Blocking resources of an MCP server, as :attr:`Session.resources`."""
 
     list = blocking(session.Resources.list)
     templates = blocking(session.Resources.templates)
@@ -205,17 +208,17 @@ class Resources(Blocking[session.Resources]):
 
     @property
     def available(self) -> bool:
-        """Whether the app says that it has resources."""
+        """True if the app declares that it has resources."""
         return self.wrapped.available
 
     @property
     def subscriptions(self) -> frozenset[str]:
-        """The URIs that are subscribed to."""
+        """URIs of the current subscriptions."""
         return self.wrapped.subscriptions
 
 
 class CallHandle(Blocking[session.CallHandle]):
-    """A call under way, made by :meth:`Session.start`."""
+    """Blocking handle of a running call, made by :meth:`Session.start`."""
 
     status = blocking(session.CallHandle.status)
     result = blocking(session.CallHandle.result)
@@ -223,7 +226,7 @@ class CallHandle(Blocking[session.CallHandle]):
 
     @property
     def id(self) -> str:
-        """The id of the call, in events and in the ``source`` of what it stores."""
+        """The id of the call, in events and in the ``source`` of its artifacts."""
         return self.wrapped.id
 
     @property
@@ -233,7 +236,7 @@ class CallHandle(Blocking[session.CallHandle]):
 
 
 class Session(Resource[session.Session]):
-    """An app that is connected, made by :func:`connect`.
+    """Blocking session with one connected app, made by :func:`connect`.
 
     ``with connect(…) as app`` opens and closes it. ``app = connect(…).open()`` opens it; then the caller closes it with
     :meth:`close`.
@@ -259,17 +262,17 @@ class Session(Resource[session.Session]):
 
     @property
     def capabilities(self) -> Mapping[str, Capability]:
-        """The app's capabilities by name, as of now: the mapping is replaced when the app says that they changed."""
+        """The app's current capabilities by name; the mapping is replaced when the app reports a change."""
         return self.wrapped.capabilities
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the app's manifest, or why there is none; empty without discovery."""
+        """Warnings about the app's manifest, or the reason why there is none; empty without discovery."""
         return self.wrapped.warnings
 
     @property
     def session_id(self) -> str:
-        """The app's own name for this session."""
+        """The app's id of this session."""
         return self.wrapped.session_id
 
     @property
@@ -319,7 +322,7 @@ def connect(
     config: str | Path | None = None,
     evidence: Evidence | None = None,
 ) -> Session:
-    """As :func:`transports.connect`, whose docstring replaces this one."""
+    """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
@@ -327,7 +330,7 @@ def connect(
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return what the asynchronous API takes in the place of ``value``."""
+    """Return the asynchronous object for a blocking ``value``; other values unchanged."""
     if isinstance(value, Blocking):
         return value.wrapped
     if type(value).__module__.startswith("playwright.sync_api"):
@@ -338,8 +341,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _runner(owner: Page | BrowserContext | None) -> Runner:
-    """Return the loop of a page of ``playwright.sync_api``, whose work must run where the page lives, else the shared
-    one."""
+    """Return the loop of a page of ``playwright.sync_api``, whose work must run in its thread, or the shared loop."""
     if owner is None:
         return SHARED
     from ..browser import PageRunner

@@ -1,4 +1,4 @@
-"""The blocking names of :mod:`transports.batch`."""
+"""Blocking names of :mod:`transports.batch`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Pool", "run"]
 
 
 class Pool(Resource[pool.Pool]):
-    """Sessions and browsers for many calls at once; see :class:`transports.batch.Pool`::
+    """Blocking pool of sessions and browsers for concurrent calls; see :class:`transports.batch.Pool`::
 
         with Pool(browsers=2) as pool:
             for outcome in pool.map(jobs): ...
@@ -43,17 +43,17 @@ class Pool(Resource[pool.Pool]):
 
     @property
     def closed(self) -> bool:
-        """Whether the pool is not open: not yet, or not any more."""
+        """True if the pool is not open, before or after its use."""
         return self.wrapped.closed
 
     @property
     def size(self) -> int:
-        """How many calls the pool makes at once."""
+        """Maximum number of concurrent calls."""
         return self.wrapped.size
 
     @described(pool.Pool.stats)
     def stats(self) -> PoolStats:
-        """As :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
+        """Return :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
 
         async def look() -> PoolStats:
             return self.wrapped.stats()
@@ -78,7 +78,7 @@ def run(
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
 ) -> dict[str, JSONValue]:
-    """As :func:`transports.batch.run`, whose docstring replaces this one."""
+    """Run :func:`transports.batch.run`, whose docstring replaces this one."""
     __tracebackhide__ = True
     driver = pool.wrapped if isinstance(pool, Blocking) else pool
     return _run(

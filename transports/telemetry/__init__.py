@@ -1,4 +1,8 @@
-"""Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
+"""Traces and metrics. Without OpenTelemetry and without a metrics server, every function here does nothing.
+
+* :mod:`._instruments` — spans, the list of metrics, their measurement; no dependencies.
+* :mod:`._otel` — OpenTelemetry; :mod:`._setup` loads it if the application has; :mod:`._prometheus` — Prometheus.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spans: what the rest of the package says of its work, to a tracer if there is one."""
+"""Spans and metrics of the package, sent to a tracer and to sinks if there are any.
+
+It loads neither OpenTelemetry nor Prometheus: :mod:`._otel` and :mod:`._prometheus` are loaded on demand.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,24 @@ from ..errors import ABPError
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
 
-#: An app chooses the codes of its errors: what does not look like a code is no name of an error.
+#: Form of an error code: apps choose the codes of their errors, and other text must not become a metric's label.
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 
 class Tracing(Protocol):
-    """What makes spans: :class:`transports.telemetry.otel.OtelTracing`."""
+    """Maker of spans: :class:`transports.telemetry._otel.OtelTracing`."""
 
     def span(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[object]:
-        """Return a span that lasts as long as its block, and is the parent of those in it."""
+        """Return a span that lasts as long as its block, and is the parent of spans in the block."""
 
     def annotate(self, attributes: Attributes) -> None:
         """Add attributes to the current span."""
 
     def fail(self, error_type: str) -> None:
-        """Mark the current span as one of work that failed."""
+        """Mark the current span as failed."""
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span that ``carrier`` names by ``traceparent`` the parent of those in the block."""
+        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
 
     def headers(self) -> Mapping[str, str]:
         """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
@@ -51,13 +54,14 @@ def trace_with(tracing: Tracing | None) -> None:
 
 
 def is_tracing() -> bool:
-    """Whether spans are made."""
+    """Return whether spans are made."""
     return _tracing is not None
 
 
 def span(name: str, attributes: Attributes, kind: Kind = "internal") -> AbstractContextManager[object]:
-    """Return a span for the work in its block. An error that leaves the block is recorded by its :func:`error_type`
-    alone, since messages may quote an app."""
+    """Return a span for the work in its block.
+
+    An error that leaves the block is recorded by its :func:`error_type` alone, since messages may quote an app."""
     return _OFF if _tracing is None else _tracing.span(name, kind, attributes)
 
 
@@ -68,14 +72,13 @@ def annotate(attributes: Attributes) -> None:
 
 
 def fail(error_type: str) -> None:
-    """Mark the current span as one of work that failed, without leaving it by an exception."""
+    """Mark the current span as failed, without leaving it by an exception."""
     if _tracing is not None:
         _tracing.fail(error_type)
 
 
 def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-    """Continue the trace of a request with these headers in the block; without a valid ``traceparent`` nothing is
-    changed."""
+    """Continue the trace of a request with these headers in the block; without a valid ``traceparent``, do nothing."""
     return _OFF if _tracing is None else _tracing.continue_trace(carrier)
 
 
@@ -88,17 +91,17 @@ def error_type(error: BaseException) -> str:
     """Return the value of ``error.type`` for an error: its code, else the name of its class."""
     if isinstance(error, asyncio.CancelledError):
         return "CANCELLED"
-    error = getattr(error, "error", error)  # of an exception that carries one of ours, such as RetryRequest
+    error = getattr(error, "error", error)  # some exceptions carry an ABPError, such as RetryRequest
     if isinstance(error, ABPError):
         return error.code if _CODE.fullmatch(error.code) else "_OTHER"
     return type(error).__qualname__
 
 
-#: Stands for a value that is not one of the known ones, as in OpenTelemetry's conventions.
+#: Label for values that are not known, as in OpenTelemetry's conventions.
 OTHER = "_OTHER"
-#: Different values of one label at most: apps choose the names of their capabilities and the codes of their errors.
+#: Limit of different values of one label: apps choose the names of their capabilities and the codes of their errors.
 _MAX_VALUES = 200
-#: Seconds, of the conventions for MCP (mcp.server.operation.duration).
+#: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
 _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
@@ -106,8 +109,9 @@ _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry. ``value`` returns what a gauge
-    stands at; other metrics are told by :func:`record`."""
+    """One metric. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry.
+
+    ``value`` returns the current value of a gauge; values of other metrics come from :func:`record`."""
 
     name: str
     kind: Literal["histogram", "counter", "gauge"]
@@ -119,17 +123,17 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """The name for Prometheus, by OpenTelemetry's rules: ``_`` for dots, the unit, ``_total`` for a counter."""
+        """Name for Prometheus, by OpenTelemetry's rules: ``_`` for dots, the unit, ``_total`` for a counter."""
         total = "_total" if self.kind == "counter" else ""
         return self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "") + total
 
     @property
     def prometheus_labels(self) -> tuple[str, ...]:
-        """The labels for Prometheus."""
+        """Labels for Prometheus."""
         return tuple(label.replace(".", "_") for label in self.labels)
 
 
-#: The browsers of this process that are open now.
+#: Open browsers of this process.
 OPEN_BROWSERS: WeakSet[object] = WeakSet()
 
 CALL_DURATION = Metric(
@@ -157,10 +161,10 @@ METRICS = (CALL_DURATION, ARTIFACT_BYTES, BROWSERS, BROWSER_RESTARTS, MCP_OPERAT
 
 
 class Sink(Protocol):
-    """Where measurements go: instruments of OpenTelemetry, a registry of Prometheus."""
+    """Receiver of measurements: instruments of OpenTelemetry, a registry of Prometheus."""
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Add a measurement. ``labels`` has those of the metric that are known."""
+        """Add a measurement. ``labels`` has the known labels of the metric."""
 
 
 _sinks: tuple[Sink, ...] = ()
@@ -168,14 +172,14 @@ _seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
 def add_sink(sink: Sink) -> None:
-    """Send measurements to ``sink``, too, from now on."""
+    """Add a sink: from now on measurements are sent to it, too."""
     global _sinks
     _sinks = (*_sinks, sink)
 
 
 @contextmanager
 def recording(sink: Sink) -> Iterator[None]:
-    """Send measurements to ``sink``, too, while the block lasts."""
+    """Add a sink while the block lasts."""
     global _sinks
     add_sink(sink)
     try:
@@ -185,7 +189,7 @@ def recording(sink: Sink) -> Iterator[None]:
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
-    """Add a measurement to a histogram, or to a counter. Of values of a label beyond 200 each becomes ``_OTHER``."""
+    """Add a measurement to a histogram or a counter. After 200 different values of a label, others are ``_OTHER``."""
     if _sinks:
         known = {name: _bounded(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
@@ -205,13 +209,14 @@ _T = TypeVar("_T")
 
 
 def is_observing() -> bool:
-    """Whether spans are made or measurements taken."""
-    return _tracing is not None or bool(_sinks)  # here, as each call asks
+    """Return whether spans are made or measurements taken; each call of a capability asks."""
+    return _tracing is not None or bool(_sinks)
 
 
 async def observed_call(work: Awaitable[_T], call: str, capability: str, transport: str) -> _T:
-    """Await ``work``, a call of ``capability`` with the id ``call``: in a span, by the conventions for a tool that is
-    executed, and with a measurement."""
+    """Await ``work``, a call of ``capability`` with the id ``call``, in a span and with a measurement.
+
+    The span follows OpenTelemetry's conventions for the execution of a tool."""
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
     started, error = time.perf_counter(), ""
@@ -226,7 +231,7 @@ async def observed_call(work: Awaitable[_T], call: str, capability: str, transpo
 
 
 def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
-    """Return ``work``, in a :func:`~.spans.span` if there are any."""
+    """Return ``work``, in a :func:`span` if spans are made."""
     return work if _tracing is None else _traced(work, name, attributes, kind)
 
 

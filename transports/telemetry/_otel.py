@@ -1,4 +1,4 @@
-"""Spans and metrics of OpenTelemetry. Only :mod:`transports.telemetry.setup` imports this module."""
+"""Spans and metrics of OpenTelemetry. Only :mod:`transports.telemetry._setup` imports this module."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _KINDS: Mapping[Kind, SpanKind] = {
     "server": SpanKind.SERVER,
     "client": SpanKind.CLIENT,
 }
-#: W3C Trace Context alone: baggage may hold what the caller of an app shall not see.
+#: W3C Trace Context alone: baggage of the application may hold data that an app must not see.
 _PROPAGATOR = TraceContextTextMapPropagator()
 
+#: Signals whose global provider is in use already.
 _used: set[str] = set()
 
 
 class OtelTracing:
-    """Makes spans with a tracer of OpenTelemetry."""
+    """Maker of spans with a tracer of OpenTelemetry."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -50,13 +51,13 @@ class OtelTracing:
         trace.get_current_span().set_attributes(dict(attributes))
 
     def fail(self, error_type: str) -> None:
-        """Mark the current span as one of work that failed."""
+        """Mark the current span as failed."""
         current = trace.get_current_span()
         current.set_attribute("error.type", error_type)
         current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span of a ``traceparent`` the current one in the block."""
+        """Make the span of a ``traceparent`` the current span in the block."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
         return _attached(extracted) if remote.is_valid and remote.is_remote else nullcontext()
@@ -111,7 +112,7 @@ def _observe(metric: Metric, _: CallbackOptions) -> list[Observation]:
 
 
 def use_global_providers() -> None:
-    """Use the providers that the application has set; those of the API alone do nothing, or wait for others."""
+    """Use the providers that the application has set, but not placeholders of the API, which do nothing yet."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     if "traces" not in _used and not type(tracers).__module__.startswith("opentelemetry.trace"):
         _used.add("traces")
@@ -123,8 +124,9 @@ def use_global_providers() -> None:
 
 
 def _stamp_log_records() -> None:
-    """Give log records of this package the ids of the trace and the span, under the names that OpenTelemetry's own
-    instrumentation of :mod:`logging` gives them: ``otelTraceID``, ``otelSpanID``."""
+    """Give log records of this package the ids of the trace and the span: ``otelTraceID``, ``otelSpanID``.
+
+    The names are those of OpenTelemetry's own instrumentation of :mod:`logging`."""
     make = logging.getLogRecordFactory()
 
     def stamped(*args: Any, **options: Any) -> logging.LogRecord:

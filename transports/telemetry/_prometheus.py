@@ -1,4 +1,4 @@
-"""The metrics in the text format of Prometheus."""
+"""Metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from ._instruments import METRICS, Metric, recording
 
-#: The media type of :meth:`Exposition.render`.
+#: Media type of :meth:`Exposition.render`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Exposition:
-    """All metrics of this process for one server, from its start on. ``registry`` takes more, of the server's own.
+    """Metrics of this process for one server, from its start on. Its ``registry`` takes further metrics of the server.
 
-    The registry is of its own, so that two servers in one process do not share series. ``version`` is that of this
-    package. Process figures (``process_resident_memory_bytes``, …) are those of Linux."""
+    Each exposition has a registry of its own, so that two servers in one process do not share series. ``version`` is
+    that of this package. Process metrics (``process_resident_memory_bytes``, …) exist on Linux only."""
 
     def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -47,7 +47,7 @@ class Exposition:
             yield self
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Add a measurement; a label that is not known is empty."""
+        """Add a measurement; an unknown label is empty."""
         series = self._series[metric.name]
         labelled = series.labels(*(labels.get(name, "") for name in metric.labels)) if metric.labels else series
         if isinstance(labelled, Histogram):
@@ -56,5 +56,5 @@ class Exposition:
             labelled.inc(value)
 
     def render(self) -> bytes:
-        """Return all values; the media type is :data:`CONTENT_TYPE`."""
+        """Return all metrics as text; the media type is :data:`CONTENT_TYPE`."""
         return generate_latest(self.registry)

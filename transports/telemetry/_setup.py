@@ -1,4 +1,4 @@
-"""Finds out whether the application has set up OpenTelemetry. Nothing is imported that is not there already."""
+"""Set-up of OpenTelemetry, if the application has set it up. Without it, OpenTelemetry is not imported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sys
 
 
 def use_global_providers() -> None:
-    """Send spans and measurements to the global providers of OpenTelemetry from now on, if the application has set
-    them. Until then this may be called any number of times."""
+    """Send spans and measurements to the global providers of OpenTelemetry, once the application has set them.
+
+    Until then each call does nothing, so it may be called any number of times."""
     if "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules:
         from ._otel import use_global_providers as use
 

@@ -1,11 +1,10 @@
-"""Tools for tests: of apps, of transports, and of programs that use them. :mod:`transports` itself loads none of it.
+"""Tools for tests of apps, of transports, and of programs that use them. :mod:`transports` itself does not load them.
 
-* :mod:`.plugin` — the pytest plugin; :mod:`.options`, :mod:`.run_folder`, :mod:`.failure_report` and :mod:`.servers` do
-  its work.
-* :class:`Golden`, :func:`assert_schema`, :func:`assert_size` — assertions about results.
-* :mod:`.conformance` — checks whether an app speaks ABP.
-* :mod:`.contract` — the behaviours that every transport must show, for authors of transports.
-* :class:`Call` — what a handler of a :class:`transports.MemoryTransport` is given.
+* :mod:`.plugin` — the pytest plugin; :mod:`._failure_report` — its reports of failed tests.
+* :class:`Golden`, :func:`assert_schema`, :func:`assert_size` (:mod:`._assertions`) — assertions about results.
+* :mod:`.conformance` — conformance check of an app against ABP.
+* :mod:`.contract` — the required behaviours of every transport, for authors of transports.
+* :class:`Call` — argument of the handlers of a :class:`transports.MemoryTransport`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assertions about results for tests of apps: size, schema, equality with a golden file."""
+"""Assertions about results, for tests of apps: size, schema, equality with a golden file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..protocol.schema import check_output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Seconds for another process to write a golden file.
+#: Seconds to wait for another process that writes a golden file.
 _PATIENCE = 60.0
 _DIFFERENT = (255, 0, 80)
 _FADED = 4
-#: Bytes of a text whose lines are compared, and how many lines of a difference are shown, and of how many characters.
+#: Maximum bytes of texts compared by lines, lines of a difference that are shown, and characters of such a line.
 _MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
 
 
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
-    """Assert that the artifact has ``exactly`` so many bytes, or a number between ``at_least`` and ``at_most``."""
+    """Assert that the size of an artifact in bytes is ``exactly`` this, or between ``at_least`` and ``at_most``."""
     __tracebackhide__ = True
     if exactly is not None:
         at_least = at_most = exactly
@@ -40,16 +40,18 @@ def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int =
 
 
 def assert_schema(data: object, schema: Mapping[str, object]) -> None:
-    """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in it fits wherever it stands."""
+    """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in ``data`` fits any schema."""
     __tracebackhide__ = True
     found = check_output(schema, data, [item.path for item in find(data)])
     assert not found, "; ".join(found)
 
 
 class Golden:
-    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them to ``test``. Pictures of differences go to
-    the folder ``output``. With ``update`` they are written instead of compared; it is a folder in which all tests of a
-    run note which of them wrote which file."""
+    """Golden files in ``folder`` for one ``test``, as provided by the fixture ``abp_golden``.
+
+    Pictures of differences go to the folder ``output``. With ``update``, files are written instead of compared;
+    ``update`` is a folder in which all tests of a run record the files they wrote.
+    """
 
     def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
         self.folder, self._test, self._update, self._output = folder, test, update, output
@@ -57,17 +59,18 @@ class Golden:
     def check(self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0) -> None:
         """Assert that ``actual`` equals the golden file ``name``.
 
-        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a picture of the
-        difference is written. PDFs are compared by their text, page by page, everything else byte by byte: of text the
-        lines that differ are shown. Raises
-        :class:`AssertionError`, which names a copy of the result in the report of the test, and
-        :class:`~transports.errors.UsageError` for an artifact without a file, and for a file that is to be updated and
-        that another test of this run has written otherwise.
+        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``. A picture of the
+        difference is written. PDFs are compared by their text, page by page, everything else byte by byte; for texts
+        the differing lines are shown.
+
+        Raises :class:`AssertionError`, which names a copy of the result in the report of the test. Raises
+        :class:`~transports.errors.UsageError` for an artifact without a file, and for an update that differs from the
+        one by another test of this run.
         """
         __tracebackhide__ = True
         data, golden = _bytes(actual), self.folder / name
         if golden.resolve().parent != self.folder.resolve():
-            raise UsageError(f"{name!r} is no plain file name")
+            raise UsageError(f"{name!r} is not a plain file name")
         if self._update is None:
             if difference := self._compare(data, golden, tolerance):
                 new = "if it is right, run pytest with --abp-update-golden"
@@ -88,7 +91,8 @@ class Golden:
                 )
 
     def _compare(self, data: bytes, golden: Path, tolerance: int) -> str:
-        """Return in words how a result differs from a golden file, and where its copy is, or an empty text."""
+        """Return a description of the difference between a result and a golden file, with the path of a copy of the
+        result; an empty text if they are equal."""
         if not golden.is_file():
             return f"there is no golden file {golden}; look at the result, {self._keep(data, golden)}"
         expected = golden.read_bytes()
@@ -104,21 +108,21 @@ class Golden:
         return difference and f"{difference}\nThe result is {self._keep(data, golden)}"
 
     def _keep(self, data: bytes, golden: Path) -> Path:
-        """Write what was compared beside the report of the test, to be looked at."""
+        """Write a copy of the result beside the report of the test and return its path."""
         self._output.mkdir(parents=True, exist_ok=True)
         result = self._output / f"{golden.stem}.result{golden.suffix}"
         result.write_bytes(data)
         return result
 
     def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> str:
-        """Return in words how the images differ, or an empty text; a picture shows where."""
+        """Return a description of the difference between two images, or an empty text, and write a picture of it."""
         from PIL import Image, UnidentifiedImageError
 
         golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
             actual = Image.open(io.BytesIO(data)).convert("RGBA")
         except UnidentifiedImageError:
-            return f"the result is no image that can be read, {golden} is one"
+            return f"the result is not a readable image, unlike {golden}"
         if actual.size != golden_image.size:
             return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
         picture, count = _difference(actual, golden_image, tolerance)
@@ -150,7 +154,7 @@ def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
 
 
 def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
-    """Return the lines of a text that differ, or an empty text for what is no text or too long to compare."""
+    """Return the differing lines of two texts, or an empty text if they are binary or too long to compare."""
     if max(len(data), len(expected)) > _MAX_TEXT:
         return ""
     try:
@@ -171,7 +175,7 @@ def _first_difference(data: bytes, expected: bytes) -> str:
 
 
 def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
-    """Return the expected image, faded, with each pixel that differs in one bright colour; and how many differ."""
+    """Return the expected image, faded, with the differing pixels in a bright colour, and their number."""
     from PIL import Image, ImageChops
 
     channels = ImageChops.difference(actual, golden_image).split()
@@ -184,7 +188,7 @@ def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Ima
 
 
 def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
-    """Return in words how the texts of two PDFs differ, or an empty text."""
+    """Return a description of the difference between the texts of two PDFs, or an empty text."""
     pages, golden_pages = _texts(data), _texts(expected)
     if len(pages) != len(golden_pages):
         return f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
@@ -195,7 +199,7 @@ def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
 
 
 def _texts(data: bytes) -> list[str]:
-    """Return the text of every page, with each run of white space as one space."""
+    """Return the text of every page, with white space collapsed."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as document:

@@ -1,4 +1,4 @@
-"""What a failed test leaves behind: recordings of its sessions, what its pages say is wrong, a trace, its files."""
+"""Report of a failed test: recordings of its sessions, problems of its pages, a trace, its artifacts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..base import Transport
 from ..browser import HasPage, page_of, read_problems
 from ..sync import SHARED
 
-#: Characters of one message in a log.
+#: Maximum characters of one message in a log.
 _MAX_CHARS = 1000
 
 
 class FailureReport:
-    """The report of one test, written only if the test fails.
+    """Report of one test, written only if the test fails.
 
-    While the test runs, recordings go to the folder ``recordings``. ``folder``, where the report goes, is made by the
-    first file in it. ``artifacts`` is the folder of the test's store.
+    During the test, recordings go to the folder ``recordings``. ``folder`` is the folder of the report, created with
+    its first file. ``artifacts`` is the folder of the test's store.
     """
 
     def __init__(self, folder: Path, *, artifacts: Path, recordings: Path) -> None:
@@ -34,21 +34,24 @@ class FailureReport:
         self._page: tuple[HasPage, Callable[[Coroutine[Any, Any, None]], None]] | None = None
 
     def new_recording(self) -> Path:
-        """Return the file to record one more session of the test in: ``session.jsonl``, ``session-2.jsonl``, …"""
+        """Return the file for recording another session of the test: ``session.jsonl``, ``session-2.jsonl``, …"""
         number = f"-{len(self._sessions) + 1}" * bool(self._sessions)
         self._sessions.append(self._recordings / f"session{number}.jsonl")
         return self._sessions[-1]
 
     def write(self) -> str:
-        """Write all that there is into the folder, and return what was written and where. Without anything to write no
-        folder is made. The sessions may still be open: a recording is good up to its last whole line."""
+        """Write the report and return a summary of its files.
+
+        Without anything to write no folder is created. The sessions may still be open: a recording is valid up to its
+        last whole line.
+        """
         written = [name for recording in self._sessions for name in self._keep(recording)]
         if self._page is not None:
             (page, run), self._page = self._page, None
-            with contextlib.suppress(Exception):  # the page may be what has failed
+            with contextlib.suppress(Exception):  # the page itself may have failed
                 run(self._write_problems(page))
         if (self._folder / "page.txt").is_file():
-            written.append("page.txt (what the page says is wrong)")
+            written.append("page.txt (problems of the page)")
         if self._traced is not None:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, self._folder / "trace.zip"))
@@ -62,7 +65,7 @@ class FailureReport:
         )
 
     def _keep(self, recording: Path) -> list[str]:
-        """Copy a recording with its content, and write its log. Return their names; none if it holds no message."""
+        """Copy a recording with its content, write its log, and return their names; none for an empty recording."""
         if not recording.is_file() or recording.read_bytes().count(b"\n") < 2:  # no more than its header
             return []
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +78,7 @@ class FailureReport:
         return [copy.name, log.name]
 
     def _copy_artifacts(self) -> bool:
-        """Copy the files of the store without its own bookkeeping. Whether there were any."""
+        """Copy the files of the store without its bookkeeping, and return whether there were any."""
         found = self._artifacts.iterdir() if self._artifacts.is_dir() else ()
         files = [file for file in found if file.is_file() and not file.name.startswith(".")]
         for file in files:
@@ -84,7 +87,10 @@ class FailureReport:
         return bool(files)
 
     def watch_page(self, transport: Transport, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        """Have :meth:`write` keep what the page of a blocking session says is wrong. ``run`` runs work in its loop."""
+        """Register the page of a blocking session, for :meth:`write` to report its problems.
+
+        ``run`` runs work in the session's loop.
+        """
         if (page := page_of(transport)) is not None:
             self._page = page, run
 
@@ -95,22 +101,27 @@ class FailureReport:
             (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def start_trace(self, transport: Transport) -> None:
-        """Start a Playwright trace of a blocking session, if it has a page. It ends by :meth:`write`, which keeps it,
-        or by :meth:`discard_trace`."""
+        """Start a Playwright trace of a blocking session, if it has a page.
+
+        The trace ends with :meth:`write`, which keeps it, or with :meth:`discard_trace`.
+        """
         if (page := page_of(transport)) is not None:
             SHARED.run(_start(page))
             self._traced = page
 
     def discard_trace(self) -> None:
-        """End a trace that has not been written, and forget it."""
+        """End a trace without keeping it, unless it has been written."""
         if self._traced is not None:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, None))
 
     @contextlib.asynccontextmanager
     async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
-        """Trace a session in the test's own event loop, if it has a page. The trace, and what the page says is wrong,
-        are kept if an exception leaves the block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
+        """Trace a session in the test's own event loop, if it has a page.
+
+        The trace and the problems of the page are kept if an exception leaves the block, except ``passing`` ones, such
+        as that of ``pytest.skip``.
+        """
         page = page_of(transport)
         if page is None:
             yield
@@ -129,8 +140,11 @@ class FailureReport:
 
 
 def write_log(recording: Path, log: Path) -> None:
-    """Write a recording as text for people, a line for each message: seconds since the beginning, the direction, what
-    it is, and its first 1,000 characters as JSON. Content is named, not shown; a last line that was cut is left out."""
+    """Write a recording as readable text, a line for each message.
+
+    A line has the seconds since the beginning, the direction, the kind, and the first 1,000 characters as JSON. Content
+    is named, not shown. An incomplete last line is left out.
+    """
     lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]  # after the header, up to the last whole line
     log.write_text("".join(f"{_log_line(json.loads(line))}\n" for line in lines), encoding="utf-8")
 
@@ -148,7 +162,7 @@ async def _start(transport: HasPage) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:
-        with contextlib.suppress(Error):  # a context that several share may be traced already
+        with contextlib.suppress(Error):  # a shared context may be traced already
             await transport.page.context.tracing.start(screenshots=True, snapshots=True)
 
 
@@ -156,5 +170,5 @@ async def _stop(transport: HasPage, path: Path | None) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:
-        with contextlib.suppress(Error):  # the browser may be what has died
+        with contextlib.suppress(Error):  # the browser itself may have died
             await transport.page.context.tracing.stop(path=path)

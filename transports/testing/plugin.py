@@ -1,7 +1,11 @@
 """The pytest plugin ``abp_transports``: fixtures for tests of apps that speak ABP (``docs/testing.md``).
 
-Every pytest in an environment with this package loads it. So it imports nothing but pytest until a test asks for one of
-its fixtures, brings no event loop of its own, and changes no test that does not ask.
+Every run of pytest in an environment with this package loads the plugin. So it imports little until a test requests one
+of its fixtures, has no event loop of its own, and does not affect other tests.
+
+* Options of the command line and their ini keys; folders of runs.
+* Hooks: markers, parametrization over transports, reports of failed tests.
+* Fixtures: target and store, sessions, local servers.
 """
 
 from __future__ import annotations
@@ -51,18 +55,18 @@ __all__ = [
 
 #: Options that take a number and are ini keys too: name, unit, help.
 _NUMBERS = (
-    ("timeout", "SECONDS", "Seconds for connecting, and for each call that gives none, of abp_app and abp_app_async."),
-    ("slowmo", "MS", "Slow Playwright's steps in the plugin's browsers down by so many milliseconds, to watch them."),
-    ("keep_runs", "N", "Runs whose reports of failed tests are kept, this one among them (default: 1)."),
+    ("timeout", "SECONDS", "Default timeout of abp_app and abp_app_async, for connecting and for each call."),
+    ("slowmo", "MS", "Delay Playwright's steps in the plugin's browsers by so many milliseconds, to watch them."),
+    ("keep_runs", "N", "Number of runs, including this one, whose reports of failed tests are kept (default: 1)."),
 )
-_EVIDENCE = "Keep more of each call of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
+_EVIDENCE = "Evidence to keep of calls of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
 _HEADED = "Show the browsers that abp_app and abp_app_async start."
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Add the options ``--abp-…`` and their ini keys."""
     group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
-    group.addoption("--abp-target", metavar="URL", help="The app that abp_app drives where a test names none.")
+    group.addoption("--abp-target", metavar="URL", help="App of abp_app in tests that do not name one.")
     group.addoption(
         "--abp-transport",
         metavar="NAME",
@@ -87,7 +91,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def check_options(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` for a number or kinds of evidence that make no sense."""
+    """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
     if text := _evidence_text(config):
         from ..errors import UsageError
         from ..session import read_evidence
@@ -101,7 +105,7 @@ def check_options(config: pytest.Config) -> None:
 
 
 def number_option(config: pytest.Config, name: str) -> float | None:
-    """Return the number that an option gives, else the ini key of the same name, else ``None``."""
+    """Return the number of an option, or of the ini key of the same name, or ``None``."""
     text = config.getoption(f"abp_{name}") or config.getini(f"abp_{name}")
     if not text:
         return None
@@ -115,7 +119,7 @@ def number_option(config: pytest.Config, name: str) -> float | None:
 
 
 def browser_options(config: pytest.Config) -> dict[str, Any]:
-    """Return the options of :class:`~transports.Browser` that were asked for."""
+    """Return the requested options of :class:`~transports.Browser`."""
     slow_mo = number_option(config, "slowmo")
     options: dict[str, Any] = {} if slow_mo is None else {"slow_mo": slow_mo}
     if config.getoption("--abp-headed") or config.getini("abp_headed"):
@@ -128,7 +132,7 @@ def _evidence_text(config: pytest.Config) -> str:
 
 
 def evidence_option(config: pytest.Config) -> dict[str, Any]:
-    """Return the option ``evidence`` of :func:`transports.connect`, if any was asked for."""
+    """Return the option ``evidence`` of :func:`transports.connect`, if evidence was requested."""
     if not (text := _evidence_text(config)):
         return {}
     from ..session import GeneralEvidence, read_evidence
@@ -137,8 +141,10 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
 
 
 def traces_here(options: Mapping[str, Any]) -> bool:
-    """Whether the plugin traces a session with these options of :func:`transports.connect`: not in a page that is the
-    test's own, nor where calls have traces of their own, since a browser makes one trace at a time."""
+    """Return whether the plugin traces a session with these options of :func:`transports.connect`.
+
+    It does not in a page of the test, nor if calls have traces, since a browser makes one trace at a time.
+    """
     evidence = options.get("evidence")
     return "page" not in options and not (evidence and "trace" in evidence.kinds())
 
@@ -149,12 +155,12 @@ def output_folder(config: pytest.Config) -> Path:
 
 
 def starts_browser(target: str, options: Mapping[str, object]) -> bool:
-    """Whether a session needs a browser, and its options name none."""
+    """Return whether a session needs a browser that its options do not name."""
     named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
     return is_page(target) and not named & set(options)
 
 
-#: The date, the time and the number of the process: names sort by age, and tell whether their run goes on.
+#: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
 _NAME = re.compile(r"\d{8}-\d{6}-\d+")
 
 
@@ -164,10 +170,9 @@ def new_run_name() -> str:
 
 
 def remove_older_runs(folder: Path, name: str, keep: int) -> None:
-    """Remove the folders of older runs, so that ``keep`` are left, the run ``name`` among them.
+    """Remove the folders of older runs, so that ``keep`` runs are left, including the run ``name``.
 
-    Nothing is removed if this run has left no folder. A folder of another name is not looked at, and that of a run
-    which goes on stays.
+    Nothing is removed if this run has left no folder. Folders of unfinished runs and folders with other names stay.
     """
     if not (folder / name).is_dir():
         return
@@ -198,7 +203,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers ``abp`` and ``abp_transports``, check the options, and name the run."""
+    """Register the markers ``abp`` and ``abp_transports``, check the options and name the run."""
     check_options(config)
     config.stash[_RUN] = getattr(config, "workerinput", {}).get("abp_run") or new_run_name()
     config.addinivalue_line(
@@ -208,7 +213,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once over each transport that its marker or the command line names."""
+    """Parametrize a test over the transports named by its marker or the command line."""
     if "abp_transport" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("abp_transports")
@@ -219,7 +224,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write the failure report of a test that failed, and name it in pytest's own report."""
+    """Write the report of a failed test, and name it in pytest's own report."""
     report = yield
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
@@ -229,7 +234,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Put :func:`_abp_no_running_loop` before all fixtures of a test that brings an event loop of its own."""
+    """Insert :func:`_abp_no_running_loop` before all fixtures of a test with its own event loop."""
     if isinstance(item, pytest.Function) and _NO_LOOP not in item.fixturenames:
         own = any(name.startswith("abp_") for name in item.fixturenames)
         if "abp_app_async" in item.fixturenames or (own and inspect.iscoroutinefunction(item.obj)):
@@ -238,10 +243,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let the test run its own event loop where ``page`` of pytest-playwright has been used.
+    """Hide the event loop of pytest-playwright, so that the test can run its own.
 
-    That plugin keeps a loop suspended in this thread for the rest of the run, and asyncio takes it for running: no
-    other loop could run here. It is put aside while the test runs, and back before fixtures of a wider scope end.
+    After a use of ``page``, that plugin keeps a loop suspended in this thread for the rest of the run. asyncio treats
+    it as running and refuses any other loop. It is restored before fixtures of a wider scope end.
     """
     import asyncio
 
@@ -258,13 +263,13 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist the name of the run."""
+    """Pass the name of the run to a worker of pytest-xdist."""
     node.workerinput["abp_run"] = node.config.stash[_RUN]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove reports of older runs, if this one has left some."""
+    """Remove reports of older runs, if this run has written some."""
     config = session.config
     if not hasattr(config, "workerinput"):
         remove_older_runs(output_folder(config), config.stash[_RUN], int(number_option(config, "keep_runs") or 1))
@@ -275,17 +280,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def abp_transport(request: pytest.FixtureRequest) -> str:
-    """The name of the transport: the test's parameter, else the marker's ``transport``, else ``auto``."""
+    """Return the name of the transport: the test's parameter, the marker's ``transport``, or ``auto``."""
     marker = request.node.get_closest_marker("abp")
     return str(marker.kwargs.get("transport", "auto")) if marker is not None else "auto"
 
 
 @pytest.fixture
 def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: Callable[[Path], str]) -> str:
-    """The app's address: the marker's, else ``--abp-target``, else the reference app if the test uses it.
+    """Return the app's address: the marker's, ``--abp-target``, or the reference app if the test uses it.
 
-    An HTML file beside the test is served, with its folder. Override the fixture for an app whose address is known at
-    run time only.
+    An HTML file beside the test is served, with its folder. Override the fixture for an app whose address is known only
+    at run time.
     """
     __tracebackhide__ = True
     marker = request.node.get_closest_marker("abp")
@@ -313,7 +318,7 @@ def _abp_pages() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture(scope="session")
 def abp_fixture_app() -> Iterator[Fixture]:
-    """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``,
+    """Serve the reference app, Workbench, on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``,
     ``webmcp_url``."""
 
     with serve_fixture_app() as fixture:
@@ -322,7 +327,7 @@ def abp_fixture_app() -> Iterator[Fixture]:
 
 @pytest.fixture(scope="session")
 def abp_browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
-    """One browser for all blocking sessions of the test session; each has its own cookies and storage."""
+    """Start one browser for all blocking sessions of the test session. Each has its own cookies and storage."""
     from ..sync import Browser
 
     with Browser(**browser_options(pytestconfig)) as browser:
@@ -331,7 +336,7 @@ def abp_browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
 
 @pytest.fixture
 def abp_artifacts(tmp_path: Path) -> ArtifactStore:
-    """The test's artifact store, blocking. Its files are in ``tmp_path / "artifacts"``."""
+    """Return the test's artifact store, blocking. Its files are in ``tmp_path / "artifacts"``."""
     from ..sync import open_store
 
     return open_store(str(tmp_path / "artifacts"))
@@ -339,7 +344,7 @@ def abp_artifacts(tmp_path: Path) -> ArtifactStore:
 
 @pytest.fixture
 def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
-    """Golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
+    """Return the golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
     from ._assertions import Golden
 
     base = tmp_path_factory.getbasetemp()
@@ -356,7 +361,7 @@ def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def abp_app(
     request: pytest.FixtureRequest, abp_target: str, abp_transport: str, abp_artifacts: ArtifactStore, tmp_path: Path
 ) -> Iterator[BlockingSession]:
-    """A blocking session (``transports.sync``) with the app, recorded for the case that the test fails.
+    """Open a blocking session (``transports.sync``) with the app, recorded in case the test fails.
 
     In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
     """
@@ -382,10 +387,10 @@ def abp_app(
 def abp_app_async(
     request: pytest.FixtureRequest, abp_target: str, abp_transport: str, tmp_path: Path
 ) -> Callable[..., AbstractAsyncContextManager[Session]]:
-    """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs that.
+    """Return a function that opens a session in the test's own event loop, of any plugin.
 
-    It takes the options of :func:`transports.connect`. In a test that also uses the asynchronous ``page`` of
-    pytest-playwright-asyncio it drives that page.
+    Use it as ``async with abp_app_async() as app``. It takes the options of :func:`transports.connect`. In a test that
+    also uses the asynchronous ``page`` of pytest-playwright-asyncio the session drives that page.
     """
     from ..browser import Browser
     from ..session import connect
@@ -433,12 +438,12 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 
 
 def _recording(report: FailureReport, target: str) -> Path | None:
-    """Return the file to record a session in; none for an MCP server, since a recorded session has no resources."""
+    """Return the file to record a session in; ``None`` for an MCP server, since recordings lack resources."""
     return None if target.lower().startswith("mcp") else report.new_recording()
 
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of a test in that of the run. The first file that is written makes it."""
+    """Return the folder of a test in that of the run. It is created with its first file."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
     return output_folder(request.config) / request.config.stash[_RUN] / name
 
@@ -463,8 +468,10 @@ def serve_fixture_app() -> Iterator[Fixture]:
 
 @contextlib.contextmanager
 def serve_pages() -> Iterator[Callable[[Path], str]]:
-    """Give a function that takes an HTML file and returns its address. The file's folder is served on 127.0.0.1, by a
-    thread, until the end."""
+    """Yield a function that serves an HTML file and returns its address.
+
+    The file's folder is served on 127.0.0.1, by a thread, until the block ends.
+    """
     servers: dict[Path, ThreadingHTTPServer] = {}
 
     def address_of(page: Path) -> str:
@@ -489,7 +496,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 class _LoopUser:
-    """Keeps the loop of the blocking API alive; there is nothing to close when the program ends."""
+    """User of the blocking API's loop, which keeps it alive. Has nothing to close when the program ends."""
 
     def finish(self) -> None:
         pass

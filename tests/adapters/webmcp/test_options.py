@@ -41,7 +41,7 @@ def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     for target, path, reason in (
         ("http://app.example/", tmp_path / "missing.js", "No such file"),
-        ("http://app.example/", binary, "no UTF-8 text"),
+        ("http://app.example/", binary, "not UTF-8 text"),
         ("http://app.example/", tmp_path, "directory"),
         ("ws://app.example/abp", binary, "adapter= cannot go with"),
     ):

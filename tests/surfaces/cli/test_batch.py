@@ -101,10 +101,10 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
     run = ("batch", "run", table, "--out", out, "--target", workbench.ws_url)
     first = abp(*run)
     assert first.status == 3 and "2 of 3 lines are the same jobs as earlier lines; each job runs once" in first.err
-    assert "html is carried along, no parameter; name it params.html if it is one\n" in first.err
+    assert "html is carried along, not a parameter; name it params.html if it is one\n" in first.err
     assert "Jobs: 1 failed\nLines: 3, of which 2 are the same jobs" in first.out
     assert (
-        "Hint: html is carried along, no parameter; name it params.html if it is one\n" in first.out
+        "Hint: html is carried along, not a parameter; name it params.html if it is one\n" in first.out
         and "Hint: t" not in first.out
     )
     assert (
@@ -155,7 +155,7 @@ def test_a_worker_keeps_files_where_the_run_does(abp: CommandLine, workbench: Fi
         (("run", "{bad}", "--out", "{run}"), 2, "line 2 is not JSON"),
         (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
         (("status", "{run}"), 1, "has no run"),
-        (("worker", "mysql://host/db"), 2, "is no ledger"),
+        (("worker", "mysql://host/db"), 2, "is not a ledger"),
         (("worker", "postgresql://host/db"), 2, "--store URL"),
         (("export", "postgresql://host/db"), 2, "--out DIR"),
     ],
@@ -187,7 +187,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         terminal.wait_for("browsers and apps are starting")
         until_leased(tmp_path / "run")
         interrupt()
-        terminal.wait_for("no more jobs are begun")
+        terminal.wait_for("no more jobs are started")
 
     drained = abp.at_terminal(*run, script=once, term="xterm")
     assert drained.status == 130 and (tmp_path / "run" / "manifest.jsonl").exists()
@@ -203,7 +203,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         terminal.wait_for("0/1")
         until_leased(tmp_path / "stuck")
         interrupt()
-        terminal.wait_for("no more jobs are begun")
+        terminal.wait_for("no more jobs are started")
         interrupt()
 
     assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130

@@ -36,7 +36,7 @@ def test_each_line_is_a_call_over_one_connection(abp: CommandLine, workbench: Fi
     ("content", "problem"),
     [
         (b'{"a": 1}\n{"a": }\n', "line 2 is not JSON"),
-        (b'{"a": 1}\n[1]\n', "line 2 is no JSON object of parameters"),
+        (b'{"a": 1}\n[1]\n', "line 2 is not a JSON object of parameters"),
         (b"\n \n", "has no lines"),
         (b"\xff\n", "is not UTF-8 text"),
         (None, "cannot be read (No such file or directory)"),

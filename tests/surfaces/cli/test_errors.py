@@ -19,7 +19,7 @@ GATHER = import_module("transports.testing.conformance._gather")
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999/", "http://localhost:abc/", "http://[::1/"])
 def test_a_wrong_address_is_refused_as_what_it_is(abp: CommandLine, address: str) -> None:
     ran = abp("call", address, "export.pdf")
-    assert ran.status == 2 and "is no target" in ran.err and "[INVALID_PARAMS]" in ran.err
+    assert ran.status == 2 and "is not a target" in ran.err and "[INVALID_PARAMS]" in ran.err
 
 
 def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_other_commands_take_is_told_how_to_write_here(
     job = ("call", url, "job.run", "-p", "steps=1", "-p", "delay=1")
     for args, said in {
         (*job, "-p", "label=2026"): """is not of type "string"; as text: -p 'label="2026"' [INVALID_PARAMS]""",
-        (*job, "--out", "hi.pdf"): "it is a folder for the files that is named here; leave it out, and copy what was",
+        (*job, "--out", "hi.pdf"): "--out takes a folder for the files, not a file; leave it out, and copy the stored",
         (*job, "--out", "-"): "`abp artifacts get NAME -` [INVALID_PARAMS]",
         (*job, "-p", f"label=@{picture}"): "or give a binary with --file KEY=PATH",
         (*job, "-p", "@all.json"): "; for all parameters of a file: --params @all.json [INVALID_PARAMS]",

@@ -46,7 +46,7 @@ def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: py
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     assert main(["init", "app", str(tmp_path)]) == main(["init", "app", str(tmp_path / "mine.txt")]) == 2
-    assert "is no empty folder" in capsys.readouterr().err
+    assert "is not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

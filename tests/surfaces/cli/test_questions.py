@@ -36,7 +36,7 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         {"message": "How many?", "schema": {"type": "integer", "maximum": 9}},
         [
             ("answer (integer): ", "x"),
-            ("that is no integer", ""),
+            ("that is not a valid integer", ""),
             ("answer (integer): ", "12"),
             ("maximum", ""),
             ("answer (integer): ", "7"),
@@ -75,7 +75,7 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
     ),
     ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
     ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
-    ("custom/question", {"message": "?"}, [("which nothing here can answer", "")], DECLINED),
+    ("custom/question", {"message": "?"}, [("which cannot be answered at a terminal", "")], DECLINED),
 ]
 
 
@@ -157,7 +157,7 @@ def test_a_secret_is_not_shown_while_it_is_typed(
         (
             {"message": "Who?", "default": "Ann"},
             {"success": True, "data": {"value": "Ann"}},
-            "Who? (elicitation/input): answered as it proposes itself ({'value': 'Ann'}), since",
+            "Who? (elicitation/input): answered with its own default ({'value': 'Ann'}), since",
         ),
     ],
 )

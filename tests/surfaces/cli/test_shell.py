@@ -57,7 +57,7 @@ def test_a_file_is_a_parameter(tmp_path: Path) -> None:
         ('x a="b', "is not JSON"),
         ("x a=[1]2", "'2' follows the value without a space"),
         ("x {a}", "this is not JSON"),
-        ("x a@/dev/null", "/dev/null is no regular file"),
+        ("x a@/dev/null", "/dev/null is not a regular file"),
     ],
 )
 def test_another_line_is_refused(line: str, message: str) -> None:

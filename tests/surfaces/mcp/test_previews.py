@@ -178,7 +178,7 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
             assert isinstance(header, TextContent) and isinstance(content, TextContent)
             read, offset = read + content.text, json.loads(header.text)["next_offset"]
         assert read.split() == " ".join(long).split()
-        for name, reason in (("broken.pdf", "it cannot be read"), ("b.csv", "is no PDF")):
+        for name, reason in (("broken.pdf", "it cannot be read"), ("b.csv", "is not a PDF")):
             refused = await client.call_tool("abp_read_artifact", {"id": listed[name], "text": True})
             assert refused.is_error and reason in words(refused)
 

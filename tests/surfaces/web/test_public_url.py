@@ -49,5 +49,5 @@ async def test_links_begin_with_the_public_address_and_only_its_name_is_taken(
 
 def test_a_public_address_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_SERVE_PUBLIC_URL", "files.example")
-    with pytest.raises(UsageError, match=r"ABP_SERVE_PUBLIC_URL: 'files\.example' is no address of a server"):
+    with pytest.raises(UsageError, match=r"ABP_SERVE_PUBLIC_URL: 'files\.example' is not the address of a server"):
         Options.load()

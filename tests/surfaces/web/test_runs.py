@@ -143,7 +143,7 @@ async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) 
     async with running(MemoryStore()) as web:
         assert (await web.get("/runs")).json == {"served": False, "runs": []}
     for wrong in ("no-such-folder", "mysql://host/db"):
-        with pytest.raises(UsageError, match=r"no-such-folder|no ledger"):
+        with pytest.raises(UsageError, match=r"no-such-folder|not a ledger"):
             async with running(MemoryStore(), runs=[wrong]):
                 pass
 

@@ -1,12 +1,9 @@
-"""MCP servers as apps (extra ``[mcp]``): imported only where such a target is used.
+"""MCP servers as apps (extra ``[mcp]``). Imported only if such a target is used.
 
-* :mod:`.servers` — which server a target names.
-* :mod:`.process`, :mod:`.http` — the two ways to a server; :mod:`.wire` — lines of JSON-RPC and base64 in them.
-* :mod:`.tool_repair` — lists of tools that the SDK would refuse because of one bad entry.
-* :mod:`.connection` — one initialized connection; :mod:`.reconnect` — opens it again when it is lost.
-* :mod:`.requests` — a request and its result; :mod:`.questions` — what the server asks of the client.
-* :mod:`.translation` — tools as capabilities, results as answers.
-* :mod:`.transport` — all of it behind the Transport contract.
+* :mod:`._servers` — parsing of targets: command lines, addresses, configuration files.
+* :mod:`._wire` — translation between JSON-RPC and ABP: lines, base64, tools, results, elicitations.
+* :mod:`._connection` — one initialized connection over stdio or HTTP, with repair of tool lists.
+* :mod:`._transport` — the transport: requests, reconnection, the Transport contract.
 """
 
 from __future__ import annotations

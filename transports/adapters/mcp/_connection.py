@@ -1,4 +1,9 @@
-"""One connection to an MCP server, from the handshake to its end."""
+"""Connection to an MCP server, from the handshake to its end.
+
+* :class:`Aside`, :func:`repair_tools` — keep large results and faulty tool lists away from the SDK.
+* :func:`http_streams`, :func:`stdio_streams` — the two ways to a server.
+* :class:`Connection` — the initialized server, with its subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +55,11 @@ from ...tasks import cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
 from ._wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
 
-#: Values of a result from which on it is put aside, and looked at in threads.
+#: Values of a result from which on it is put aside and processed in threads.
 MANY = 3000
-#: Values of a question or a notification, which the SDK looks at in the event loop; larger ones are left out.
+#: Limit of the values of a question or a notification, since the SDK validates it in the event loop.
 _MAX_ASKED = 20_000
-#: Tools of a list that the SDK gets, since it makes headers of their arguments.
+#: Limit of the tools of a list that are passed to the SDK for the headers it makes of their arguments.
 _MAX_HEADED = 200
 _MARK = "abp-transports/aside"
 #: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
@@ -64,19 +69,19 @@ Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 
 
 class Aside:
-    """The results of one connection that are put aside until they are asked for."""
+    """Store of the large results of one connection, kept until they are taken."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Keep a result, and return what stands for it."""
+        """Keep a result and return a placeholder for it."""
         mark = secrets.token_hex(16)  # not to be guessed, so no server can write one itself
         self._kept[mark] = result
         return {"_meta": {_MARK: mark}}
 
     def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result that ``result`` stands for, once; ``None`` if it stands for itself."""
+        """Return the result behind a placeholder, once; ``None`` if ``result`` is not a placeholder."""
         meta = result.get("_meta")
         mark = meta.get(_MARK) if isinstance(meta, Mapping) else None
         return self._kept.pop(mark, None) if isinstance(mark, str) else None
@@ -89,18 +94,17 @@ async def _repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[A
 
 
 def repair_tools(streams: Streams, aside: Aside) -> Transport:
-    """Wrap the streams of a server so that every list of tools is one that the SDK accepts, and every large result is
-    put ``aside``.
+    """Wrap the streams of a server: repair tool lists for the SDK, and put large results ``aside``.
 
-    A schema without its type gets one; a schema that is nested too deeply is dropped, and so is a tool that is still
-    invalid then. Each drop is logged as a warning. Of a list that is put aside the tools are
-    :class:`~mcp_types.Tool`.
+    The SDK would refuse a whole list because of one bad entry. A schema without a type gets one. A schema that is
+    nested too deeply is dropped, as is a tool that is still invalid then. Each drop is logged as a warning. The tools
+    of a list that is put aside are :class:`~mcp_types.Tool`.
     """
     return _repair_tools(streams, aside)
 
 
 class _RepairedStream:
-    """A stream of incoming messages, each repaired."""
+    """Stream of incoming messages, each repaired."""
 
     def __init__(self, stream: Any, aside: Aside) -> None:
         self._stream = stream
@@ -136,7 +140,7 @@ class _RepairedStream:
         return bool(await self._stream.__aexit__(exc_type, exc, tb))
 
     async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
-        """Return what the SDK gets of a message; ``None`` for one that is left out."""
+        """Return the message for the SDK; ``None`` if the message is dropped."""
         if not isinstance(message, SessionMessage) or isinstance(message.message, JSONRPCError):
             return message
         if not isinstance(message.message, JSONRPCResponse):
@@ -168,11 +172,11 @@ def _usable(tools: list[object]) -> list[tuple[Mapping[str, Any], Tool]]:
 
 
 def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
-    """Return the tools that can be used, and those with arguments that become headers, for the SDK."""
+    """Return the usable tools, and for the SDK those with arguments that become headers."""
     usable: list[Tool] = []
     headed: list[Mapping[str, Any]] = []
     for plain, tool in _usable(tools):
-        if find_invalid_x_mcp_header(tool.input_schema) is None:  # else clients must not use it
+        if find_invalid_x_mcp_header(tool.input_schema) is None:  # clients must not use a tool with an invalid one
             usable.append(tool)
             if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
                 headed.append(plain)
@@ -182,6 +186,7 @@ def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[st
 def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
     if not isinstance(tool, dict):
         return None
+    # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
     good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
     output = _schema(tool, "outputSchema")
     if output.get("type") == "object":
@@ -191,7 +196,7 @@ def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
     try:
         return good, Tool.model_validate(good, by_name=False)
     except ValidationError as error:
-        logger.warning("left out a tool that is not what MCP says: %.200s", error.errors()[0]["msg"])
+        logger.warning("left out a tool that is not valid MCP: %.200s", error.errors()[0]["msg"])
         return None
 
 
@@ -216,6 +221,7 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {}
 
 
+#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _SIZE_ERROR = "over the limit of"
 #: Seconds for connecting and sending. Each call has its own limit for the answer.
@@ -223,7 +229,7 @@ _CONNECT_TIMEOUT = 30.0
 
 
 def is_size_error(message: str) -> bool:
-    """Whether the text of an SDK error says that an answer was too large. The SDK passes causes on as text only."""
+    """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
     return _SIZE_ERROR in message or "Server-sent event exceeded" in message
 
 
@@ -231,15 +237,15 @@ def is_size_error(message: str) -> bool:
 async def http_streams(
     server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
 ) -> AsyncIterator[TransportStreams]:
-    """Yield the streams that the SDK's session speaks over.
+    """Yield the streams of an HTTP server for the SDK's session.
 
     ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
     body could inflate to any size. Results of long messages are put ``aside``.
     """
-    limit = max_bytes * 4 // 3 + (1 << 20)
+    limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
 
     async def limited(response: httpx2.Response) -> None:
-        response.headers["content-encoding"] = "identity"  # we asked for that: a small body could inflate to any size
+        response.headers["content-encoding"] = "identity"  # as requested: a compressed answer is not inflated
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").lower()
         if kind.startswith("text/event-stream"):
@@ -260,7 +266,7 @@ async def http_streams(
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
+    """Response body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
         self._stream = stream
@@ -283,7 +289,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Events(httpx2.AsyncByteStream):
-    """A stream of events, each of which is passed on whole. One over ``limit`` bytes is left to the SDK."""
+    """Stream of server-sent events, each passed on whole. Events over ``limit`` bytes are left to the SDK."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
         self._stream = stream
@@ -299,7 +305,7 @@ class _Events(httpx2.AsyncByteStream):
                 del held[: end.end()]
                 searched = 0
                 yield event if len(event) <= PARSED_ON_LOOP else await asyncio.to_thread(self._short, event)
-            searched = max(len(held) - 3, 0)
+            searched = max(len(held) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
             if len(held) > self._limit:
                 yield bytes(held)
                 held.clear()
@@ -318,8 +324,10 @@ class _Events(httpx2.AsyncByteStream):
 
 
 def _in_place(body: bytes, aside: Aside) -> bytes:
-    """Return a short message for a long one: with a result that is put aside, or with the error of one that cannot be
-    read. What is neither is returned as it is not: the SDK says that it cannot be read."""
+    """Return a short message in place of a long one: its result put aside, or the error of an unreadable answer.
+
+    Anything else becomes ``null``, which the SDK reports as unreadable.
+    """
     short: JSONRPCMessage | None
     try:
         short = parse_message(body)
@@ -331,7 +339,7 @@ def _in_place(body: bytes, aside: Aside) -> bytes:
 
 
 _CHUNK_BYTES = 1 << 20
-#: Bytes of stderr that are kept, and characters of it in a message.
+#: Bytes of stderr that are kept, and characters of stderr in a message.
 _STDERR_BYTES, _STDERR_CHARS = 8192, 500
 #: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
 _GRACE = 1.0
@@ -343,7 +351,7 @@ ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Mem
 
 
 class Stderr:
-    """The last 8 KiB that a server wrote to stderr, for error messages."""
+    """Tail of a server's stderr (8 KiB), for error messages."""
 
     def __init__(self, server: StdioServer) -> None:
         self._server = server
@@ -370,7 +378,7 @@ class Stderr:
 async def stdio_streams(
     server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[ServerStreams]:
-    """Start the server and yield the streams that the SDK's session speaks over.
+    """Start the server and yield its streams for the SDK's session.
 
     ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
     it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
@@ -409,7 +417,7 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
             stderr=asyncio.subprocess.PIPE,
             env=get_default_environment() | dict(server.env),
             cwd=server.cwd,
-            start_new_session=True,
+            start_new_session=True,  # a process group, which can be ended as a whole
             limit=_CHUNK_BYTES,
         )
     except (OSError, ValueError) as error:
@@ -418,7 +426,7 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
 
 
 def _executable(command: str) -> str:
-    """On Windows ``npx`` is ``npx.cmd``, which a process is not started by."""
+    """Return the file of a command. Windows starts no process by the name ``npx``: its file is ``npx.cmd``."""
     return (shutil.which(command) if os.name == "nt" else None) or command
 
 
@@ -435,12 +443,12 @@ async def _read(
                 for line in lines.split(chunk):
                     for message in await lines.parse(line):
                         await received.send(message)
-            with contextlib.suppress(TimeoutError):  # its stdout is closed: it should be over
+            with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
                 await asyncio.wait_for(process.wait(), _GRACE)
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has closed its stream
-    except Exception:  # a fault of ours must not end in a server that looks alive and answers nothing
+    except Exception:  # without this, a bug here would leave a server that looks alive and never answers
         logger.exception("reading the server's stdout failed")
         on_exit()
 
@@ -451,12 +459,12 @@ async def _write(
     received: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
     assert process.stdin is not None
-    # the end of its stdout reports that it is gone
+    # the end of stdout already reports the loss
     with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for message in waiting:
             try:
                 line = encode_line(message)
-            except Exception as error:  # noqa: BLE001 - what cannot be sent fails alone; those behind it go on
+            except Exception as error:  # noqa: BLE001 - fails only its own request; later messages are still sent
                 if (failed := unsent_error(message, error)) is not None:
                     await received.send(failed)
                 continue
@@ -486,8 +494,8 @@ def _signal_name(number: int) -> str:
 async def _terminate(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
-    The whole group is killed even if the server has ended, since its children may hold its pipes. Where there are no
-    groups (Windows), it is what the server has started by now, and nothing if the server has ended by itself.
+    The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
+    groups (Windows) the server's current descendants are killed, none if the server has ended by itself.
     """
     if not _HAS_GROUPS:
         from ...browser import kill, process_tree
@@ -503,14 +511,15 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
     else:
         await kill(started)
     if not await _wait_for_exit(process):
-        logger.warning("the process %d is still there after it was killed", process.pid)
-    transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
+        logger.warning("process %d is still running after it was killed", process.pid)
+    transport = process._transport  # type: ignore[attr-defined]  # closing waits for other holders of the pipes
     transport.close()
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
-    """Return whether the process ends within a second. ``process.wait()`` would also wait for others that hold its
-    pipes.
+    """Return whether the process ends within a second.
+
+    ``process.wait()`` would also wait for other processes that hold its pipes.
     """
     deadline = asyncio.get_running_loop().time() + _GRACE
     while process.returncode is None:
@@ -530,15 +539,15 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
 
 logger = logging.getLogger("transports.mcp")
 
-#: Seconds until a stream of changes that broke is opened again.
+#: Seconds until a broken stream of changes is opened again.
 _RETRY_DELAY = 1.0
 
 
 class Connection:
-    """An initialized server, as long as it is reachable.
+    """Initialized MCP server, as long as it is reachable.
 
-    ``lost`` is done once it is not, with the reason as text. ``emit`` gives messages to the session. ``sampling`` says
-    whether the server may ask for messages of a model; ``max_bytes`` limits one message.
+    ``lost`` is done once the server is lost, with the reason as text. ``emit`` passes messages to the session.
+    ``sampling`` allows the server to request messages of a model. ``max_bytes`` limits one message.
     """
 
     def __init__(
@@ -555,7 +564,7 @@ class Connection:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.server = server
         self.max_bytes = max_bytes
-        #: Large results, which the SDK does not get.
+        #: Large results, withheld from the SDK.
         self.aside = Aside()
         self._auth = auth
         self._questions = questions
@@ -564,18 +573,18 @@ class Connection:
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
-        """Declare the connection lost. Only the first reason counts."""
+        """Mark the connection as lost. Only the first reason is kept."""
         if not self.lost.done():
             self.lost.set_result(reason)
 
     @property
     def is_modern(self) -> bool:
-        """Whether the server speaks 2026-07-28 or later, where changes come over streams that the client asks for."""
+        """True if the server speaks 2026-07-28 or later, where the client opens streams to receive changes."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @asynccontextmanager
     async def open(self, timeout: float) -> AsyncIterator[None]:
-        """Start or reach the server and initialize it within ``timeout`` seconds; closed when the block ends.
+        """Start or reach the server and initialize it within ``timeout`` seconds. Closes when the block ends.
 
         Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
         """
@@ -625,7 +634,7 @@ class Connection:
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
-            reason = "its greeting is not what MCP says"
+            reason = "its handshake is not valid MCP"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
@@ -656,7 +665,8 @@ class Connection:
         able = self.client.server_capabilities
         if self.is_modern and (able.tools or able.resources):
             opened = self._listen("", (), bool(able.tools), bool(able.resources))
-            opened.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server may have no news
+            # a server may refuse the stream; retrieving the exception keeps asyncio from logging it
+            opened.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def listen(self, uri: str) -> None:
         """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
@@ -673,7 +683,7 @@ class Connection:
             await cancel_and_wait((task,))
 
     def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
-        """Keep a stream of changes open until :meth:`stop_listening`; the future is done once it is first open."""
+        """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def listening() -> None:
@@ -687,7 +697,7 @@ class Connection:
                         async for _ in changes:  # `_on_message` gets them too, as in the older protocol
                             pass
                 except MCPError as error:
-                    logger.info("%s tells of no changes: %s", self.server, error.error.message)
+                    logger.info("%s does not report changes: %s", self.server, error.error.message)
                     if not opened.done():
                         opened.set_exception(error)
                     return

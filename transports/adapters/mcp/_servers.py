@@ -1,4 +1,4 @@
-"""Finds the MCP server that a target names: a command line, an address, or an entry of a configuration file."""
+"""MCP servers and the targets that name them: a command line, an address, or an entry of a configuration file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ...protocol import redact_url
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
-#: Characters of a secret at least; shorter values may be ordinary words of a message.
+#: Minimum characters of a secret; shorter values may be ordinary words of a message.
 _MIN_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """A server that is started as a process, and spoken to over its stdin and stdout.
+    """MCP server that is started as a process and speaks over its stdin and stdout.
 
     ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME`` …); ``name`` is used in messages.
     """
@@ -49,7 +49,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """A server behind an ``http(s)://`` address (streamable HTTP). ``headers`` are sent with every request."""
+    """MCP server behind an ``http(s)://`` address (streamable HTTP). ``headers`` are sent with every request."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -76,12 +76,12 @@ def _redact(text: str, secrets: list[str]) -> str:
 def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Server:
     """Return the server that a target names.
 
-    - ``mcp+stdio:COMMAND ARG …`` is split as a shell does, and never given to a shell.
+    - ``mcp+stdio:COMMAND ARG …`` is split by a shell's rules and never passed to a shell.
     - ``mcp+http(s)://…`` is an address.
     - ``mcp:FILE#NAME`` is an entry under ``mcpServers`` or ``servers`` of a configuration file; without ``#NAME`` the
       only one.
 
-    ``headers`` are for addresses, and override those of an entry. Raises :class:`~transports.errors.UsageError`.
+    ``headers`` are for addresses and override those of an entry. Raises :class:`~transports.errors.UsageError`.
     """
     scheme, _, rest = target.partition(":")
     match scheme.lower():
@@ -93,7 +93,7 @@ def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Serve
             server = _from_file(rest)
         case _:
             raise UsageError(
-                f"{redact_url(target)!r} is no MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
+                f"{redact_url(target)!r} is not an MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
             )
     if not headers:
         return server
@@ -119,7 +119,7 @@ def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = ""
     except ValueError:
         known = False
     if not known:
-        raise UsageError(f"{redact_url(url)!r} is no address of an MCP server; give http(s)://HOST:PORT/PATH")
+        raise UsageError(f"{redact_url(url)!r} is not an address of an MCP server; give http(s)://HOST:PORT/PATH")
     return HttpServer(url, dict(headers or {}), name)
 
 
@@ -131,7 +131,7 @@ def _from_file(place: str) -> Server:
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no JSON ({type(error).__name__}); correct it") from None
+        raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise UsageError(f"{file} lists no servers; it needs an object mcpServers")

@@ -1,6 +1,10 @@
 """The MCP transport: an MCP server as an app whose capabilities are its tools (docs/requirements.md R2).
 
-Use it alone as well: ``async with connect("mcp+stdio:npx -y some-server") as app``, or with options of its own::
+* :class:`Reconnector` — replaces a lost connection.
+* :func:`send_request`, :func:`list_tools`, :func:`map_errors` — requests of the SDK, with its errors as ABP errors.
+* :class:`MCPTransport` — both behind the Transport contract.
+
+Use: ``async with connect("mcp+stdio:npx -y some-server") as app``, or with options of the transport::
 
     transport = MCPTransport("mcp+https://mcp.example/mcp", auth=OAuthClientProvider(…))
     async with connect("mcp:", transport=transport) as app: ...
@@ -73,12 +77,12 @@ from ._wire import (
 
 
 class Reconnector:
-    """Holds the connection to one server.
+    """Connection to one server that is replaced when it is lost.
 
-    ``make`` creates a connection. With ``reconnect`` a lost one is replaced, with growing, jittered delays, and
-    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds is for opening each.
+    ``make`` creates a connection. With ``reconnect`` a lost connection is replaced, with growing, jittered delays, and
+    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds limits each opening.
 
-    A task of its own opens and closes the connections, since the SDK requires one task for both.
+    A separate task opens and closes the connections, since the SDK requires one task for both.
     """
 
     def __init__(
@@ -93,14 +97,14 @@ class Reconnector:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
+        """True if there is a connection now."""
         return self._connection is not None and not self._connection.lost.done()
 
     def connection(self) -> Connection:
         """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
-            advice = "it is tried until it is back" if self._reconnect else "connect again"
-            raise Disconnected(f"the MCP server is not there now; {advice}", details={"sent": False})
+            advice = "the transport is reconnecting" if self._reconnect else "connect again"
+            raise Disconnected(f"the MCP server is not connected now; {advice}", details={"sent": False})
         return self._connection
 
     async def open(self) -> None:
@@ -109,15 +113,15 @@ class Reconnector:
         self._task = asyncio.ensure_future(self._run(opened))
         await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
-            await self._task  # raises why
+            await self._task  # raises the reason
 
     async def aclose(self) -> None:
-        """Close the connection, and open no other."""
+        """Close the connection and stop reconnecting."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled():
-                self._task.exception()  # open() has raised it, or the connection is not needed any more
+                self._task.exception()  # retrieved so that asyncio does not log it; open() may have raised it
         self._connection = None
 
     async def _run(self, opened: asyncio.Future[None]) -> None:
@@ -133,19 +137,19 @@ class Reconnector:
                     else:
                         opened.set_result(None)
                     await asyncio.shield(connection.lost)
-            except Exception as error:  # whatever ends the SDK's tasks ends the connection
+            except Exception as error:  # any failure of the SDK's tasks ends the connection
                 if not opened.done():
                     raise
                 connection.mark_lost(_reason(connection, error))
-            if self._connection is connection:  # it was there
+            if self._connection is connection:  # it had been opened
                 self._connection = None
                 reason = connection.lost.result()
                 self._emit(Message("connection/lost", {"reason": reason}))
                 if not self._reconnect:
                     return
-                if clock() - began > MAX_DELAY:
+                if clock() - began > MAX_DELAY:  # a connection that held resets the back-off
                     attempt = 1
-            logger.info("%s; it is tried again", reason)
+            logger.info("%s; reconnecting", reason)
             await asyncio.sleep(backoff_delay(attempt))
             attempt += 1
 
@@ -158,14 +162,14 @@ def _reason(connection: Connection, error: Exception) -> str:
     return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"
 
 
-#: How often a server may ask a question before it answers (protocol 2026-07-28).
+#: Rounds of questions that a server may ask before it answers (protocol 2026-07-28).
 _MAX_ROUNDS = 20
-#: Pages of a list that are read at most: a faulty server may have no last one.
+#: Maximum pages of a list: the list of a faulty server may never end.
 _MAX_PAGES = 100
-#: Characters of a server's own message in ours.
+#: Characters of a server's message that an error repeats.
 _MAX_TEXT = 2000
 _ERROR_CODES = {INVALID_PARAMS: "INVALID_PARAMS", METHOD_NOT_FOUND: "NOT_SUPPORTED", -32002: "RESOURCE_NOT_FOUND"}
-#: The SDK's message when an HTTP server has forgotten the session, which means that the request did not run.
+#: The SDK's message when an HTTP server has forgotten the session. The request did not run then.
 _SESSION_EXPIRED = "Session terminated"
 
 #: Builds the request again, with the answers to the server's questions and its state.
@@ -175,7 +179,7 @@ _T = TypeVar("_T")
 
 
 class _Raw(RootModel[dict[str, Any]]):
-    """A result as it came. The SDK has checked it against the protocol's schema already."""
+    """Result as received. The SDK has already validated it against the protocol's schema."""
 
 
 async def send_request(
@@ -183,8 +187,8 @@ async def send_request(
 ) -> dict[str, Any]:
     """Send a request and return its result, with content in the place of its long base64.
 
-    ``make`` builds the request, again for each question that the server asks before it answers (protocol 2026-07-28).
-    ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
+    ``make`` builds the request, once more after each round of questions that the server asks before it answers
+    (protocol 2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
     :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
     """
     result = await map_errors(connection, _exchange(connection, make, progress))
@@ -223,8 +227,10 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
 
 
 async def list_tools(connection: Connection) -> dict[str, Tool]:
-    """Return the server's tools by name, from all pages of the list, 100 at most, and 150,000 of them. Raises as
-    :func:`map_errors`."""
+    """Return the server's tools by name, from at most 100 pages of the list and at most 150,000 tools.
+
+    Raises as :func:`map_errors`.
+    """
     tools: dict[str, Tool] = {}
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -248,7 +254,7 @@ def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
 
 
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
-    """Await work of the SDK, and raise its errors as ours.
+    """Await work of the SDK and raise its errors as ABP errors.
 
     Raises :class:`~transports.errors.CapabilityError` if the server refuses (``details["code"]`` is JSON-RPC's),
     :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
@@ -261,8 +267,8 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise ProtocolError(f"the server's answer is not what MCP says: {where}: {first['msg']}") from None
-    except (ValueError, RecursionError) as error:  # pydantic, of what is nested too deeply
+        raise ProtocolError(f"the server's answer is not valid MCP: {where}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:  # raised by pydantic for too deep nesting
         raise ProtocolError(f"the server's answer cannot be read: {error}") from None
 
 
@@ -288,23 +294,23 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
     )
 
 
-#: Tools that take so long to describe that it is for a thread.
+#: Number of tools above which they are described in a thread.
 MANY_TOOLS = 500
 
 logger = logging.getLogger("transports.mcp")
 
 
 class MCPTransport(Transport):
-    """One connection to one MCP server.
+    """Transport to one MCP server.
 
-    ``target`` is a server, or a text as for :func:`~.servers.parse_server`. ``headers`` and ``auth`` (an
-    ``httpx2.Auth``, such as the SDK's ``OAuthClientProvider``) are for servers behind an address, and never shown.
-    ``sampling`` allows the server to ask for messages of a model, which the session's elicitation handler answers
-    (``sampling/create``). ``timeout`` in seconds is for starting or reaching the server; ``max_bytes`` limits one
-    message, counted in decoded bytes of content. With ``reconnect`` a server that ended or went away is started or
-    reached again, with growing, jittered delays; calls that were under way fail with ``DISCONNECTED``.
+    ``target`` is a server, or a text as for :func:`~._servers.parse_server`. ``headers`` and ``auth`` (an
+    ``httpx2.Auth``, such as the SDK's ``OAuthClientProvider``) are for servers behind an address and never shown.
+    ``sampling`` allows the server to request messages of a model from the session's elicitation handler
+    (``sampling/create``). ``timeout`` in seconds limits starting or reaching the server. ``max_bytes`` limits one
+    message, counted in decoded bytes of content. With ``reconnect`` a lost server is started or reached again, with
+    growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``.
 
-    Raises :class:`~transports.errors.UsageError` for a target that names no server.
+    Raises :class:`~transports.errors.UsageError` if ``target`` does not name a server.
     """
 
     name = "mcp"
@@ -325,7 +331,7 @@ class MCPTransport(Transport):
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
-        self._initial_tools: list[dict[str, object]] | None = None  # a session lists right after initialize
+        self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._questions = Questions(self._events.put_nowait)
@@ -353,7 +359,7 @@ class MCPTransport(Transport):
         await self._reconnector.open()
 
     async def aclose(self) -> None:
-        """Disconnect, and end a server that was started here. Takes a few seconds at most."""
+        """Disconnect, and end a server that this transport started. Takes a few seconds at most."""
         await self._reconnector.aclose()
         self._questions.close()
         self._events.put_nowait(None)
@@ -361,9 +367,9 @@ class MCPTransport(Transport):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send a request as MCP has it: ``tools/list`` for the capabilities, ``tools/call`` for a call.
+        """Send a request as its MCP counterpart: ``tools/list`` for the capabilities, ``tools/call`` for a call.
 
-        A server without tools, or whose list cannot be read, has no capabilities.
+        A server without tools, or with an unreadable list, has no capabilities.
         """
         payload: Any = message.payload
         async with _deadline(message.type, timeout):
@@ -432,12 +438,13 @@ class MCPTransport(Transport):
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
-        except asyncio.CancelledError:  # the SDK tells the server
+        except asyncio.CancelledError:  # the SDK notifies the server
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             return {"success": False, "cancelled": True}
         finally:
             del self._pending[call]
+        # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer
@@ -446,7 +453,7 @@ class MCPTransport(Transport):
 
     @property
     def has_resources(self) -> bool:
-        """Whether the server says that it has resources."""
+        """True if the server declares resources."""
         return (
             self._reconnector.is_connected
             and self._reconnector.connection().client.server_capabilities.resources is not None
@@ -478,14 +485,15 @@ class MCPTransport(Transport):
         return read
 
     async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Ask for notifications of changes of a resource.
+        """Subscribe to changes of a resource.
 
-        Raises :class:`~transports.errors.UsageError` with the code ``NOT_SUPPORTED`` if the server has none.
+        Raises :class:`~transports.errors.UsageError` with the code ``NOT_SUPPORTED`` if the server does not report
+        them.
         """
         connection = self._reconnector.connection()
         able = connection.client.server_capabilities.resources
         if able is None or not (able.subscribe or connection.is_modern):
-            raise UsageError(f"{self._server} does not tell of changes of resources", code="NOT_SUPPORTED")
+            raise UsageError(f"{self._server} does not report changes of resources", code="NOT_SUPPORTED")
         if not connection.is_modern:
             await self._resource(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), timeout)
             return
@@ -493,7 +501,7 @@ class MCPTransport(Transport):
             await map_errors(connection, connection.listen(uri))
 
     async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """End the notifications of changes of a resource."""
+        """End the subscription to a resource."""
         connection = self._reconnector.connection()
         if connection.is_modern:
             await connection.stop_listening(uri)
@@ -508,7 +516,7 @@ class MCPTransport(Transport):
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield progress, notifications, questions and changes of the connection, in order, until closed."""
+        """Yield progress, notifications, questions and connection changes, in order, until closed."""
         while (message := await self._events.get()) is not None:
             yield message
 

@@ -1,4 +1,10 @@
-"""Lines of a stdio server as messages of the SDK (MCP "Transports": one JSON-RPC message a line)."""
+"""Translation between MCP and ABP.
+
+* :class:`LineReader`, :func:`parse_message` — lines of a stdio server as messages of the SDK (MCP "Transports": one
+  JSON-RPC message a line), with long base64 kept out of the SDK.
+* :func:`to_capability`, :func:`to_arguments`, :func:`to_answer` — tools, arguments and results.
+* :class:`Questions` — elicitation and sampling: requests of the server that the client answers.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +46,18 @@ from ...protocol.messages import Message
 
 logger = logging.getLogger("transports.mcp")
 
-#: Codes of our own errors for answers that arrived and could not be read; no server sends them.
+#: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
 OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
 _END_BYTES = 4096
 _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
-#: Characters of the URL-safe alphabet and of data: URLs, which the general decoder handles.
+#: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
 class Base64Run(str):
-    """A long run of base64 in a message: an empty text for the SDK, a view of the received bytes for us."""
+    """Long run of base64 in a message: an empty text for the SDK, with a view of the received bytes."""
 
     __slots__ = ("view",)
     view: memoryview
@@ -65,10 +71,10 @@ class Base64Run(str):
 
 
 class LineReader:
-    """Joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
+    """Reader that joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._limit = max_bytes * 4 // 3 + (1 << 20)
+        self._limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0
@@ -78,7 +84,7 @@ class LineReader:
     def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
         """Yield the lines that end in ``chunk``.
 
-        For a line over the limit, yield the error of the request that it answers instead, or nothing if that is
+        A line over the limit is replaced by the error of the request that it answers, or left out if that request is
         unknown.
         """
         start = 0
@@ -111,8 +117,8 @@ class LineReader:
     async def parse(self, line: bytes | SessionMessage) -> list[SessionMessage]:
         """Return the message of a line, as a list of one.
 
-        A line that is no message is left out with a warning. If it can be told which request it answers, the list holds
-        that request's error.
+        A line that is not a message is left out with a warning. The list then holds the error of the request that the
+        line answers, if that request can be identified.
         """
         if isinstance(line, SessionMessage):
             return [line]
@@ -120,9 +126,9 @@ class LineReader:
             if len(line) <= PARSED_ON_LOOP:
                 return [SessionMessage(parse_message(line))]
             return [SessionMessage(await asyncio.to_thread(parse_message, line))]
-        except Exception as error:  # noqa: BLE001 - whatever a line causes is that line's error alone
+        except Exception as error:  # noqa: BLE001 - any failure concerns this line only
             self._garbage += 1
-            reason = error.message if isinstance(error, ProtocolError) else "it is no JSON-RPC message"
+            reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
             if self._garbage == 1:
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
             failed = unreadable(line, error)
@@ -130,9 +136,11 @@ class LineReader:
 
 
 def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
-    """Return the error of the request that a line answers which could not be read for this reason; ``None`` if it
-    cannot be told which that is."""
-    code, problem = UNREADABLE, "it is no JSON-RPC message"
+    """Return the error of the request that an unreadable line answers; ``None`` if that request cannot be identified.
+
+    ``reason`` is the exception of the attempt to read the line.
+    """
+    code, problem = UNREADABLE, "it is not a JSON-RPC message"
     if isinstance(reason, ProtocolError):
         problem = reason.message[:200]
         code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
@@ -147,23 +155,25 @@ def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPC
 
 
 def request_id(head: bytes, tail: bytes) -> int | None:
-    """Return the id at the beginning or the end of a message that is not parsed; ``None`` if it stands elsewhere."""
+    """Return the id at the beginning or the end of an unparsed message; ``None`` if it is elsewhere."""
     found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
     return None if found is None else int(found[1])
 
 
 def parse_message(line: bytes) -> JSONRPCMessage:
-    """Return a message, with :class:`Base64Run` in the place of long base64. Raises
-    :class:`~transports.errors.ProtocolError`, and what pydantic raises for JSON that is no message."""
+    """Return a message, with :class:`Base64Run` in the place of long base64.
+
+    Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
+    """
     tree = decode_with_runs(line, _KEY, _keep_run)
     return jsonrpc_message_adapter.validate_python(tree, by_name=False)
 
 
 def with_content(tree: object) -> Any:
-    """Replace the runs of a result, where they stand, and return it: by content where a block or descriptor declares it
-    (docs/requirements.md R2-2.3), elsewhere by text.
+    """Replace the base64 runs of a result in place and return it.
 
-    Level by level: the parser takes deeper nesting than a function that calls itself.
+    A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text. The
+    tree is walked level by level, since the parser accepts deeper nesting than Python's recursion limit.
     """
     level: list[object] = [tree]
     while level:
@@ -177,7 +187,7 @@ def with_content(tree: object) -> Any:
 
 
 def parse_json_text(text: str) -> object:
-    """Return JSON that stands in a text, read as a message is. Raises :class:`~transports.errors.ProtocolError`."""
+    """Return JSON parsed from a text as messages are. Raises :class:`~transports.errors.ProtocolError`."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -203,8 +213,8 @@ def encode_line(message: SessionMessage) -> bytes:
 
 
 def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
-    """Return the error of a request that could not be written, such as one with half a surrogate pair; ``None`` for a
-    message that nobody waits for."""
+    """Return the error of a request that could not be written, such as half a surrogate pair; ``None`` if the message
+    is not a request."""
     problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
     logger.warning("%s", problem)
     if not isinstance(message.message, JSONRPCRequest):
@@ -213,9 +223,9 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
 
 
-#: Characters of a server's own message in ours.
+#: Characters of a server's message that an error repeats.
 _MAX_TEXT = 2000
-#: Name of a model that the handler does not name.
+#: Model name for a handler's message without one.
 _UNNAMED = "unknown"
 
 
@@ -240,7 +250,7 @@ def to_capability(tool: Tool) -> dict[str, object]:
 def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
     """Return parameters with their content as base64. Reads files, so call it in a thread.
 
-    Content is a bare text where the tool's schema wants a string, and a descriptor elsewhere.
+    Content is a bare text where the tool's schema declares a string, and a descriptor elsewhere.
     """
     placed: dict[Place, object] = {found.path: _argument(found, schema) for found in content}
     return replace(dict(params), placed)
@@ -270,14 +280,14 @@ def _argument(found: Found, schema: Mapping[str, object]) -> object:
 def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
     """Return ``tools/call``'s result as an ABP answer.
 
-    ``data`` is the structured content, whose fields are the tool's own. The content blocks stand under ``content``,
+    ``data`` is the structured content, whose fields are the tool's own. Content blocks are added under ``content``,
     except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
-    content itself holds. If both have that name, they stand side by side as in MCP. Raises
-    :class:`~transports.errors.ProtocolError` for blocks that are no list.
+    content itself holds. If the structured content has a field of that name too, the two stand side by side as in MCP.
+    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
     blocks, structured = result.get("content") or [], result.get("structuredContent")
     if not isinstance(blocks, list):
-        raise ProtocolError("the server's result has a content that is no list of blocks")
+        raise ProtocolError("the server's result has a content that is not a list of blocks")
     if result.get("isError"):
         return {"success": False, "error": _error(blocks, structured)}
     if not isinstance(structured, dict):
@@ -291,7 +301,10 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _repeats(block: object, structured: Mapping[str, object]) -> bool:
-    """Whether a text block repeats the structured content. Some SDKs wrap a plain value as ``{"result": …}``."""
+    """Return whether a text block repeats the structured content.
+
+    Some SDKs wrap a plain value as ``{"result": …}``.
+    """
     text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
     if not isinstance(text, str):
         return False
@@ -306,7 +319,7 @@ def _repeats(block: object, structured: Mapping[str, object]) -> bool:
 
 
 def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
-    """Return the error of a failed tool. A structured error of the ABP kind is taken as it is."""
+    """Return the error of a failed tool. A structured error in ABP's form is returned unchanged."""
     texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
     own_error = structured.get("error") if isinstance(structured, dict) else None
     if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
@@ -330,9 +343,9 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
-    """Return a server's question as an app would ask it (docs/protocol.md 5.2).
+    """Return a server's elicitation in the form of an app's (docs/protocol.md 5.2).
 
-    A form is an input with a schema; an address that a person should visit is a confirmation.
+    A form becomes an input with a schema; an address for a person to visit becomes a confirmation.
     """
     if isinstance(params, ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
@@ -343,10 +356,9 @@ def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
-    """Return the form's defaults, if it has one for every required field.
+    """Return the form's defaults if every required field has one, otherwise ``None``.
 
-    Forms with a default of ``True`` have none: MCP does not say which actions are destructive, so nothing is agreed to
-    without a person.
+    ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree.
     """
     fields = schema.get("properties", {})
     defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
@@ -374,7 +386,7 @@ def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> 
 
 
 def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRequest:
-    """Return a request for a model's message as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
+    """Return a sampling request as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
     return ElicitationRequest(
         method="sampling/create", params=params.model_dump(by_alias=True, mode="json", exclude_none=True)
     )
@@ -390,12 +402,12 @@ def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | Error
         try:
             return CreateMessageResult.model_validate({"role": "assistant", "model": _UNNAMED, **result}, by_name=False)
         except ValidationError:
-            return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is no message")
+            return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is not a message")
     return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
 
 
 class Questions:
-    """Questions that wait for an answer. ``emit`` gives a message to the session."""
+    """Pending elicitation and sampling requests of a server. ``emit`` passes a message to the session."""
 
     def __init__(self, emit: Callable[[Message], None]) -> None:
         self._emit = emit
@@ -423,12 +435,12 @@ class Questions:
             del self._pending[key]
 
     def answer(self, message: Message) -> None:
-        """Take an ``elicitation/response`` of the session; one that nobody waits for is ignored."""
+        """Resolve a question with the session's ``elicitation/response``; a response to no pending one is ignored."""
         answer = self._pending.get(message.id or "")
         if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
             answer.set_result(message.payload)
 
     def close(self) -> None:
-        """Cancel all questions, since nobody will answer them any more."""
+        """Cancel all questions, since no more answers will come."""
         for answer in self._pending.values():
             answer.cancel()

@@ -1,4 +1,10 @@
-"""The transport itself. Buffers in parameters and answers are transferred, not copied."""
+"""The postMessage transport. Buffers in parameters and answers are transferred, not copied.
+
+* :class:`AppFrame` — the app's frame, in the harness's process or its own.
+* :class:`NavigationWatcher` — the outcome of loading the app's document.
+* :func:`open_harness` — the page that embeds the app.
+* :class:`PostMessageTransport` — all three behind the Transport contract.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +60,10 @@ if TYPE_CHECKING:
 
 
 class AppFrame:
-    """The frame of an app, in a process of its own or in that of the harness.
+    """Frame of an app, in a separate process or in that of the harness.
 
-    An app of another site than the harness has a process of its own, and with it a debugging session. One of the same
-    site is a part of the harness's page: there the session is one with the page, and scripts run in one of its
-    contexts.
+    An app of another site than the harness has its own process and debugging session. An app of the same site is part
+    of the harness's page: it shares the page's session, and its scripts run in one of the page's contexts.
     """
 
     def __init__(self, agent: PageAgent, session: CDPSession, timeout: float) -> None:
@@ -79,7 +84,7 @@ class AppFrame:
         with contextlib.suppress(Error):
             try:
                 own = cls(agent, await context.new_cdp_session(frame), timeout)
-            except Error:  # it has no process of its own
+            except Error:  # the frame shares the page's process
                 own = cls(agent, await context.new_cdp_session(frame.page), timeout)
                 if not await own._enter():
                     return None
@@ -97,7 +102,7 @@ class AppFrame:
         contexts: list[dict[str, Any]] = []
         note = listener(lambda event: contexts.append(event["context"]))
         self._session.on("Runtime.executionContextCreated", note)
-        await self._session.send("Runtime.enable")  # tells of each context before it returns
+        await self._session.send("Runtime.enable")  # reports each context before it returns
         self._session.remove_listener("Runtime.executionContextCreated", note)
         await self._session.send("Runtime.disable")  # the console of the app would be sent here too
         tree = await self._session.send("Page.getFrameTree")
@@ -109,7 +114,7 @@ class AppFrame:
         return bool(self._context)
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
-        """Send a command to the frame's session, within the time for opening."""
+        """Send a command to the frame's session, within the timeout for opening."""
         sent = self._session.send(method, params)
         reply: dict[str, Any] = await self._agent.with_deadline(sent, method, timeout=self._timeout)
         return reply
@@ -125,19 +130,19 @@ class AppFrame:
         )
         height = measured["result"].get("value")
         if not isinstance(height, (int, float)):
-            raise ProtocolError("the embedded app hides how tall it is")
+            raise ProtocolError("the embedded app does not report its height")
         return float(height)
 
 
 class NavigationWatcher:
-    """Records what became of the requests for the document of the frame in ``page``, until it is closed."""
+    """Recorder of the requests for the document of the frame in ``page``, and of their outcome, until closed."""
 
     def __init__(self, page: Page, harness_origin: str) -> None:
         self._harness_origin = harness_origin
         self._page = page
         self._failed: Request | None = None
         self.response: Response | None = None
-        #: Is set once the frame shows an error page of the browser: nothing in it will ever answer.
+        #: Set once the frame shows an error page of the browser, which never answers.
         self.failed = asyncio.Event()
         self._listeners = {
             "requestfailed": listener(self._on_failed),
@@ -165,15 +170,15 @@ class NavigationWatcher:
             self.failed.set()
 
     def _is_apps(self, frame: Frame) -> bool:
-        return frame.parent_frame == self._page.main_frame  # and not one that the app embeds
+        return frame.parent_frame == self._page.main_frame  # frames that the app embeds are nested deeper
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the document, if it came over HTTP."""
+        """HTTP status of the document, if it came over HTTP."""
         return self.response.status if self.response else None
 
     async def reason(self, url: str) -> str:
-        """Return why the frame, opened at ``url``, shows an error page."""
+        """Return the reason why the frame, opened at ``url``, shows an error page."""
         leads = ""
         if self._failed is not None and not same_document(self._failed.url, url):
             leads = f"it leads to {shown_address(self._failed.url).partition('?')[0]}: "
@@ -181,7 +186,7 @@ class NavigationWatcher:
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
             return leads + explain_load_failure(failure, url)
         headers: dict[str, str] = {}
-        with contextlib.suppress(Exception):  # of a page that is gone meanwhile, any
+        with contextlib.suppress(Exception):  # any error, if the page has gone meanwhile
             async with asyncio.timeout(5.0):
                 headers = await self.response.all_headers()
         policy = headers.get("content-security-policy", "")
@@ -194,10 +199,10 @@ class NavigationWatcher:
 
 
 HarnessSite: TypeAlias = Literal["same", "other"]
-"""Where the harness stands: on the app's own site, or on another one."""
+"""Site of the harness: the app's own, or another one."""
 
 #: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
-#: apps can both be embedded and keep what secure contexts offer.
+#: apps can both be embedded and keep the features of secure contexts.
 HARNESS_ORIGIN = "http://abp-harness.localhost"
 #: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
 #: second is for an app on the first.
@@ -218,20 +223,20 @@ async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
     from playwright.async_api import Error
 
     origin = _origin_beside(url) if site == "same" else HARNESS_ORIGIN
-    # the browser itself turns http into https for a host that asks for it (RFC 6797)
+    # https too: the browser upgrades http for hosts with HSTS (RFC 6797)
     address = re.compile(rf"^https?://{re.escape(origin.partition('//')[2])}/$", re.IGNORECASE)
     await page.route(address, _serve)
     await page.goto(f"{origin}/")
     await page.unroute(address)  # interception would slow down the app's own requests
     origin = page.url.removesuffix("/")
-    with contextlib.suppress(Error):  # older browsers do not know this permission, and never ask for it
+    with contextlib.suppress(Error):  # older browsers do not know this permission and never ask for it
         await page.context.grant_permissions(["local-network-access"], origin=origin)
     await page.add_init_script(script=_PRINT_SCRIPT % origin)
     return origin
 
 
 def _origin_beside(url: str) -> str:
-    """Return an origin of the same site as ``url``: its scheme and host, and a port of ours."""
+    """Return an origin of the same site as ``url``: its scheme and host, with a port of the harness."""
     parts = urlsplit(url)
     port = _PORTS[parts.port == _PORTS[0]]
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].removesuffix(f':{parts.port}')}:{port}"
@@ -254,16 +259,16 @@ _SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
 
 class PostMessageTransport(PageTransport):
-    """The app at ``url``, embedded in an iframe.
+    """Transport to the app at ``url``, embedded in an iframe.
 
     ``sandbox`` and ``allow`` are the attributes of the iframe (HTML "The iframe element"); ``sandbox=None`` leaves the
     attribute out. ``allow-same-origin`` is required: a message to an app without an origin cannot be addressed.
 
     ``harness`` is the site of the page that embeds the app. With ``"same"``, another port of the app's own host, the
-    app has the cookies (``SameSite`` ones too) and the storage that it has in a window of its own, and buffers move
-    without a copy, since both share a process. With ``"other"``, :data:`HARNESS_ORIGIN`, the app is embedded as by a
-    stranger: third-party cookies and storage, a process of its own, buffers copied between the two. The other options
-    are as for :class:`~transports.PlaywrightTransport`.
+    app has the cookies (``SameSite`` ones too) and the storage of a window of its own. Buffers move without a copy,
+    since both share a process. With ``"other"``, :data:`HARNESS_ORIGIN`, the app is embedded as by a third party:
+    third-party cookies and storage, a separate process, buffers copied between the two. The other options are as for
+    :class:`~transports.PlaywrightTransport`.
 
     Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
@@ -309,18 +314,18 @@ class PostMessageTransport(PageTransport):
 
     @property
     def url(self) -> str | None:
-        """The app's own address, not the harness's."""
+        """Address of the app, not of the harness."""
         return self._frame.url if self._frame else self._target
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """The address that the browser loaded the app from."""
+        """Socket address that the browser loaded the app from."""
         return self._server_address.of(self.url)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many messages were ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown``, ``malformed`` or
-        ``foreign`` (from another window or origin). May be 50 ms old.
+        """Counts of messages by outcome: ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown``, ``malformed``
+        or ``foreign`` (from another window or origin). May be 50 ms old.
         """
         return self._counts
 
@@ -330,7 +335,7 @@ class PostMessageTransport(PageTransport):
         self._page_stack.callback(navigation.close)
         await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
         frame = page.main_frame.child_frames[0]
-        while not frame.url:  # Playwright learns of the address a little later than the page
+        while not frame.url:  # Playwright learns the address a little later than the page
             await asyncio.sleep(0.01)
         if navigation.failed.is_set():
             raise await self._not_embedded(navigation)
@@ -344,7 +349,7 @@ class PostMessageTransport(PageTransport):
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
 
     def _sender(self, document: Document) -> Sender:
-        """As :meth:`PageTransport._sender`: the harness's document is called, and the app in its frame answers."""
+        """Return the sender as :meth:`PageTransport._sender` does: the app in the frame of the harness's document."""
         assert self._frame is not None
         return sender_of(
             self._frame.url,
@@ -357,8 +362,8 @@ class PostMessageTransport(PageTransport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to the embedded app.
 
-        ``initialize`` raises :class:`~transports.errors.ConnectFailed` if the app leads to a document that cannot be
-        embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time.
+        ``initialize`` raises :class:`~transports.errors.ConnectFailed` if the app's address leads to a document that
+        cannot be embedded, and :class:`~transports.errors.NotAbpApp` if there is no reply in time.
         """
         navigation = self._navigation
         if message.type != "initialize" or navigation is None:
@@ -406,9 +411,10 @@ class PostMessageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """Print the app. A browser prints top pages only, and cuts a frame where its paper ends.
+        """Print the app.
 
-        So the frame and the paper become as tall as the printed app for a moment.
+        A browser prints only top pages and cuts a frame at the end of the paper. So the frame and the paper become as
+        tall as the printed app for a moment.
         """
         agent = self._require_agent()
         app = self._app

@@ -1,13 +1,8 @@
-"""Records a conversation with an app in a file, so that tests run without the app (``docs/testing.md``).
+"""Recordings of conversations with an app, so that tests run without the app (``docs/testing.md``).
 
-* :mod:`.entries` — the lines of the file, as models; errors as lines, and back.
-* :mod:`.content` — messages as JSON, their content beside the file.
-* :mod:`.file` — writing and reading both.
-* :mod:`.recorder` — a transport that records another one; :mod:`.tee` copies content on its way.
-* :mod:`.replay` — :class:`~.replay.ReplayTransport` plays a recording; :mod:`.page_tools` — both with a page's tools.
-* :mod:`.discovery` — the manifest of a page that was read meanwhile.
-* :mod:`.script` — the recorded operations, found by what was asked;
-  :mod:`.replay_progress` — how far a replay has come.
+* :mod:`._file` — the file format: lines of JSON, content beside the file, reader and writer.
+* :mod:`._recorder` — a transport that records another one.
+* :mod:`._replay` — a transport that plays a recording.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A recording on the disk: lines of JSON in ``FILE``, content in ``FILE.d/`` under its SHA-256.
+"""File format of recordings: lines of JSON in ``FILE``, content in ``FILE.d/`` under its SHA-256.
 
-A line is written whole, after the content that it names. So a process that is killed leaves a file that can be read up
-to its last whole line.
+* Models of the lines (:class:`Header`, :data:`Entry`), and errors as lines.
+* :class:`Writer`, :class:`Reader` — the file. A line is written whole, after the content that it names: the file of a
+  killed process can be read up to its last whole line.
+* :class:`ContentPacker`, :func:`unpack` — messages as JSON with separate content, without secrets.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ from ...http import Discovery
 from ...privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets, Redactor
 from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, encode_json, has_more_values, is_larger, parse
 
-#: The version of the format that is written, and the newest that is read.
+#: Version of the format: the one written, and the newest one read.
 FORMAT = 1
-#: An event that the recorder adds: from here on the transport has another address or other features.
+#: Event that the recorder adds when the address or the features of the transport have changed.
 STATE = "recorder/state"
 
 Kind: TypeAlias = Literal[
@@ -56,7 +58,7 @@ class _Line(BaseModel):
 
 
 class ContentEntry(_Line):
-    """Content that stands in a payload at ``path``.
+    """Content at ``path`` in a payload.
 
     ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
     ``encoding``), ``run`` (a long run of base64 that was never copied), ``text`` (a long plain text), ``handle``
@@ -78,11 +80,11 @@ class ContentEntry(_Line):
 
 
 class Header(_Line):
-    """The first line.
+    """First line of a recording.
 
-    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport, ``tools``
-    whether it has a page's tools, ``discovers`` whether the page's manifest was read too. ``fields`` are
-    names of secrets in addition to the usual ones.
+    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``tools`` is
+    true if it has a page's tools, ``discovers`` if the page's manifest was read too. ``fields`` are names of secrets in
+    addition to the usual ones.
     """
 
     abp_recording: int
@@ -93,10 +95,10 @@ class Header(_Line):
 
 
 class Operation(_Line):
-    """Something that the session asked of the transport.
+    """Operation that the session requested of the transport.
 
-    For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message; else ``payload`` holds the
-    arguments. ``leaves`` is the content in the parameters.
+    For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message. For other kinds ``payload`` holds
+    the arguments. ``leaves`` is the content in the parameters.
     """
 
     does: Literal["ask"] = "ask"
@@ -110,7 +112,7 @@ class Operation(_Line):
 
 
 class RecordedEffect(_Line):
-    """An :class:`~transports.Effect`."""
+    """Recorded :class:`~transports.Effect`."""
 
     kind: str
     call: str | None = None
@@ -118,7 +120,7 @@ class RecordedEffect(_Line):
 
 
 class Answer(_Line):
-    """The result of the operation ``n``."""
+    """Result of the operation ``n``."""
 
     does: Literal["answer"] = "answer"
     n: int
@@ -132,7 +134,7 @@ class Answer(_Line):
 
 
 class RecordedError(_Line):
-    """An :class:`~transports.errors.ABPError`; ``name`` is its class."""
+    """Recorded :class:`~transports.errors.ABPError`. ``name`` is its class."""
 
     name: str
     code: str
@@ -145,7 +147,7 @@ class RecordedError(_Line):
 
 
 class Failed(_Line):
-    """The operation ``n`` raised an error."""
+    """Error that the operation ``n`` raised."""
 
     does: Literal["failed"] = "failed"
     n: int
@@ -154,7 +156,7 @@ class Failed(_Line):
 
 
 class Abandoned(_Line):
-    """The caller of the operation ``n`` was cancelled before there was an answer."""
+    """Cancellation of the caller of the operation ``n`` before there was an answer."""
 
     does: Literal["abandoned"] = "abandoned"
     n: int
@@ -162,7 +164,7 @@ class Abandoned(_Line):
 
 
 class EventEntry(_Line):
-    """An event of the app. ``effect`` is set instead of ``payload`` if it is a side effect."""
+    """Event of the app. ``effect`` is set instead of ``payload`` if it is a side effect."""
 
     does: Literal["event"] = "event"
     at: float = 0.0
@@ -178,7 +180,7 @@ ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="do
 
 
 def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
-    """Return an error as it is recorded, without secrets."""
+    """Return the record of an error, without secrets."""
     details: Any = scrubber.tree(error.details)
     return RecordedError(
         name=type(error).__name__,
@@ -193,7 +195,7 @@ def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
 
 
 def restore_error(problem: RecordedError) -> ABPError:
-    """Return the recorded error, of the class that it had; of an unknown class, a ``TransportError``."""
+    """Return the recorded error, in its original class if that is known, otherwise a ``TransportError``."""
     found = getattr(errors, problem.name, None)
     kind = found if isinstance(found, type) and issubclass(found, ABPError) else TransportError
     error = kind(
@@ -212,19 +214,19 @@ def restore_error(problem: RecordedError) -> ABPError:
 logger = logging.getLogger("transports.recording")
 
 _CHUNK = 1 << 20
-#: Bytes of a recording's lines, and of one content: a file of another size is not read.
+#: Maximum bytes of a recording's lines, and of one content. Larger files are not read.
 _MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: What the names of content begin with that is not whole yet.
+#: Prefix of the names of content that is not whole yet.
 _STAGED = ".staged-"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The file that a conversation is recorded in, and rules for further secrets in it.
+    """File to record a conversation in, with rules for additional secrets.
 
-    ``fields`` are ends of names whose values are secret, such as ``pin``. ``patterns`` are regular expressions whose
-    matches (or their group ``secret``) are replaced. Binary content is never searched.
+    ``fields`` are name endings of secret values, such as ``pin``. ``patterns`` are regular expressions whose matches
+    (or their group ``secret``) are replaced. Binary content is never searched.
     """
 
     path: Path | str
@@ -232,20 +234,21 @@ class Recording:
     patterns: Sequence[str] = ()
 
     def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
-        """Return what removes the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
+        """Return a redactor of the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
             return Redactor(self.fields, self.patterns, known=known)
         except re.error as error:
-            raise UsageError(f"patterns= of a recording: {error.pattern!r} is no regular expression: {error}") from None
+            raise UsageError(
+                f"patterns= of a recording: {error.pattern!r} is not a regular expression: {error}"
+            ) from None
 
 
 class Writer:
-    """Writes one recording.
+    """Writer of one recording.
 
-    An existing file is replaced if it is a recording, and its content in the folder beside it goes. No symlink is
-    followed: in the place of the file or of the folder it raises :class:`~transports.errors.UsageError`, as do any
-    other file, and a folder of another user. Every method raises :class:`~transports.errors.StoreError` if the disk
-    refuses.
+    An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
+    :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording, or if
+    the folder is another user's. Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -265,29 +268,29 @@ class Writer:
     def _opened(self) -> FileIO:
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            regular_file(os.dup(fd), str(self._path)).close()
+            regular_file(os.dup(fd), str(self._path)).close()  # closes only the copy
         except OSError as error:
             if error.errno in SYMLINK:
-                raise UsageError(f"{self._path} is a symlink; name the file that is meant") from None
+                raise UsageError(f"{self._path} is a symlink; name its target") from None
             raise
         return FileIO(fd, "a")
 
     def _replace(self) -> None:
-        """Empty the file, and remove the content of the recording that it was."""
+        """Empty the file, and remove the content of its former recording."""
         head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
-            raise UsageError(f"{self._path} is there already and is no recording; name another file")
+            raise UsageError(f"{self._path} exists and is not a recording; name another file")
         try:
             with self._content.folder() as folder:
                 for name in folder.names():
-                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):
+                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):  # other files stay
                         folder.unlink(name)
         except FileNotFoundError:
             pass
         except StoreError:
             raise UsageError(
-                f"{self._content.root} is a symlink, no folder, or another user's, and content would go there; remove "
-                "it, or record to another file"
+                f"{self._content.root} is a symlink, not a folder, or another user's, so content cannot go there; "
+                "remove it, or record to another file"
             ) from None
         self._file.truncate(0)
 
@@ -297,7 +300,7 @@ class Writer:
         return round(time.monotonic() - self._began, 4)
 
     def write(self, line: Entry) -> None:
-        """Append one line; after :meth:`close` does nothing.
+        """Append one line. Does nothing after :meth:`close`.
 
         Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
         """
@@ -310,7 +313,7 @@ class Writer:
             self._file.write(data)
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
-        """Store content and return its SHA-256. Content that is stored already takes no more space."""
+        """Store content and return its SHA-256. Equal content is stored once."""
         digest, staged = hashlib.sha256(), f"{_STAGED}{secrets.token_hex(8)}"
         with (
             map_os_errors("write the recording", self._content.root),
@@ -335,15 +338,15 @@ class Writer:
 
 
 def _required_fields(line: BaseModel) -> dict[str, object]:
-    """Return the fields that a line must have although they are defaults."""
+    """Return the fields that are written even if they have their default."""
     return {"does": line.does} if hasattr(line, "does") else {}
 
 
 class Reader:
-    """Reads one recording.
+    """Reader of one recording.
 
-    Every method raises :class:`~transports.errors.BadRecording`, whose message says the line and how to repair it, and
-    whose ``details["line"]`` is its number.
+    Every method raises :class:`~transports.errors.BadRecording`. Its message names the line and the repair, its
+    ``details["line"]`` the number of the line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -358,15 +361,15 @@ class Reader:
             ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
-            raise self.error(1, "this is no recording", "name a file that record= or `abp call --record` has written")
+            raise self.error(1, "this is not a recording", "name a file written by record= or `abp call --record`")
         self.header = self._header(lines[0])
-        #: The lines after the header, each with its number.
+        #: Lines after the header, with their numbers.
         self.entries: list[tuple[int, Entry]] = [(at, self._entry(at, line)) for at, line in enumerate(lines[1:], 2)]
         if rest:
             logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
 
     def error(self, line: int, what: str, fix: str) -> BadRecording:
-        """Return the error for one line: ``what`` is wrong, and how to ``fix`` it."""
+        """Return the error for one line, with ``what`` is wrong and its ``fix``."""
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _header(self, data: bytes) -> Header:
@@ -399,13 +402,10 @@ class Reader:
     def _wrong(self, at: int, error: ValidationError) -> BadRecording:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return self.error(
-            at, f"{where}: {first['msg']}" if where else first["msg"], "undo what was edited, or record again"
-        )
+        return self.error(at, f"{where}: {first['msg']}" if where else first["msg"], "undo the edit, or record again")
 
     def content(self, leaf: ContentEntry, line: int) -> FileIO:
-        """Return the content of an entry as a file, open at its beginning. Raises unless its SHA-256 is the recorded
-        one."""
+        """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
         path, digest = self._content.root / str(leaf.sha256), hashlib.sha256()
         try:
             file = self._open(path.name)
@@ -434,7 +434,7 @@ class Reader:
 
 
 def read_header(path: Path) -> Header | None:
-    """Return the header of a recording, or ``None`` if it cannot be read: opening it will say why."""
+    """Return the header of a recording; ``None`` if it cannot be read, since opening it will raise the reason."""
     try:
         with open_regular(path) as file:
             return Header.model_validate_json(file.read(_CHUNK).partition(b"\n")[0])
@@ -446,11 +446,11 @@ def _folder(path: Path) -> Path:
     return path.with_name(f"{path.name}.d")
 
 
-#: Longer texts, in characters, are stored as files.
+#: Characters of a text above which it is stored as a file.
 _MAX_INLINE_CHARS = 64 * 1024
-#: Values, of which 64 characters count as one, whose secrets are looked for in a thread (measured: 13 µs for each).
+#: Values above which secrets are searched in a thread; 64 characters count as one (measured: 13 µs for each).
 _MANY = 1000
-#: Content of more bytes is written in a thread.
+#: Bytes of content above which it is written in a thread.
 _THREAD_FROM = 64 * 1024
 
 
@@ -463,9 +463,9 @@ async def scrubbed(scrubber: Redactor, payload: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ContentPacker:
-    """Takes content out of payloads, and secrets out of their texts.
+    """Packer that separates content from payloads and removes secrets from their texts.
 
-    ``store`` writes content and returns its SHA-256; for a replay it only computes that.
+    ``store`` writes content and returns its SHA-256; for a replay it only computes the hash.
     """
 
     store: Callable[[Iterable[bytes | memoryview]], str]
@@ -474,15 +474,15 @@ class ContentPacker:
     async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
         """Return a payload as JSON, and its content.
 
-        With ``is_parameter`` content is recorded as its bytes, in whatever encoding it came: two calls with the same
-        bytes are the same call.
+        With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
+        match.
         """
         found: list[tuple[Place, object]] = []
         plain = _extract(await scrubbed(self.scrubber, payload), (), found)
         return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in found]
 
     async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
-        """Return the entry of one content, which is stored."""
+        """Store one content and return its entry."""
         match value:
             case BinaryData(content=Handle(id=handle, size=length)):
                 return _with_description(value, ContentEntry(path=[*path], kind="handle", handle=handle, length=length))
@@ -536,7 +536,7 @@ def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterat
 def _bytes(binary: BinaryData) -> Iterator[bytes]:
     try:
         yield from binary.chunks()
-    except BadEncoding:  # the transport will raise that; here its text is the content
+    except BadEncoding:  # the transport will raise this error; here the text itself is the content
         assert isinstance(binary.content, Encoded)
         yield (
             bytes(binary.content.text, "utf-8") if isinstance(binary.content.text, str) else bytes(binary.content.text)
@@ -549,7 +549,7 @@ def _with_description(binary: BinaryData, leaf: ContentEntry) -> ContentEntry:
 
 
 def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> object:
-    """Return the tree with null in the place of content, which is added to ``found``."""
+    """Return the tree with null in place of content, which is added to ``found``."""
     match node:
         case dict():
             return {str(key): _extract(value, (*path, str(key)), found) for key, value in node.items()}
@@ -567,7 +567,7 @@ def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> ob
 
 
 def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentEntry]) -> object:
-    """Return a payload with its content back in its places.
+    """Return a payload with its content restored.
 
     ``line`` is the payload's line in the file. Raises :class:`~transports.errors.BadRecording` if a place does not
     exist.
@@ -576,7 +576,7 @@ def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentE
     try:
         return replace(payload, values)
     except KeyError as error:
-        raise reader.error(line, str(error.args[0]), "undo what was edited, or record again") from None
+        raise reader.error(line, str(error.args[0]), "undo the edit, or record again") from None
 
 
 def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:

@@ -1,4 +1,7 @@
-"""Records another transport: every operation, its outcome, and every event, as they happen."""
+"""Recorder of another transport: every operation with its outcome, and every event, as they happen.
+
+:func:`record_transport` and :func:`replay_transport` choose the classes with a page's tools where there are any.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from ._replay import ReplayTransport
 
 
 class TeeStaged(Staged):
-    """Writes to ``staged`` and to the file ``copy``. For downloads, which only write and reset."""
+    """Staged file that is also written to the file ``copy``. For downloads, which only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
         self.copy = copy
@@ -51,12 +54,12 @@ class TeeStaged(Staged):
 
     @property
     def path(self) -> Path:
-        """The path of the staged file."""
+        """Path of the staged file."""
         return self._staged.path
 
     @property
     def size(self) -> int:
-        """The size of the staged file in bytes."""
+        """Size of the staged file in bytes."""
         return self._staged.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
@@ -74,7 +77,7 @@ class TeeStaged(Staged):
         self.copy.write_bytes(b"")
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        """Commit the staged file; the copy stays."""
+        """Commit the staged file. The copy stays."""
         return await self._staged.commit(**options)
 
 
@@ -82,16 +85,16 @@ logger = logging.getLogger("transports.recording")
 
 T = TypeVar("T")
 
-#: What becomes the fields of an :class:`Answer`.
+#: Fields of an :class:`Answer`.
 Fields: TypeAlias = Mapping[str, object]
 Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 class Recorder(WrappedTransport):
-    """Passes everything on to ``wrapped`` and records it, except releases, cookies and the address of the server.
+    """Transport that delegates to ``wrapped`` and records everything but releases, cookies and the server's address.
 
-    Opening raises :class:`~transports.errors.UsageError` if the file exists and is no recording. Every method may raise
-    :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
+    Opening raises :class:`~transports.errors.UsageError` if the file exists and is not a recording. Every method may
+    raise :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
     """
 
     def __init__(self, wrapped: Transport, recording: Recording) -> None:
@@ -163,8 +166,9 @@ class Recorder(WrappedTransport):
             yield message
 
     def discovering(self, discover: Discover) -> Discover:
-        """Return ``discover`` with its result recorded. Must be called before the transport is opened, and awaited
-        after.
+        """Return ``discover`` with its result recorded.
+
+        Must be called before the transport is opened; the returned function only afterwards.
         """
         self._discovers = True
 
@@ -219,7 +223,7 @@ class Recorder(WrappedTransport):
     ) -> T:
         """Record an operation, run it, and record its outcome.
 
-        ``describe`` turns the result into fields of an :class:`~transports.adapters.recording.file.Answer`.
+        ``describe`` turns the result into fields of an :class:`~transports.adapters.recording._file.Answer`.
         """
         writer, packer = self._require_open()
         n = next(self._numbers)
@@ -244,11 +248,11 @@ class Recorder(WrappedTransport):
 
     @contextmanager
     def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
-        """Log values that JSON cannot hold, and call ``instead``: they must not break the conversation."""
+        """Log values that JSON cannot hold and call ``instead``, so that they do not break the conversation."""
         try:
             yield
         except (TypeError, ValueError, RecursionError) as error:
-            failure = NotRecorded(f"what came of this could not be recorded, since it is no JSON: {error}")
+            failure = NotRecorded(f"the outcome could not be recorded, since it is not JSON: {error}")
             logger.warning("%s", failure.message)
             instead(failure)
 
@@ -280,7 +284,7 @@ class Recorder(WrappedTransport):
 
 
 def record_transport(transport: Transport, recording: Recording) -> Recorder:
-    """Return a transport that behaves as ``transport`` and is recorded, with its page's tools if it has any."""
+    """Return a recording wrapper of ``transport``, with its page's tools if it has any."""
     return (PageRecorder if isinstance(transport, PageTools) else Recorder)(transport, recording)
 
 
@@ -291,10 +295,10 @@ def replay_transport(path: str | Path) -> ReplayTransport:
 
 
 class PageRecorder(Recorder):
-    """A recorder of a transport with a page's tools."""
+    """Recorder of a transport with a page's tools."""
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Pass the call on, and record the PDF."""
+        """Pass the call on and record the PDF."""
         tools = self._tools()
         arguments = {"html": html, "options": dict(options)}
         return await self._record(
@@ -305,7 +309,7 @@ class PageRecorder(Recorder):
         )
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Pass the call on, and record the picture."""
+        """Pass the call on and record the picture."""
         tools = self._tools()
         arguments = {"options": dict(options)}
         return await self._record(
@@ -321,7 +325,7 @@ class PageRecorder(Recorder):
 
 
 class PageReplay(ReplayTransport):
-    """A replay of a transport with a page's tools."""
+    """Replay of a transport with a page's tools."""
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         """Return the recorded PDF for the same HTML and options."""
@@ -337,4 +341,4 @@ class PageReplay(ReplayTransport):
         for leaf in answer.leaves:
             if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
                 return made
-        raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
+        raise self._reader.error(line, "the content is missing", "undo the edit, or record again")

@@ -1,9 +1,13 @@
-"""Replays an app that was recorded: ``replay:FILE``. No browser, no socket, no app; the same answers, events and files.
+"""Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
 
-Calls are found by capability and parameters (content by its SHA-256, secrets removed), equal ones in the order in which
-they were recorded. An answer comes once everything recorded before it has happened: its events, what the app asked
-meanwhile, other calls that ended earlier. A program that behaves differently than it did is delayed by a second and no
-more. Waiting times are not repeated: a call that timed out does so at once.
+Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order. An
+answer comes once everything recorded before it has happened: its events, questions of the app, the ends of other calls.
+A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
+call that timed out does so at once.
+
+* :class:`Script` — the recorded operations and their lookup.
+* :class:`ReplayProgress` — the lines that have happened again.
+* :class:`ReplayTransport` — the transport.
 """
 
 from __future__ import annotations
@@ -51,16 +55,16 @@ from ._file import (
     unpack_discovery,
 )
 
-#: Lines of a diff that a message shows.
+#: Maximum lines of a diff in a message.
 _MAX_DIFF_LINES = 40
 
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """One operation and its outcome.
+    """Operation with its outcome and events.
 
-    ``start`` and ``end`` are lines of the file. ``events`` belong to the operation: those before ``end`` come before
-    its answer, the others after it. ``outcome`` is ``None`` if the recording ends before.
+    ``start`` and ``end`` are lines of the file. Events before ``end`` come before the answer, the others after it.
+    ``outcome`` is ``None`` if the recording ends before it.
     """
 
     ask: Operation
@@ -71,12 +75,12 @@ class Action:
 
     @property
     def call(self) -> str | None:
-        """The ``callId`` of a call; ``None`` for other operations."""
+        """Recorded ``callId`` of a call; ``None`` for other operations."""
         return _call_id(self.ask.payload) if self.ask.type == "capabilities/call" else None
 
 
 class Script:
-    """The actions of one recording. Each is taken once; equal ones in the order in which they were recorded."""
+    """Actions of one recording. Each is taken once, equal actions in recorded order."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -121,24 +125,24 @@ class Script:
                 under_way.pop(entry.n, None)
 
     def _bad(self, line: int, what: str) -> BadRecording:
-        return self._reader.error(line, what, "undo what was edited, or record again")
+        return self._reader.error(line, what, "undo the edit, or record again")
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
-        """Return the lines strictly between two others on which an operation began or ended."""
+        """Return the lines strictly between two lines at which an operation began or ended."""
         return self._lines[bisect.bisect_right(self._lines, start) : bisect.bisect_left(self._lines, end)]
 
     @property
     def end(self) -> int:
-        """A line after the last one."""
+        """Number of the line after the last one."""
         return len(self._reader.entries) + 2
 
     def pause_before(self, line: int) -> float:
         """Return the seconds between the line and the one before it."""
-        entries = self._reader.entries
+        entries = self._reader.entries  # the first is on line 2, after the header
         return 0.0 if line >= self.end else max(entries[line - 2][1].at - entries[line - 3][1].at, 0.0)
 
     def question_answered_at(self, line: int) -> str | None:
-        """Return the id of the app's question that was answered on a line, if any."""
+        """Return the id of the app's question that was answered at a line, if any."""
         action = self._at.get(line)
         return action.ask.id if action is not None and _is_response(action.ask) else None
 
@@ -158,7 +162,7 @@ class Script:
         alike = [action for action in self.actions if match_key(action.ask) == key]
         if alike:
             lines = ", ".join(str(action.start) for action in alike)
-            message = f"{what} was recorded {len(alike)}× in {path} (line {lines}) and is asked for once more"
+            message = f"{what} was recorded {len(alike)}× in {path} (line {lines}) and is requested once more"
             return NotRecorded(f"{message}; record again", details={"lines": [action.start for action in alike]})
         nearest = self._nearest(ask)
         if nearest is None:
@@ -172,7 +176,7 @@ class Script:
         )
 
     def _nearest(self, ask: Operation) -> Action | None:
-        """Return the recorded action of the same kind whose text is most similar; one of the same name is preferred."""
+        """Return the most similar recorded action of the same kind, preferably of the same name."""
         same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
         named = [action for action in same if _label(action.ask) == _label(ask)] or same
         wanted = _text(ask)
@@ -186,21 +190,19 @@ class Script:
         """Return the error for an answer to the app that differs from the recorded one."""
         diff = _diff(recorded.ask, ask, recorded.start)
         return NotRecorded(
-            f"the app was answered otherwise in {self._reader.path} (line {recorded.start}), so what it does now is "
+            f"the app was answered otherwise in {self._reader.path} (line {recorded.start}), so its reaction is "
             f"not known; record again if the difference is meant:\n{diff}",
             details={"diff": diff, "line": recorded.start},
         )
 
 
 def match_key(ask: Operation) -> str:
-    """Return a text that is the same for equal operations: for a call its capability and parameters (content by
-    SHA-256).
-    """
+    """Return the lookup key of an operation: for a call its capability and parameters (content by SHA-256)."""
     return f"{ask.kind} {ask.type} {_label(ask)} {encode_json(_comparable(ask)).decode()}"
 
 
 def _comparable(ask: Operation) -> object:
-    """Return the parts of an operation that must match: without ids, timeouts and the names of this library."""
+    """Return the parts of an operation that must match: not ids, timeouts or the names of this library."""
     payload: Any = ask.payload
     match ask.kind, ask.type:
         case "request", "initialize":
@@ -228,14 +230,14 @@ def _sorted(node: object) -> object:
             return {key: _sorted(node[key]) for key in sorted(node)}
         case list():
             return [_sorted(item) for item in node]
-        case float() if node.is_integer():  # 1.0 and 1 are one number in JSON
+        case float() if node.is_integer():  # JSON does not distinguish 1.0 and 1
             return int(node)
         case _:
             return node
 
 
 def _label(ask: Operation) -> str:
-    """Return a name for people: the capability of a call, or the kind of the operation."""
+    """Return a display name: the capability of a call, or the kind of the operation."""
     payload: Any = ask.payload if isinstance(ask.payload, dict) else {}
     return str(payload.get("capability") or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
 
@@ -259,7 +261,7 @@ def _call_id(payload: object) -> str | None:
 
 
 def _operation_id(payload: object) -> str:
-    """Return the call that an event names (docs/protocol.md 4.4: ``operationId``), in itself or in its data."""
+    """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data."""
     if not isinstance(payload, Mapping):
         return ""
     data = payload.get("data")
@@ -268,24 +270,24 @@ def _operation_id(payload: object) -> str:
     return found if isinstance(found, str) else ""
 
 
-#: Seconds without progress after which the program is assumed to behave differently than it did.
+#: Seconds without progress after which the program is assumed to behave differently than recorded.
 _STALL_TIMEOUT = 1.0
 
 
 class ReplayProgress:
-    """The lines of a script that have happened again. ``closed`` ends every wait."""
+    """Lines of a script that have happened again. ``closed`` ends every wait."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._done: set[int] = set()
         self._changed = asyncio.Event()
-        #: Questions that the app has asked again, and the errors of those that were answered differently.
+        #: Questions that the app has asked again, and the errors of those with a different answer.
         self._asked: set[str | None] = set()
         self._mismatches: dict[str | None, NotRecorded] = {}
         self.closed = asyncio.Event()
 
     def mark_done(self, *lines: int | None) -> None:
-        """Mark lines as happened. ``None`` is ignored."""
+        """Mark lines as done. ``None`` is ignored."""
         self._done.update(line for line in lines if line is not None)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -296,18 +298,18 @@ class ReplayProgress:
         self.mark_done()
 
     def mark_asked(self, question: str | None) -> None:
-        """Note that the app has asked a question again."""
+        """Mark a question of the app as asked again."""
         self._asked.add(question)
 
     def reject(self, question: str | None, error: NotRecorded) -> None:
-        """Note that a question was answered differently: whatever was recorded after the answer raises ``error``."""
+        """Mark a question as answered differently: everything recorded after the answer raises ``error``."""
         self._mismatches[question] = error
 
     async def wait_until(self, line: int, before: deque[int]) -> None:
-        """Wait until the lines ``before`` a line have happened, and remove them from the queue.
+        """Wait until the lines ``before`` a line are done, and remove them from the queue.
 
-        Each line is waited for a second, since a program that behaves differently may never do it. An answer to a
-        question of the app is waited for without a limit, since a person may have to give it.
+        The limit for each line is a second without progress, since a program that behaves differently may never reach
+        it. There is no limit for the answer to a question of the app, since a person may have to give it.
         """
         while before and before[0] < line:
             awaited = before.popleft()
@@ -317,24 +319,24 @@ class ReplayProgress:
                 try:
                     await asyncio.wait_for(self._changed.wait(), None if is_question else _STALL_TIMEOUT)
                 except TimeoutError:
-                    self._done.add(awaited)  # others need not wait for it either
+                    self._done.add(awaited)  # later waits skip it too
             if is_question and question in self._mismatches:
                 raise self._mismatches[question]
 
 
-#: Seconds at most between the end of a call and the end of another one that outlasted it.
+#: Maximum seconds between the end of a call and the end of another call that outlasted it.
 _MAX_PAUSE = 0.3
-#: Seconds for the consumer of events to take them before the answer comes.
+#: Seconds for the consumer of events to receive them before the answer.
 _LISTENER_TIMEOUT = 1.0
 _CHUNK = 1 << 20
 
 
 class ReplayTransport(Transport):
-    """Plays a recording, once. ``patterns`` are those that it was recorded with: the file is not asked for any, since a
-    stranger's could run for hours.
+    """Transport that plays a recording, once.
 
-    Raises :class:`~transports.errors.NotRecorded` for operations that the recording does not hold, and
-    :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was changed.
+    ``patterns`` are those of the :class:`Recording`. They are not read from the file, since a pattern in an untrusted
+    file could run for hours. Raises :class:`~transports.errors.NotRecorded` for operations that the recording does not
+    hold, and :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was changed.
     """
 
     name = "replay"
@@ -357,7 +359,7 @@ class ReplayTransport(Transport):
 
     @property
     def url(self) -> str | None:
-        """The recorded address of the app, as it was at this point of the conversation."""
+        """Recorded address of the app at this point of the conversation."""
         return self._url
 
     async def open(self) -> None:
@@ -372,7 +374,7 @@ class ReplayTransport(Transport):
         await self._play(Operation(n=0, kind="open"))
 
     async def aclose(self) -> None:
-        """End every wait, and cancel events that are still to come."""
+        """End every wait and cancel later events."""
         if self._open.is_set():
             self._progress.close()
         await cancel_and_wait(self._tasks)
@@ -408,7 +410,7 @@ class ReplayTransport(Transport):
         )
 
     async def notify(self, message: Message) -> None:
-        """Compare a message with the recorded one; a different answer to a question of the app fails its call."""
+        """Compare a message with the recorded one. A different answer to a question of the app fails its call."""
         ask = await self._operation_for("notify", message.payload, message)
         if message.type == "shutdown":
             return
@@ -420,14 +422,14 @@ class ReplayTransport(Transport):
             self._progress.mark_done(recorded.start, recorded.end)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the recorded events, each when the conversation has come to it."""
+        """Yield the recorded events, each at its point of the conversation."""
         self._listening = True
         while (message := await self._events.get()) is not None:
             yield message
             self._events.task_done()
 
     def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
-        """Return what reads the recorded manifest of the page, or ``None`` if none was recorded."""
+        """Return a function that returns the recorded manifest of the page; ``None`` if none was recorded."""
         header = read_header(self._path)
         return self._discover if header is not None and header.discovers else None
 
@@ -446,7 +448,7 @@ class ReplayTransport(Transport):
             await asyncio.to_thread(_copy, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
-        """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`); ``fetch`` is not used."""
+        """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`). ``fetch`` is not used."""
         ask = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(ask)
         with await self._content(action, answer) as file:
@@ -462,25 +464,25 @@ class ReplayTransport(Transport):
 
     def _object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
-            raise self._reader.error(line or 1, "its payload is no object", "undo what was edited, or record again")
+            raise self._reader.error(line or 1, "its payload is not an object", "undo the edit, or record again")
         return payload
 
     async def _content(self, action: Action, answer: Answer) -> FileIO:
         line = action.end or action.start
         if not answer.leaves:
-            raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
+            raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
         return await asyncio.to_thread(self._reader.content, answer.leaves[0], line)
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
     async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
-        """Return an operation as it would have been recorded."""
+        """Return an operation in its recorded form."""
         plain, leaves = await self._packer.pack(payload, is_parameter=True)
         named = {} if message is None else {"type": message.type, "id": message.id}
         return Operation(n=0, kind=kind, payload=plain, leaves=leaves).model_copy(update=named)
 
     async def _play(self, ask: Operation) -> tuple[Action, Answer]:
-        """Play the recorded operation that equals ``ask``: its events, then its answer or its error."""
+        """Play the recorded operation equal to ``ask``: its events, then its answer or its error."""
         action = self._script.take(ask)
         current = Action(ask, 0).call
         if action.call is not None and current is not None:
@@ -519,7 +521,7 @@ class ReplayTransport(Transport):
         )
 
     async def _play_late_events(self, last: int, late: Sequence[tuple[int, EventEntry]]) -> None:
-        """Emit the events that came after the answer."""
+        """Emit the events recorded after the answer."""
         earlier = deque(self._script.lines_between(last, late[-1][0]))
         for line, event in late:
             await self._progress.wait_until(line, earlier)
@@ -539,8 +541,8 @@ class ReplayTransport(Transport):
         self._events.put_nowait(Message(event.type, payload, id=event.id))
 
     async def _wait_for_listener(self) -> None:
-        """Let the consumer take the events that are waiting, so that they arrive before the answer."""
-        await asyncio.sleep(0)  # nothing has waited until here, so the consumer's task may not have started
+        """Let the consumer receive the queued events, so that they arrive before the answer."""
+        await asyncio.sleep(0)  # without any await so far, the consumer's task may not have started
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._events.join(), _LISTENER_TIMEOUT)

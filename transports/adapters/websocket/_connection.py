@@ -1,9 +1,9 @@
-"""A WebSocket connection that reads messages itself, each byte once: small ones where they arrive, large ones straight
-into their own memory.
+"""WebSocket connection that parses message frames without copies.
 
-The library (``websockets``) opens it, through proxies, TLS and redirects, and keeps all of RFC 6455 that is rare: the
-handshake, control frames, closing, and every frame that breaks the rules. Its own way for messages costs two copies in
-the event loop (70-280 ms for 85 MB) and a task switch for each.
+Each byte is read once: small messages in the read buffer, large ones straight into their own memory. The library
+(``websockets``) opens the connection, through proxies, TLS and redirects. It also keeps the rare parts of RFC 6455: the
+handshake, control frames, closing, and every invalid frame. Its own parsing of messages costs two copies in the event
+loop (70-280 ms for 85 MB) and a task switch for each message.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ except ImportError:  # a build of the library without its compiled part
     from websockets.utils import apply_mask
 
 
-#: Bytes that are read at a time while frames are small, and the largest frame that is small.
+#: Bytes read at a time while frames are small, and the size of the largest small frame.
 _BUFFER = 64 * 1024
-#: Bytes of a large frame that are read at a time: what others on the loop wait for (measured: 0.5 ms).
+#: Bytes of a large frame read at a time. Other tasks wait that long (measured: 0.5 ms).
 _PIECE = 1 << 20
-#: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece.
+#: Maximum bytes of messages held back for the end of a loop iteration, to be written in one piece.
 _MAX_HELD = 64 * 1024
-#: Bytes that a message takes beside its content, about.
+#: Approximate memory of a message beside its content, in bytes.
 _OVERHEAD = 128
 _HEAD_END = b"\r\n\r\n"
 _FIN, _TEXT, _BINARY, _CONTINUED = 0x80, int(Opcode.TEXT), int(Opcode.BINARY), int(Opcode.CONT)
 _WHOLE_TEXT = _FIN | _TEXT
-#: First two bytes of a text frame of ours, which has a mask; the length is missing.
+#: First two bytes of an outgoing text frame: the mask bit is set, the length is missing.
 _HEAD = _WHOLE_TEXT << 8 | 0x80
-#: First bytes of control frames, and the most bytes that one may hold (RFC 6455 §5.5).
+#: First bytes of control frames, and the maximum bytes of their payload (RFC 6455 §5.5).
 _CONTROL, _MAX_CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG}, 125
 
 
-#: Takes a message and whether it is text, in the event loop, and returns false if that would take long: then it goes to
-#: :meth:`Connection.receive`. Messages come in order. What it raises ends the connection.
+#: Handler of a message, called in the event loop with the content and whether it is text. Returns false if handling
+#: would take long: the message then goes to :meth:`Connection.receive`. Messages come in order. An exception ends the
+#: connection.
 OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
-    """A connection made by ``websockets.connect(create_connection=…)``. ``on_message`` gets its messages.
+    """Connection for ``websockets.connect(create_connection=…)``. ``on_message`` gets its messages.
 
-    ``message_limit`` limits a message in bytes, however many frames it comes in. While messages that wait to be handled
-    are together larger, nothing more is read from the socket.
+    ``message_limit`` limits a message in bytes, whatever its number of frames. Reading from the socket pauses while the
+    messages that wait for :meth:`receive` exceed the limit together.
     """
 
     def __init__(self, *args: Any, on_message: OnMessage, message_limit: int, **options: Any) -> None:
@@ -59,13 +60,13 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._on_message = on_message
         self._limit = message_limit
         self._buffer = memoryview(bytearray(_BUFFER))
-        self._end = 0  # of what is in the buffer
+        self._end = 0  # of the bytes in the buffer
         self._head = b""  # the last bytes of the handshake's response
-        self._framed = False  # frames are read here: after the handshake, before the end
-        self._large: memoryview | None = None  # the large frame that is being received
+        self._framed = False  # frames are parsed here: after the handshake, before the end
+        self._large: memoryview | None = None  # the large frame being received
         self._large_file = io.BytesIO()
-        self._received = 0  # bytes of it
-        self._first = 0  # the first two bytes of it, as numbers
+        self._received = 0  # bytes of the large frame so far
+        self._first = 0  # first byte of the large frame: FIN and opcode
         self._parts: io.BytesIO | None = None  # a message in several frames
         self._parts_text = True
         self._waiting: deque[bytes] = deque()
@@ -74,7 +75,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._held: list[bytes] = []
         self._held_size = 0
-        #: Whether the peer reads too slowly, so that nothing can be sent at once.
+        #: True while the peer reads too slowly, so that nothing can be sent at once.
         self.slow = False
 
     @property
@@ -84,10 +85,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return the next message that ``on_message`` has left; call :meth:`done` when it is handled.
+        """Return the next message that ``on_message`` has declined. Call :meth:`done` when it is handled.
 
-        Raises what ``on_message`` raised, and :class:`websockets.exceptions.ConnectionClosed` once the connection is
-        closed.
+        Raises the exception of ``on_message``, if any, and :class:`websockets.exceptions.ConnectionClosed` once the
+        connection is closed.
         """
         while not self._waiting:
             if self._error is not None:
@@ -101,23 +102,23 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return self._waiting[0]
 
     def done(self) -> None:
-        """Let the next message follow."""
+        """Mark the message of :meth:`receive` as handled, and resume reading if it was paused."""
         self._waiting_size -= len(self._waiting.popleft()) + _OVERHEAD
         if self._waiting_size <= self._limit:
             self.transport.resume_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go (:class:`asyncio.BufferedProtocol`)."""
-        self._finish_large()  # over TLS the next read may come before what was to be called soon
+        """Return the buffer for the next bytes (:class:`asyncio.BufferedProtocol`)."""
+        self._finish_large()  # over TLS the next read may come before the scheduled call
         if self._large is not None:
             return self._large[self._received : self._received + _PIECE]
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that have arrived (:class:`asyncio.BufferedProtocol`)."""
+        """Process the bytes that have arrived (:class:`asyncio.BufferedProtocol`)."""
         if self._large is not None:
             self._received += nbytes
-            if self._received == len(self._large):  # the caller still holds a view, and would make it a copy
+            if self._received == len(self._large):  # the caller still holds a view, which would force a copy now
                 self.loop.call_soon(self._finish_large)
             return
         self._end += nbytes
@@ -128,8 +129,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             self._changed.set()
 
     def _read_response(self) -> bool:
-        """Give the library what is no frame: the response to the handshake, and all that comes after the end. Returns
-        whether frames follow."""
+        """Pass bytes that are not frames to the library: the response to the handshake, and everything after the end.
+
+        Returns whether frames follow.
+        """
         data, self._end = bytes(self._buffer[: self._end]), 0
         known = self._head
         if self.protocol.state is not State.CONNECTING or (end := (known + data).find(_HEAD_END)) < 0:
@@ -147,7 +150,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def _read_frames(self) -> None:
-        """Take all whole frames out of the buffer."""
+        """Process all whole frames in the buffer."""
         buffer, at, end = self._buffer, 0, self._end
         while self._framed and end - at >= 2:
             first, length = buffer[at], buffer[at + 1]
@@ -156,7 +159,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 body += 2 if length == 126 else 8
                 if length <= 127 and end < body:
                     break
-                length = int.from_bytes(buffer[at + 2 : body]) if length <= 127 else -1  # masked, as no server may
+                length = int.from_bytes(buffer[at + 2 : body]) if length <= 127 else -1  # -1: masked, as no server may
             if first in _CONTROL and 0 <= length <= _MAX_CONTROL:
                 if end - body < length:
                     break
@@ -188,11 +191,11 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             buffer[: self._end] = buffer[at:end]
 
     def _fail(self, code: CloseCode, reason: str) -> None:
-        """End the connection for what the peer has sent (RFC 6455 §7.1.7); the library discards what follows."""
+        """End the connection because of an invalid frame (RFC 6455 §7.1.7). The library discards the rest."""
         self.write_held()
         self._framed = False
         self.protocol.fail(code, reason)
-        self.data_received(b"")  # writes the closing frame and sets the time until which the peer is waited for
+        self.data_received(b"")  # writes the closing frame and sets the deadline for the peer's answer
         self._changed.set()
 
     def _begin_large(self, first: int, length: int, begun: memoryview) -> None:
@@ -204,14 +207,14 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._first = first
 
     def _finish_large(self) -> None:
-        """Take a large frame that is whole. What was begun since then is another one."""
+        """Process the large frame if it is whole. A large frame that was begun since then stays."""
         if self._large is not None and self._received == len(self._large):
             self._large = None
             file, self._large_file = self._large_file, io.BytesIO()
             self._take(self._first, file.getvalue())
 
     def _take(self, first: int, data: bytes) -> None:
-        """Take a frame of a message."""
+        """Add a frame to its message, and deliver the message if the frame is its last."""
         final = first & _FIN
         if self._parts is None:
             text = first & ~_FIN == _TEXT
@@ -228,7 +231,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         try:
             if not self._waiting and self._on_message(data, text):
                 return
-        except Exception as error:  # noqa: BLE001 - raised again where the end of the connection is handled
+        except Exception as error:  # noqa: BLE001 - raised again by `receive`
             self._error = error
             self._framed = False
         else:
@@ -247,10 +250,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def send_at_once(self, text: bytes, *, hold: bool) -> bool:
-        """Send a text message without waiting, and return whether that was possible: not if the peer reads too slowly,
-        nor when the connection is closing. Then :meth:`send` waits, or says why.
+        """Send a text message without waiting, and return whether that was possible.
 
-        With ``hold`` it is written at the end of this turn of the loop, in one piece with others: a system call costs
+        It is not if the peer reads too slowly or the connection is closing: :meth:`send` then waits or raises. With
+        ``hold`` the message is written at the end of this loop iteration, in one piece with others: a system call costs
         as much as the rest of sending.
         """
         if self.slow or not self._open:
@@ -265,7 +268,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def write_held(self) -> None:
-        """Write what is held back."""
+        """Write the messages that are held back."""
         if self._held:
             data, self._held_size = _text_frames(self._held), 0
             self._held.clear()
@@ -273,18 +276,18 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 self.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Send nothing more at once: the peer reads too slowly (:class:`asyncio.BaseProtocol`)."""
+        """Disable sending at once, since the peer reads too slowly (:class:`asyncio.BaseProtocol`)."""
         self.slow = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Send at once again (:class:`asyncio.BaseProtocol`)."""
+        """Enable sending at once again (:class:`asyncio.BaseProtocol`)."""
         self.slow = False
         super().resume_writing()
 
 
 def _text_frames(texts: Sequence[bytes]) -> bytes:
-    """Return each text as a frame, under a mask of its own (RFC 6455 §5.2 and §5.3)."""
+    """Return each text as a frame with its own mask (RFC 6455 §5.2 and §5.3)."""
     masks, parts = os.urandom(4 * len(texts)), list[bytes]()
     for at, text in enumerate(texts):
         mask, length = masks[4 * at : 4 * at + 4], len(text)

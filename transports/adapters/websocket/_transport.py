@@ -1,6 +1,11 @@
-"""The WebSocket transport: one connection that is opened again when it breaks.
+"""The WebSocket transport: a connection that is opened again when it breaks.
 
-Use it alone as well: ``async with connect("wss://…") as app``, or with options of its own::
+* :func:`open_connection` — the handshake, with its redirects.
+* :func:`open_error`, :func:`close_error`, :func:`lost_error` — failures as ABP errors.
+* :class:`Incoming` — delivery of messages.
+* :class:`WebSocketTransport` — all of these behind the Transport contract.
+
+Use: ``async with connect("wss://…") as app``, or with options of the transport::
 
     transport = WebSocketTransport("wss://app.example/abp", token="…", ping_interval=5, ping_timeout=5)
     async with connect(transport.url, transport=transport) as app: ...
@@ -39,7 +44,7 @@ _REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
 
 
 class _Handshake(connect):
-    """One handshake, which is not redirected."""
+    """Handshake that does not follow redirects; :func:`open_connection` does, with rules of its own."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -48,10 +53,11 @@ class _Handshake(connect):
 async def open_connection(
     url: str, *, headers: Mapping[str, str], timeout: float, options: Mapping[str, Any]
 ) -> ClientConnection:
-    """Open a connection to ``url``, or where it redirects to, within ``timeout`` seconds. ``headers`` are sent to the
-    origin of ``url``, until the first redirect away from it; ``options`` are those of the library.
+    """Open a connection to ``url``, following redirects, within ``timeout`` seconds.
 
-    Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and what the library raises.
+    ``headers`` are sent to the origin of ``url``, until the first redirect away from it. ``options`` are those of the
+    library. Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the
+    library.
     """
     sent: Mapping[str, str] | None = headers
     async with asyncio.timeout(timeout):
@@ -67,21 +73,19 @@ async def open_connection(
             if old.secure and not new.secure:
                 raise ConnectFailed(
                     f"{redact_url(before)} redirects to {redact_url(url)}, without TLS, which is not followed; give "
-                    "the address that it should lead to"
+                    "the final address"
                 )
             if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
-                sent = None
-    raise ConnectFailed(
-        f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the address they should lead to"
-    )
+                sent = None  # for good: the other origin chooses every later address
+    raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
 
 
-#: What OpenSSL says of an answer that is no TLS.
+#: Reasons that OpenSSL reports for an answer without TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
 
 
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
-    """Return the error for a connection that could not be opened; ``timeout`` is the limit in seconds."""
+    """Return the error for a connection that could not be opened. ``timeout`` is the limit in seconds."""
     address = redact_url(url)
     match error:
         case InvalidStatus():
@@ -107,10 +111,10 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
 
 
 def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:
-    """Return the error for requests that were under way when the connection ended (RFC 6455 §7.4.1).
+    """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1).
 
-    ``max_bytes`` is our limit of a message, ``silence`` the seconds after which a silent peer is given up.
-    ``reconnects`` says that the transport opens the connection again.
+    ``max_bytes`` is the transport's limit of a message, ``silence`` the seconds after which a silent peer is given up.
+    ``reconnects`` is true if the transport opens the connection again.
     """
     code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
     ours = closed.sent is not None and not closed.rcvd_then_sent
@@ -121,7 +125,7 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
             details={"limit": max_bytes},
         )
     if code == 1007 and ours:
-        return ProtocolError("the app sent a text frame that is no valid UTF-8")
+        return ProtocolError("the app sent a text frame that is not valid UTF-8")
     if code == 1002 and ours:
         return ProtocolError("the app sent frames that break RFC 6455")
     if code == 1011 and ours:
@@ -132,7 +136,7 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
 
 
 def lost_error(what: str, *, reconnects: bool) -> Disconnected:
-    """Return the error for a connection that is lost: ``what`` happened, and what follows."""
+    """Return the error for a lost connection: ``what`` happened, with advice on reconnecting."""
     return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")
 
 
@@ -141,8 +145,10 @@ _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
 class Incoming:
-    """What becomes of messages: ``pending`` gets replies, ``events`` what the app sends on its own, and ``None`` at the
-    end. The rest is logged and counted."""
+    """Delivery of messages: replies to ``pending``, events of the app to ``events``, which ends with ``None``.
+
+    Other messages are logged and counted.
+    """
 
     def __init__(self) -> None:
         self.pending = PendingReplies()
@@ -150,12 +156,12 @@ class Incoming:
         self._unknown: Counter[str] = Counter()
 
     def deliver(self, message: Message) -> None:
-        """Give a message to whom it is for."""
+        """Deliver a message to its request or to the events."""
         outcome = self.pending.deliver(message)
         if outcome == "delivered":
             return
         if outcome != "event":
-            # a late one is what a call that was cancelled or timed out leaves behind
+            # late replies are normal: they belong to calls that were cancelled or timed out
             level = logging.INFO if outcome == "late" else logging.WARNING
             logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
         elif message.type in _EVENTS:
@@ -168,7 +174,7 @@ class Incoming:
                 )
 
     def refuse(self, data: bytes, reason: Exception) -> None:
-        """Ignore a message that cannot be read. The request that it answers fails now, instead of at its timeout."""
+        """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
         error = reason
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
@@ -179,7 +185,7 @@ class Incoming:
 
 
 def answered_request(data: bytes) -> str | None:
-    """Return the id that stands near the beginning or the end of a message that cannot be parsed."""
+    """Return the id near the beginning or the end of an unparsable message; ``None`` if there is none."""
     found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
     return found[1].decode(errors="replace") if found else None
 
@@ -188,25 +194,25 @@ logger = logging.getLogger("transports.websocket")
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 
-#: Seconds after a loss in which each delay before a new attempt is short, and the longest of those before jitter.
+#: Seconds after a loss with short delays between attempts, and the longest short delay before jitter.
 _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
 
 
 class WebSocketTransport(Transport):
-    """One connection to an ABP app behind a ``ws://`` or ``wss://`` address.
+    """Transport to an ABP app behind a ``ws://`` or ``wss://`` address.
 
-    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``; neither is ever logged, or sent
-    on to another origin that the handshake is redirected to.
-    ``ssl`` is an :class:`ssl.SSLContext` for CAs or client certificates of your own; the default trusts the system's.
-    ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for the environment's (``HTTPS_PROXY`` and its like).
+    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``. Neither is ever logged or sent
+    to another origin after a redirect. ``ssl`` is an :class:`ssl.SSLContext` for custom CAs or client certificates; the
+    default trusts the system's CAs. ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for the environment's
+    (``HTTPS_PROXY`` and its like).
 
     ``timeout`` in seconds limits opening a connection, ``close_timeout`` closing it. ``max_bytes`` limits one message,
     counted in decoded bytes of content (base64 is a third longer on the wire). A peer that is silent for longer than
     ``ping_interval`` plus ``ping_timeout`` seconds is given up. With ``reconnect`` a lost connection is opened again,
-    with growing, jittered delays; requests that were under way fail with ``DISCONNECTED``.
+    with growing, jittered delays. Requests in progress at the loss fail with ``DISCONNECTED``.
 
     Compression is off. Most content is base64 of files that are compressed already, so deflate costs much (34 MB/s
-    against 600) and saves little, and a small frame could inflate to any size.
+    against 600) and saves little. A small frame could also inflate to any size.
     """
 
     name = "websocket"
@@ -260,17 +266,17 @@ class WebSocketTransport(Transport):
 
     @property
     def url(self) -> str | None:
-        """The app's HTTP address, against which relative download URLs are resolved."""
+        """HTTP address of the app, the base of relative download URLs."""
         parts = urlsplit(self._target)
         return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
 
     def receiver(self, message: Message) -> str | None:
-        """Return the HTTP address that the connection leads to now, which a redirect may have changed."""
+        """Return the HTTP address of the current connection, which a redirect may have changed."""
         return self.url if self._connection is None else _http_address(self._connection)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """The address that the socket is connected to now; ``None`` after a redirect to another host."""
+        """Socket address of the current connection; ``None`` after a redirect to another host."""
         connection = self._connection
         if connection is None or connection.protocol.uri.host != urlsplit(self._target).hostname:
             return None
@@ -279,12 +285,13 @@ class WebSocketTransport(Transport):
 
     @property
     def state(self) -> State:
-        """The state of the connection now. Each change is a ``connection/…`` event too."""
+        """Current state of the connection. Each change is a ``connection/…`` event too."""
         return self._state
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many messages were ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown`` or ``unreadable``."""
+        """Counts of messages by outcome: ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown`` or
+        ``unreadable``."""
         return self._pending.counts
 
     async def open(self) -> None:
@@ -307,7 +314,7 @@ class WebSocketTransport(Transport):
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def _run(self, connection: Connection | None) -> None:
-        """Read until the transport is closed, and open again what breaks."""
+        """Read until the transport is closed, and reopen the connection when it breaks."""
         while connection is not None:
             error = await self._read(connection)
             self._connection = None
@@ -328,9 +335,10 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
 
     async def _connect_again(self) -> Connection | None:
-        """Return a new connection, tried with growing, jittered delays; ``None`` once the transport is closed.
+        """Return a new connection, after attempts with back-off; ``None`` once the transport is closed.
 
-        In the first minute they stay short, so that a server which is restarted is noticed within a second.
+        The delays grow and are jittered. In the first minute they stay short, to notice a restarted server within a
+        second.
         """
         lost_at = time.monotonic()
         for attempt in count(1):
@@ -342,12 +350,12 @@ class WebSocketTransport(Transport):
                 return await self._connect()
             except ConnectFailed:
                 pass
-            except Exception:  # a fault of ours must not end in a transport that says for ever that it reconnects
+            except Exception:  # without this, a bug here would leave a transport that is "reconnecting" for ever
                 logger.exception("connecting to %s again failed", redact_url(self._target))
         return None
 
     async def _read(self, connection: Connection) -> ABPError:
-        """Receive messages until the connection ends; returns why it did."""
+        """Receive messages until the connection ends. Return the error that ended it."""
         try:
             while True:
                 await self._take_large(await connection.receive())
@@ -359,7 +367,7 @@ class WebSocketTransport(Transport):
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
             return lost_error(f"the connection broke ({type(error).__name__})", reconnects=self._reconnect)
-        except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
+        except Exception:  # without this, a bug here would leave a connection that looks open and reads nothing
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)
             return lost_error("reading from the connection failed, so it was closed", reconnects=self._reconnect)
@@ -368,21 +376,23 @@ class WebSocketTransport(Transport):
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
     def _on_message(self, data: bytes, text: bool) -> bool:
-        """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what
-        is not UTF-8, so that the connection must be closed."""
+        """Handle a message in the event loop; return false for a large one.
+
+        Raises :class:`UnicodeDecodeError` for invalid UTF-8, for which the connection must be closed.
+        """
         if len(data) > PARSED_ON_LOOP:
             return False
         try:
             message = decode_envelope(data)
-        except Exception as error:  # noqa: BLE001 - whatever a message causes is that message's error alone
-            data.decode()
+        except Exception as error:  # noqa: BLE001 - any failure concerns this message only
+            data.decode()  # raises UnicodeDecodeError
             self._incoming.refuse(data, error)
         else:
             self._incoming.deliver(message)
         return True
 
     async def _take_large(self, data: bytes) -> None:
-        """Do what :meth:`_on_message` does, with a thread to parse in."""
+        """Handle a large message as :meth:`_on_message` does, parsed in a thread."""
         try:
             message = await asyncio.to_thread(decode_envelope, data)
         except Exception as error:  # noqa: BLE001 - as above
@@ -392,7 +402,7 @@ class WebSocketTransport(Transport):
             self._incoming.deliver(message)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the app's events and changes of the connection, in order, until the transport is closed."""
+        """Yield events of the app and changes of the connection, in order, until the transport is closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
@@ -411,7 +421,7 @@ class WebSocketTransport(Transport):
             await sending
 
     def _send(self, message: Message) -> Awaitable[None] | None:
-        """Send a message at once, or return what sends it: files are read in a thread, a slow peer is waited for."""
+        """Send a message at once, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
         connection = self._connection
         if connection is None:
             then = "" if self._state == "reconnecting" else "; connect again"

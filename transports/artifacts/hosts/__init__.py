@@ -1,6 +1,6 @@
-"""Stores of a host program: a host's own store as one of ours, and one of ours as the host's.
+"""Adapters between this library's stores and the store of a host program, in both directions.
 
-A host here is an agent framework with an artifact store of its own, such as penguiflow. Its store protocol is that of
+A host is an agent framework with its own artifact store, such as penguiflow. Its store protocol is that of
 docs/requirements.md R2-5.2: ``put_bytes``, ``put_text``, ``get``, ``delete`` and ``exists``.
 """
 

@@ -1,4 +1,4 @@
-"""A host's store as one of ours."""
+"""Adapters of artifact stores: :class:`HostedStore` wraps a host's store, :class:`StoreForHost` is used by a host."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from ._protocol import (
 
 
 class FacadeStore:
-    """A :class:`HostFacade` with the methods of a :class:`HostStore`. The facade decides whose an artifact is and who
-    may read it."""
+    """A :class:`HostFacade` with the methods of a :class:`HostStore`. The facade decides on owners and on access."""
 
     def __init__(self, facade: HostFacade) -> None:
         self._facade = facade
@@ -48,7 +47,7 @@ class FacadeStore:
 
     @property
     def upload_scope(self) -> Scope:
-        """The owner of everything that is put."""
+        """Owner of everything that is stored."""
         return scope_from_host(self._facade.scope)
 
     async def put_bytes(
@@ -77,29 +76,29 @@ class FacadeStore:
 
 
 T = TypeVar("T")
-#: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
+#: References of stored artifacts that are remembered: many hosts can neither list nor describe their artifacts.
 _REMEMBERED = 10_000
 _REDACTOR = Redactor(known=NO_SECRETS)
 
 
 class HostedStore(ArtifactStore):
-    """The store of a host, or the facade that its tools get, with the contract of all our stores.
+    """The store of a host, or the facade that its tools get, as an :class:`ArtifactStore`.
 
-    The host takes and gives content in one piece, so an artifact is held in memory while it is stored or read;
-    ``max_bytes`` is the largest. Content is measured and named here first; ids are the host's. A reference that comes
-    back with another hash or size is a :class:`~transports.errors.StoreError`, and so is whatever the host raises. What
-    a host does not say of an artifact is read from its content. A host without ``list`` lists what this process stored.
-    How long artifacts stay is the host's own matter.
+    The host transfers content in one piece, so an artifact is held in memory while it is stored or read; ``max_bytes``
+    is the largest. Content is measured and named here first; ids are the host's. A returned reference with another hash
+    or size raises :class:`~transports.errors.StoreError`, as does any error of the host. Properties that the host does
+    not report are measured from the content. For a host without ``list``, the list has the artifacts that this process
+    stored. Retention is up to the host.
 
-    A host that takes ``scope=`` is told the scope of each view. For others it goes into ``meta``, and a digest of it
-    into the namespace: most hosts merge equal content of one namespace, and scopes must stay apart. Only this process
-    then knows whose an artifact is.
+    A host with ``scope=`` gets the scope of each view. For other hosts the scope goes into ``meta``, and a digest of
+    the scope into the namespace, because most hosts merge equal content of one namespace and scopes must stay apart. In
+    that case only this process knows the owner of an artifact.
     """
 
     def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(max_bytes=max_bytes)
         self.url = f"host:{type(host).__name__}"
-        # Methods and arguments beyond the protocol are used where a host has them: no type says all of that.
+        # Any: optional methods and arguments of a host are beyond what a type can say
         self._host = cast(Any, FacadeStore(host) if is_facade(host) else host)
         put: Callable[..., object] = self._host.put_bytes
         self._takes_scope = "scope" in (keywords_of(put) or ())
@@ -110,7 +109,7 @@ class HostedStore(ArtifactStore):
         return f"HostedStore({self.url.removeprefix('host:')})"
 
     async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
-        """Store text with the host's own method for text; arguments and errors as in every store."""
+        """Store text with the host's own method for text. Arguments and errors are those of every store."""
         defaults: PutOptions = {"mime_type": "text/plain"}
         async with self.stage() as staged:
             assert isinstance(staged, _Staged)
@@ -118,7 +117,7 @@ class HostedStore(ArtifactStore):
             await staged.write(encode_text(text))
             return await staged.commit(**(defaults | options))
 
-    # --- what the contract asks ---------------------------------------------------------------------------------------
+    # --- the contract of a store --------------------------------------------------------------------------------------
 
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)
@@ -151,7 +150,7 @@ class HostedStore(ArtifactStore):
         return sorted(refs.values(), key=lambda ref: str(ref.source.get("created", "")))
 
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        return ()  # only a retention looks at them, and the host has its own
+        return ()  # entries serve a retention, and the host has its own
 
     async def _touch(self, artifact_id: str) -> None:
         pass
@@ -159,7 +158,7 @@ class HostedStore(ArtifactStore):
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = await self._content(ref.id)
         if len(data) != ref.size_bytes or await in_thread(_sha256, data) != ref.sha256:
-            raise Corrupt(f"artifact {ref.id} is damaged: the host gave other content for it", details={"id": ref.id})
+            raise Corrupt(f"artifact {ref.id} is damaged: the host returned different content", details={"id": ref.id})
         for at in range(start, end, chunk_size):
             yield data[at : min(at + chunk_size, end)]
 
@@ -168,14 +167,14 @@ class HostedStore(ArtifactStore):
         for ref in list(self._remembered(artifact_id, self.scope)):
             del owners[ref.scope]
         if owners:
-            return True  # the host has one copy for several scopes, and another of them still needs it
+            return True  # the host has one copy for several scopes, and another scope still needs it
         self._known.pop(artifact_id, None)
         return bool(await self._ask(self._host.delete(artifact_id)))
 
     # --- the host -----------------------------------------------------------------------------------------------------
 
     async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
-        """Give measured content to the host and return what stands for it. Raises
+        """Store measured content in the host and return its reference. Raises
         :class:`~transports.errors.StoreError`."""
         scope, namespace, meta = self.scope, description.namespace, dict(description.source)
         options: dict[str, object] = {}
@@ -187,12 +186,12 @@ class HostedStore(ArtifactStore):
             meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
         found = await self._put(content, description, namespace, meta, options)
         if scope and (owner := scope_of(found)) is not None and owner != scope:
-            # The host goes by content alone and answered with an artifact of another scope, which this one may not see.
+            # the host merged equal content and returned an artifact of another scope, which this view may not see
             found = await self._put(content, description, _apart(namespace, scope), meta, options)
         if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
             raise StoreError(
-                f"the store of the host ({self.url}) answered for other content than it was given: "
-                f"{size_of(found)} bytes instead of {meter.size}, or another hash; look for its limits"
+                f"the store of the host ({self.url}) returned a reference to different content: "
+                f"{size_of(found)} bytes instead of {meter.size}, or another hash; check the limits of that store"
             )
         ref = ArtifactRef(
             id=id_of(found),
@@ -221,12 +220,12 @@ class HostedStore(ArtifactStore):
         return await self._ask(put(content, **given, **options))
 
     async def _ask(self, answer: Awaitable[T]) -> T:
-        """Await what the host answers; its errors become the store's."""
+        """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""
         try:
             return await answer
         except ABPError:
             raise
-        except Exception as error:  # whatever a host raises: its errors are not ours to know
+        except Exception as error:  # a host may raise any exception
             reason = _REDACTOR.text(first_line(error))
             raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 
@@ -237,7 +236,7 @@ class HostedStore(ArtifactStore):
         return data
 
     async def _to_ours(self, artifact_id: str, found: object) -> ArtifactRef:
-        """Return a host's reference as ours, completed from the content where it says too little."""
+        """Return a host's reference as an :class:`ArtifactRef`, with missing fields measured from the content."""
         mime_type, size, sha256 = text_of(found, "mime_type"), size_of(found), text_of(found, "sha256")
         if mime_type is None or size is None or sha256 is None:
             data = await self._content(artifact_id)
@@ -259,7 +258,7 @@ class HostedStore(ArtifactStore):
             scope=scope_of(found) or Scope(),
         )
 
-    # --- what was stored here -----------------------------------------------------------------------------------------
+    # --- references of this process -----------------------------------------------------------------------------------
 
     def _remember(self, ref: ArtifactRef) -> None:
         self._known.setdefault(ref.id, {})[ref.scope] = ref
@@ -271,7 +270,7 @@ class HostedStore(ArtifactStore):
         return (ref for ref in self._known.get(artifact_id, {}).values() if scope.covers(ref.scope))
 
     async def _still_there(self, artifact_id: str) -> bool:
-        """Whether the host has it yet; it may have removed it by its own rules."""
+        """Return whether the host still has an artifact; its own rules may have removed it."""
         there = bool(await self._ask(self._host.exists(artifact_id)))
         if not there:
             self._known.pop(artifact_id, None)
@@ -280,7 +279,7 @@ class HostedStore(ArtifactStore):
 
 class _Staged(BufferedFile):
     _store: HostedStore
-    #: The same content as text, if it was given as text.
+    #: The content as text, if it was stored as text.
     text: str | None = None
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
@@ -289,7 +288,7 @@ class _Staged(BufferedFile):
 
 
 def _apart(namespace: str, scope: Scope) -> str:
-    """``namespace`` for one scope only."""
+    """Return ``namespace`` with a suffix for one scope."""
     return f"{namespace}_{_sha256(json.dumps(scope.items()).encode())[:8]}"
 
 
@@ -300,24 +299,24 @@ def _sha256(data: bytes) -> str:
 Ref = TypeVar("Ref")
 list_ = list  # the host's protocol has a method of that name
 
-#: Where a namespace that a host gave stays in ``source``: the head of an id cannot hold all of them.
+#: Key of a host's namespace in ``source``: the head of an id cannot hold every namespace.
 _NAMESPACE = "host.namespace"
-#: Heads of ids that say nothing of where content comes from.
+#: Heads of ids that are not namespaces.
 _NO_NAMESPACE = (NO_NAMESPACE, "truncated")
 
 
 class StoreForHost(Generic[Ref]):
-    """A store of ours with the methods and the references of a host::
+    """An :class:`ArtifactStore` with the methods and the references of a host::
 
         ReactPlanner(…, artifact_store=StoreForHost(open_store("s3://bucket/prefix"), penguiflow.artifacts.ArtifactRef))
 
-    ``reference`` is the host's class for references: it is called with those of the keywords ``id``, ``mime_type``,
-    ``size_bytes``, ``filename``, ``sha256``, ``scope``, ``namespace`` and ``source`` that it takes. What it does not
-    take goes into ``source``, and so do ``uri`` and ``path``, which hosts have no field for.
+    ``reference`` is the host's class for references. It is called with those of the keywords ``id``, ``mime_type``,
+    ``size_bytes``, ``filename``, ``sha256``, ``scope``, ``namespace`` and ``source`` that it accepts. The other values
+    go into ``source``, as do ``uri`` and ``path``, for which hosts have no field.
 
-    An unknown id is ``None`` or ``False``, as hosts expect. What the store refuses (too large, full, damaged) is an
-    :class:`~transports.errors.ABPError`. The store sees what its own scope covers; a host that hands artifacts to
-    several users checks the scope of each reference itself, or gives each a view (``store.scoped(…)``).
+    An unknown id gives ``None`` or ``False``, as hosts expect; a refusal of the store (too large, full, damaged) raises
+    :class:`~transports.errors.ABPError`. The store sees the artifacts of its own scope. A host with several users must
+    check the scope of each reference itself, or give each user a view (``store.scoped(…)``).
     """
 
     def __init__(self, store: ArtifactStore, reference: Callable[..., Ref]) -> None:
@@ -340,8 +339,8 @@ class StoreForHost(Generic[Ref]):
         scope: object = None,
         meta: Mapping[str, object] | None = None,
     ) -> Ref:
-        """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and what
-        the store found out (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
+        """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and the
+        findings of the store (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
         options = _options(mime_type, filename, namespace, meta)
         return self._to_host(await self._view(scope).put_bytes(data, **options))
 
@@ -355,12 +354,12 @@ class StoreForHost(Generic[Ref]):
         scope: object = None,
         meta: Mapping[str, object] | None = None,
     ) -> Ref:
-        """Store text as UTF-8; the rest as :meth:`put_bytes`."""
+        """Store text as UTF-8, otherwise as :meth:`put_bytes` does."""
         options = _options(mime_type, filename, namespace, meta)
         return self._to_host(await self._view(scope).put_text(text, **options))
 
     async def get(self, artifact_id: str) -> bytes | None:
-        """Return the content, compared with its hash; ``None`` for an unknown id. Raises
+        """Return the content, verified by its hash; ``None`` for an unknown id. Raises
         :class:`~transports.errors.Corrupt`."""
         try:
             return await self.store.get(artifact_id)
@@ -379,11 +378,11 @@ class StoreForHost(Generic[Ref]):
         return await self.store.delete(artifact_id)
 
     async def exists(self, artifact_id: str) -> bool:
-        """Return whether :meth:`get_ref` would find it."""
+        """Return whether :meth:`get_ref` would find the id."""
         return await self.store.exists(artifact_id)
 
     async def list(self, *, scope: object = None) -> list_[Ref]:
-        """Return the references of everything that ``scope`` covers, oldest first; without one, of everything."""
+        """Return the references of all artifacts of ``scope``, oldest first; of the whole store without a scope."""
         return [self._to_host(ref) for ref in await self._view(scope).list()]
 
     def _view(self, scope: object) -> ArtifactStore:

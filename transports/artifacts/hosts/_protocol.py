@@ -1,4 +1,4 @@
-"""The methods that a host's store has. No I/O."""
+"""Protocols of a host's store, facade, scopes and references, and their conversion. No I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .._ref import Scope
 class HostStore(Protocol):
     """The store protocol of docs/requirements.md R2-5.2, as a host implements it.
 
-    A store may have more: ``get_ref(id)``, ``list(scope=)``, and ``scope=`` on both ``put_…`` methods. They are used
-    where they are there. References that come back need an ``id``; ``mime_type``, ``size_bytes``, ``filename``,
-    ``sha256``, ``scope`` and ``source`` are read if they have them.
+    ``get_ref(id)``, ``list(scope=)`` and ``scope=`` on both ``put_…`` methods are optional and used if they exist. A
+    returned reference needs an ``id``; ``mime_type``, ``size_bytes``, ``filename``, ``sha256``, ``scope`` and
+    ``source`` are read if they exist.
     """
 
     async def put_bytes(
@@ -54,11 +54,11 @@ class HostStore(Protocol):
 
 
 class HostFacade(Protocol):
-    """What tools of a host get in place of its store: the scope is the facade's own (``ScopedArtifacts``)."""
+    """The facade that tools of a host get in place of its store, bound to one scope (``ScopedArtifacts``)."""
 
     @property
     def scope(self) -> object:
-        """The scope of everything that is uploaded."""
+        """Scope of everything that is uploaded."""
 
     async def upload(
         self,
@@ -78,10 +78,10 @@ class HostFacade(Protocol):
         """Return the reference, or ``None`` for an id that is unknown or of another scope."""
 
     async def exists(self, artifact_id: str) -> bool:
-        """Return whether :meth:`download` would find it."""
+        """Return whether :meth:`download` would find the id."""
 
     async def delete(self, artifact_id: str) -> bool:
-        """Remove an artifact; ``False`` where :meth:`download` finds none."""
+        """Remove an artifact; ``False`` if :meth:`download` would not find it."""
 
 
 _STORE = ("put_bytes", "put_text", "get", "delete", "exists")
@@ -94,7 +94,7 @@ def is_host_store(value: object) -> bool:
 
 
 def is_facade(value: object) -> TypeGuard[HostFacade]:
-    """Return whether ``value`` is a facade and no store."""
+    """Return whether ``value`` is a facade and not a store."""
     return _has(value, _FACADE) and not _has(value, _STORE)
 
 
@@ -104,7 +104,7 @@ def _has(value: object, methods: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HostScope:
-    """A scope in the words of a host (docs/requirements.md R2-7.2), for hosts whose own class cannot be found."""
+    """A scope with the field names of a host (docs/requirements.md R2-7.2), if its own class cannot be found."""
 
     tenant_id: str | None = None
     user_id: str | None = None
@@ -113,10 +113,10 @@ class HostScope:
 
 
 def scope_class(of: Callable[..., object]) -> Callable[..., object]:
-    """Return the class of the parameter or field ``scope`` as its annotation names it, else :class:`HostScope`."""
+    """Return the class in the annotation of the parameter or field ``scope``, or :class:`HostScope` without one."""
     try:
         hint = typing.get_type_hints(of).get("scope")
-    except (NameError, TypeError, AttributeError):  # written for a type checker only, or not a Python function
+    except (NameError, TypeError, AttributeError):  # an annotation for type checkers only, or not a Python function
         hint = None
     for candidate in typing.get_args(hint) or (hint,):
         if isinstance(candidate, type) and candidate not in (NoneType, object):
@@ -125,13 +125,16 @@ def scope_class(of: Callable[..., object]) -> Callable[..., object]:
 
 
 def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
-    """Return ``scope`` as the host's class; ``None`` for one that leaves everything open."""
+    """Return ``scope`` as the host's class; ``None`` if no field is set."""
     return make(**{f"{name}_id": value for name, value in scope.items()}) if scope else None
 
 
 def scope_from_host(scope: object) -> Scope:
-    """Return a host's scope as ours. Raises :class:`~transports.errors.UsageError` for a value that ours does not
-    take, such as an empty string: left out, it would open the scope to everybody."""
+    """Return a host's scope as a :class:`~transports.Scope`.
+
+    Raises :class:`~transports.errors.UsageError` for a value that a scope does not accept, such as an empty string:
+    leaving it out would open the scope to every caller.
+    """
     names = ("tenant", "user", "session", "trace")
     if isinstance(scope, Mapping):
         return Scope(**{name: scope.get(f"{name}_id") for name in names})
@@ -139,7 +142,7 @@ def scope_from_host(scope: object) -> Scope:
 
 
 def keywords_of(function: Callable[..., object]) -> frozenset[str] | None:
-    """Return the names that ``function`` takes as keywords; ``None`` if it takes any, or does not say."""
+    """Return the keyword names that ``function`` accepts; ``None`` if it accepts any, or its signature is unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -161,32 +164,32 @@ def id_of(ref: object) -> str:
     found = _field(ref, "id")
     if not isinstance(found, str) or not found:
         raise StoreError(
-            f"the store of the host answered a {type(ref).__name__} without an id; nothing can be found by it"
+            f"the store of the host returned a {type(ref).__name__} without an id; it cannot be used as a reference"
         )
     return found
 
 
 def text_of(ref: object, name: str) -> str | None:
-    """Return a field of a host's reference if it is text, else ``None``."""
+    """Return a field of a host's reference if it is non-empty text; ``None`` otherwise."""
     found = _field(ref, name)
     return found if isinstance(found, str) and found else None
 
 
 def size_of(ref: object) -> int | None:
-    """Return the size in bytes that a host's reference says."""
+    """Return the size in bytes in a host's reference; ``None`` without one."""
     found = _field(ref, "size_bytes")
     return found if isinstance(found, int) else None
 
 
 def source_of(ref: object) -> dict[str, object]:
-    """Return what a host's reference says of where its content comes from."""
+    """Return the ``source`` of a host's reference; empty without one."""
     found = _field(ref, "source")
     return dict(found) if isinstance(found, Mapping) else {}
 
 
 def scope_of(ref: object) -> Scope | None:
-    """Return the scope of a host's reference, empty if it belongs to nobody; ``None`` if references of this host have
-    no scope."""
+    """Return the scope of a host's reference, empty if it has no owner; ``None`` if references of this host have no
+    scope."""
     if not (("scope" in ref) if isinstance(ref, Mapping) else hasattr(ref, "scope")):
         return None
     found = _field(ref, "scope")

@@ -1,9 +1,9 @@
 """The default store: a folder of files, safe against crashes, symlinks and concurrent writers.
 
-* :mod:`.store` — :class:`LocalStore`; :mod:`.staging` — its staged files.
-* :mod:`.blobs` — the order of the steps of a commit and a removal; :mod:`.names` — readable names.
-* :mod:`.catalog` and :mod:`.index` — finding artifacts; :mod:`.maintenance` — sweeping and checking.
-* :mod:`.tree` — folders that cannot be redirected by symlinks.
+* :mod:`._store` — :class:`LocalStore`, its staged files and its writer thread.
+* :mod:`._blobs` — the steps of a commit and of a removal, and readable names.
+* :mod:`._catalog` and :mod:`._index` — listing and search; :mod:`._maintenance` — sweeping and checking.
+* :mod:`._tree` — folders that symlinks cannot redirect, and locks.
 """
 
 from __future__ import annotations

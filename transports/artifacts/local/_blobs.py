@@ -1,20 +1,19 @@
-"""The blocking half of the local store: blobs, readable names and metadata on the disk, and the order of the steps.
+"""Blobs, readable names and metadata of the local store on the disk: the steps of a commit and of a removal. Blocking.
 
-A commit takes these steps; each is on the disk (fsync) before the next where the next relies on it (with
-``durability="process"`` nothing is synced: the system writes it within seconds, and a power cut before that may leave
-metadata without its content, which reading reports as damaged):
+A commit takes these steps. Each is synced to the disk (fsync) before a step that relies on it. With
+``durability="process"`` nothing is synced: the system writes the files within seconds, and a power cut before that may
+leave metadata without its content, which reading reports as damaged.
 
-1. The staged file, so that no name ever leads to content that a power cut could take back.
+1. The staged file is synced, so that no name ever leads to content that a power cut could take back.
 2. ``staging/x`` is linked to ``blobs/<sha256>``, and that folder synced. Linking, unlike renaming, never replaces a
    blob that another process made meanwhile, and leaves the staged file for another try if a later step fails.
-3. A readable name in the root is linked to the blob. Linking fails where a name is taken, so nothing is overwritten.
+3. A readable name in the root is linked to the blob. Linking fails if a name is taken, so nothing is overwritten.
 4. The metadata is written to ``staging/y``, synced and renamed to ``meta/<id>.json``. **This rename is the commit**:
-   before it the id is absent, after it everything it speaks of is on the disk. A crash earlier leaves at most a
-   verified file that no id names, and the next commit of the same content takes it up.
+   before it the id is absent, after it everything that the metadata names is on the disk. A crash earlier leaves at
+   most a verified file without metadata, and the next commit of the same content reuses it.
 
-Deleting goes the other way: metadata, names, blob. Commits and deletes of the same content, or of content whose hash
-begins alike, exclude each other by a lock named after the first two digits of the hash, which are also the first digits
-in the id.
+Deleting takes the opposite order: metadata, names, blob. Commits and deletes of content with the same first two digits
+of the hash, which are also the first digits in the id, exclude each other by a lock with these digits as its name.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ._catalog import read_metadata
 from ._index import Index
 from ._tree import Folder, OpenFile, OpenFolders, Tree, temporary_name, use
 
-#: How file systems say that they have no hard links, or no more of them for this file.
+#: Error numbers for a file system without hard links, or with no more links for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _TRIES = 1000
 _PIECE = 1 << 20
@@ -48,9 +47,9 @@ def add_readable_name(
 ) -> str:
     """Give a blob a readable name in ``root`` and return it: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… if taken.
 
-    Nothing is overwritten. A copy cannot be told from a file of the user, so its name and the
-    blob's are written to the file ``intent`` in ``staging`` first, for a sweep if this process dies. What must be taken
-    back after an error is pushed on ``undo``.
+    Nothing is overwritten. Without hard links the name is a copy, which cannot be distinguished from a user's file. So
+    its name and the blob's are first written to the file ``intent`` in ``staging``, for a sweep if this process dies.
+    The reversal of each step is pushed on ``undo``, for an error.
     """
     for name in _candidates(wanted):
         try:
@@ -71,11 +70,10 @@ def add_readable_name(
 
 
 def discard_name(name: str, root: Folder, blob: str, staging: Folder) -> bool:
-    """Remove a readable name. Returns ``False`` if it is open and stays, which a sweep is told of as of the name of a
-    dead writer."""
+    """Remove a readable name. Return ``False`` if it is open and stays; an intent file then records it for a sweep."""
     if root.discard(name) or not root.lstat(name):
         return True
-    with suppress(OSError):  # what it is a name of is removed, whether a sweep finds the name or not
+    with suppress(OSError):  # an error here must not stop the removal of the artifact
         staging.write(f"-{secrets.token_hex(8)}.name", _intent(blob, name), sync=False)
     return False
 
@@ -93,7 +91,7 @@ def _candidates(wanted: str) -> Iterator[str]:
 
 
 def _copy(blob: str, blobs: Folder, root: Folder, staging: Folder, name: str) -> bool:
-    """Copy and sync under a temporary name, and give it the final one. Returns ``False`` if that is taken."""
+    """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
     if _exists(name, root):
         return False
     temporary = temporary_name()
@@ -103,7 +101,7 @@ def _copy(blob: str, blobs: Folder, root: Folder, staging: Folder, name: str) ->
         try:
             while chunk := os.read(source, _PIECE):
                 write_all(target, memoryview(chunk))
-            times = os.fstat(source)  # by equal times an untouched copy is told from a user's own file
+            times = os.fstat(source)  # equal times mark an untouched copy, as opposed to a user's file
             os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
             os.fsync(target)
         finally:
@@ -120,7 +118,7 @@ def _copy(blob: str, blobs: Folder, root: Folder, staging: Folder, name: str) ->
 
 
 def place(name: str, folder: Folder, target: Folder, new: str) -> None:
-    """Rename a file, and never over another one: the new name is reserved by an empty file. Raises
+    """Rename a file without replacing another one: an empty file reserves the new name first. Raises
     :class:`FileExistsError`."""
     os.close(target.create(new))
     try:
@@ -139,13 +137,13 @@ def _exists(name: str, folder: Folder) -> bool:
 
 
 def same_file(name: str, folder: Folder, blob: str, blobs: Folder) -> bool:
-    """Return whether a name leads to the blob: it is a second name of the same file, or an untouched copy."""
+    """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
     named, content = folder.lstat(name), blobs.lstat(blob)
     if named is None or content is None:
         return False
     if os.path.samestat(named, content):
         return True
-    # times are coarse (some milliseconds): two links may show the same time and not be the same file
+    # a copy has one link; times are coarse (some milliseconds), so links to other content may have the same time
     return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (content.st_size, content.st_mtime_ns)
 
 
@@ -153,7 +151,7 @@ logger = logging.getLogger("transports.artifacts")
 
 
 class ContentFolders(NamedTuple):
-    """The open folders of a content whose lock is taken."""
+    """The open folders of the store while the lock of a content is held."""
 
     root: Folder
     staging: Folder
@@ -165,7 +163,7 @@ class ContentFolders(NamedTuple):
 class BlobStore:
     """The content, readable names and metadata below one root.
 
-    Every method blocks. :class:`OSError` is left to the caller.
+    Every method blocks and raises :class:`OSError`.
     """
 
     def __init__(self, tree: Tree, index: Index) -> None:
@@ -174,8 +172,8 @@ class BlobStore:
 
     @contextmanager
     def locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[ContentFolders]:
-        """Take the lock of a content. With folders that are ``opened`` already, raises :class:`~.tree.LockBusy` instead
-        of waiting for it."""
+        """Hold the lock of a content for the block. With ``opened`` folders, raises :class:`~._tree.LockBusy` instead of
+        waiting for the lock."""
         with use(opened, self._tree) as at, at.lock(digest[:2], wait=opened is None):
             parts = ("staging", "blobs", "meta", "quarantine")
             yield ContentFolders(at.at(), *(at.at(".abp", part) for part in parts))
@@ -188,10 +186,10 @@ class BlobStore:
         scope: Scope,
         folders: OpenFolders | None = None,
     ) -> Metadata:
-        """Make a staged file an artifact of ``scope`` and return its metadata.
+        """Publish a staged file as an artifact of ``scope`` and return its metadata.
 
-        ``staged`` must be synced; it is closed before it has to be renamed. After an error the file is still there, and
-        nothing else. With open ``folders``, raises :class:`~.tree.LockBusy` instead of waiting for another commit or
+        ``staged`` must be synced; it is closed before it has to be renamed. After an error only the staged file is
+        left. With open ``folders``, raises :class:`~._tree.LockBusy` instead of waiting for another commit or
         delete of the same content.
         """
         digest = meter.sha256
@@ -208,7 +206,7 @@ class BlobStore:
             undo.callback(at.staging.unlink, temporary)
             at.staging.move(temporary, at.meta, f"{key}.json")
             if old:
-                undo.pop_all()  # the former metadata is replaced: what the new one names must stay
+                undo.pop_all()  # the old metadata is replaced, so everything that the new one names must stay
             else:
                 undo.callback(at.meta.unlink, f"{key}.json")
             if durable:
@@ -255,7 +253,7 @@ class BlobStore:
                 at.staging.move(staged.name, at.blobs, digest)
                 undo.callback(at.blobs.move, digest, at.staging, staged.name)
         if durable:
-            at.blobs.sync()  # also for a blob that was there: its writer may have died before this step
+            at.blobs.sync()  # also for an existing blob: its writer may have died before this step
 
     def _ensure_name(
         self,
@@ -283,10 +281,10 @@ class BlobStore:
         return (*names, Name(name, requested))
 
     def remove(self, key: str, stored: float | None = None) -> bool:
-        """Remove an artifact, all its names, and its content unless another artifact has the same. Returns ``False`` if
-        there is no such artifact, or if ``stored`` is not when it was stored last.
+        """Remove an artifact, all its names, and its content unless another artifact has the same.
 
-        One that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
+        Returns ``False`` if there is no such artifact, or if ``stored`` is not the time of its last storing. An
+        artifact that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
         """
         digest = digest_prefix(key)
         try:
@@ -294,14 +292,14 @@ class BlobStore:
                 before = read_metadata(meta, key)
         except FileNotFoundError:
             return False
-        except ValueError:  # it cannot be read, and can be removed
+        except ValueError:  # unreadable metadata can still be removed
             before = None
         if stored is not None and (before is None or before.stored != stored):
             return False
         with self.locked(digest) as at:
             try:
                 metadata = read_metadata(at.meta, key)
-            except FileNotFoundError:  # gone, or on a file system that ignores case, another id's
+            except FileNotFoundError:  # gone; or the file of another id, on a file system that ignores case
                 return False
             except ValueError:
                 metadata = None
@@ -312,18 +310,18 @@ class BlobStore:
             at.meta.sync()
             self._index.forget([key])
             if metadata is None:
-                return True  # unreadable metadata does not tell what else belonged to it
+                return True  # without readable metadata, the names and the content are unknown
             digest, stays = metadata.sha256, False
-            for name in metadata.names:  # a file that the user put there under the name stays
+            for name in metadata.names:  # a user's file under the name stays
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
                     stays |= not discard_name(name.name, at.root, digest, at.staging)
-            if not stays and not _named(at, digest):  # a sweep knows the copy by its content
+            if not stays and not _named(at, digest):  # otherwise a sweep needs the content to recognise the copy
                 at.blobs.discard(digest)
                 at.quarantine.discard(digest)
         return True
 
     def remove_orphan(self, digest: str) -> bool:
-        """Remove content that no metadata names. Returns ``False`` if it is gone or named by now, or is open on
+        """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
         Windows."""
         with self.locked(digest) as at:
             return not _named(at, digest) and at.blobs.discard(digest)
@@ -334,19 +332,21 @@ class BlobStore:
             return blobs.open(digest)
 
     def quarantine(self, digest: str) -> bool:
-        """Move a damaged blob to quarantine. Returns ``False`` if it is intact or gone by now, or cannot be moved: on
-        Windows while somebody reads it."""
+        """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
+        Windows while it is being read."""
         with self.locked(digest) as at, suppress(PermissionError):
-            # its inode does not tell: the file that took its place may have the same one
+            # not by inode: a file that replaced it may have the same one
             if at.blobs.lstat(digest) and not _is_intact(at, digest, sync=False):
                 at.blobs.move(digest, at.quarantine, digest)
                 return True
         return False
 
     def quarantine_metadata(self, key: str) -> bool:
-        """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
-        readable names go; content and names that are open on Windows are left to a sweep. Returns ``False`` if it is
-        gone, can be read by now, or cannot be moved."""
+        """Move unreadable metadata to quarantine, with its content unless other metadata names that.
+
+        The readable names of the content are removed. Content and names that are open on Windows are left to a sweep.
+        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
+        """
         digest = digest_prefix(key)
         with self.locked(digest) as at:
             try:
@@ -354,7 +354,7 @@ class BlobStore:
                     read_metadata(at.meta, key)
                     return False
                 at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except (FileNotFoundError, PermissionError):  # or it is another id's: see :meth:`remove`
+            except (FileNotFoundError, PermissionError):  # also for the file of another id: see :meth:`remove`
                 return False
             at.meta.sync()
             self._index.forget([key])
@@ -373,7 +373,7 @@ def _named(at: ContentFolders, digest: str) -> bool:
 
 
 def keys_of(at: ContentFolders, digest: str) -> list[str]:
-    """Return the ids whose metadata may name a content: they begin with the same digits."""
+    """Return the ids whose metadata may name a content: those with the first digits of its hash."""
     keys = (name.removesuffix(".json") for name in at.meta.names())
     return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
@@ -381,10 +381,10 @@ def keys_of(at: ContentFolders, digest: str) -> list[str]:
 def _is_intact(at: ContentFolders, digest: str, *, sync: bool) -> bool:
     fd = at.blobs.open(digest, TO_SYNC)
     try:
-        if sync:  # its writer may not have waited for the disk
+        if sync:  # its writer may not have synced it
             os.fsync(fd)
         return measure_file(fd, sys.maxsize).sha256 == digest
-    except ABPError:  # it is being changed
+    except ABPError:  # it changed during the reading
         return False
     finally:
         os.close(fd)

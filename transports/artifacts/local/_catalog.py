@@ -1,4 +1,4 @@
-"""The artifacts of a local store, found by the metadata files, with the help of the index. Everything here blocks."""
+"""Catalog of a local store: its artifacts by the metadata files, accelerated by the index. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ._tree import SYMLINK, Folder, Tree
 
 logger = logging.getLogger("transports.artifacts")
 
-_INTERVAL = 60.0  # seconds between two comparisons of index and metadata where the answer need not be exact
+_INTERVAL = 60.0  # seconds between two comparisons of index and metadata for answers that need not be exact
 _PIECE = 1 << 14  # bytes, more than most metadata has
-_SETTLED = 2_500_000_000  # nanoseconds after which a change would have another time on any file system
-_FEW = 1000  # up to so many names are looked up one by one, which is faster than reading the whole folder
+_SETTLED = 2_500_000_000  # nanoseconds, more than the time resolution of any file system
+_FEW = 1000  # up to this number, looking names up one by one is faster than reading the whole folder
 
 
 def read_metadata(meta: Folder, key: str) -> Metadata:
@@ -52,12 +52,12 @@ def _read(meta: Folder, key: str) -> tuple[Metadata, int]:
 
 
 def _mark(times: os.stat_result) -> str:
-    """Return what tells one state of a folder from another. Nobody can set the time of change."""
+    """Return a mark of the state of a folder. It uses ``ctime``, which programs cannot set."""
     return f"{times.st_dev}:{times.st_ino}:{times.st_ctime_ns}"
 
 
 class Catalog:
-    """The artifacts of one store. :class:`OSError` is left to the caller."""
+    """The artifacts of one store. Methods raise :class:`OSError`."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
@@ -75,10 +75,10 @@ class Catalog:
         return self._state()[1]
 
     def _state(self) -> tuple[str | None, dict[str, int]]:
-        """Return the mark of the folder of metadata, unless it was changed just now, and :meth:`keys`."""
+        """Return the mark of the metadata folder (``None`` if it changed within seconds), and :meth:`keys`."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                times = meta.times()  # before its names are read: a later change must not look compared
+                times = meta.times()  # before the names are read: a later change must not look compared
                 mark = _mark(times) if times and time.time_ns() - times.st_ctime_ns > _SETTLED else None
                 with meta.scan() as files:
                     return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
@@ -86,7 +86,7 @@ class Catalog:
             return None, {}
 
     def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
-        """Yield the readable metadata of these ids with the inode of each file; unreadable files are logged."""
+        """Yield the readable metadata of these ids with the inode of each file. Unreadable files are logged."""
         with self._tree.folder(".abp", "meta") as meta:
             for key in keys:
                 if not ID.fullmatch(key):
@@ -120,8 +120,8 @@ class Catalog:
             return self._from_rows(rows)
 
     def _unchanged(self, scope: Scope) -> list[Row] | None:
-        """Return the rows that ``scope`` covers if nothing was stored or removed since the index was compared with the
-        metadata; else ``None``. Each row is compared with its file."""
+        """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
+        was compared with the metadata; ``None`` otherwise."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -145,7 +145,7 @@ class Catalog:
             return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
-        """Return what ``scope`` covers as a retention sees it. It may be a minute old."""
+        """Return the entries of ``scope``, the input of a retention. They may be a minute old."""
         current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
         found = self.index.entries(scope) if current or self._sync_index(self.keys(), None) else None
         if found is None:
@@ -157,8 +157,8 @@ class Catalog:
         return found
 
     def _sync_index(self, keys: dict[str, int], folder: str | None) -> bool:
-        """Bring the index up to date with the metadata files, and note in it the mark of their ``folder``. ``False`` if
-        it cannot be used, or there are no files."""
+        """Bring the index up to date with the metadata files, and write the mark of their ``folder`` to it. Return
+        ``False`` if the index cannot be used, or there are no files."""
         before = self.index.inodes() if keys else None
         if before is None:
             return False
@@ -169,12 +169,12 @@ class Catalog:
             self.index.forget(gone)
             changes += 1
         read = 0
-        unknown = self.read_all(sorted(missing)) if missing else iter(())  # in the order of the table
+        unknown = self.read_all(sorted(missing)) if missing else iter(())  # sorted as the table is
         with without_collection() if len(missing) > _FEW else nullcontext():
             while piece := list(islice(unknown, 5000)):  # a longer transaction would hold up other writers
                 read += self.index.put(piece)
                 changes += 1
-        if folder is not None and read == len(missing):  # what could not be read is tried again
+        if folder is not None and read == len(missing):  # otherwise the next call tries unreadable files again
             self.index.agree(folder, changes)
         self._compared = time.monotonic()
         return True

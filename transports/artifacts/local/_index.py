@@ -1,11 +1,13 @@
-"""The index of a local store, ``.abp/index.sqlite``: a searchable copy of the metadata files.
+"""The SQLite indexes of a local store: :class:`Index` of the metadata files, :class:`TextIndex` of texts.
 
-The metadata files are the truth: which artifacts exist is read from their folder, and the index only saves reading
-each of them. A row is valid for the file that it was made of, identified by its inode: metadata is never written in
-place. So the index may be lost, old or damaged at any time: missing rows are read again, superfluous ones are dropped,
-and a file that SQLite cannot read is replaced. The names in the folder are read, too, unless it still has the time of
-change that it had when all of them were compared: then nothing was stored or removed since. WAL mode; any number of
-processes and threads may use it.
+``.abp/index.sqlite`` is a searchable copy of the metadata files. The files are the truth: their folder defines the
+existing artifacts, and the index only saves reading each file. A row is valid for the file that it was made of,
+identified by its inode, because metadata is never written in place. So the index may be lost, old or damaged at any
+time: missing rows are read again, superfluous ones are dropped, and a file that SQLite cannot read is replaced. The
+names in the folder are read as well, unless its time of change is still that of the last full comparison: then nothing
+was stored or removed since. WAL mode; any number of processes and threads may use the file.
+
+``.abp/text.sqlite`` is the full-text index of a store with ``search_index``.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ def ref_from_row(
 ) -> ArtifactRef:
     """Return the reference of a row.
 
-    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` caches the
-    scopes that were made before: a store has many artifacts and few scopes.
+    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` is a cache
+    of scopes: a store has many artifacts and few scopes.
     """
     key, digest, size, mime, encoded, source = row[:6]
     owner = row[7:]
@@ -66,9 +68,9 @@ def ref_from_row(
 
 
 def where(scope: Scope) -> tuple[str, list[str]]:
-    """Return the SQL condition for what ``scope`` covers, and its values."""
+    """Return the SQL condition for the artifacts of ``scope``, and its values."""
     given = scope.items()
-    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # "user" is a word of PostgreSQL's own
+    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # quoted, because "user" is reserved in PostgreSQL
     return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
 
 
@@ -77,8 +79,8 @@ T = TypeVar("T")
 logger = logging.getLogger("transports.artifacts")
 
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_WAIT = 2.0  # seconds for another process that writes
-_PAUSE = 30.0  # seconds for which the index is left alone after it could not be used
+_WAIT = 2.0  # seconds of waiting for another process that writes
+_PAUSE = 30.0  # seconds for which the index is not used after an error
 _VERSION = 2  # an index of another version is replaced
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
@@ -90,19 +92,19 @@ CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, f
 INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
 PRAGMA user_version={_VERSION};
 """
-_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: each waits for the disk, and the index can be made anew
+_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
 _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
 _COLUMNS, _INODE, _USED = 14, 8, 9
 
 
 class Index:
-    """The SQLite file. Every method blocks.
+    """The index of the metadata files. Every method blocks.
 
-    No method fails because the index does: it then returns ``None``, and the caller reads the metadata files.
+    An error of the index is logged, not raised: the method returns ``None``, and the caller reads the metadata files.
 
-    A ``live`` index stays open and gets a row for every commit: a retention asks for all entries before each one.
-    Otherwise the file is opened for each question and brought up to date then, so that a program that only stores and
-    reads never opens it.
+    A ``live`` index stays open and gets a row for every commit, because a retention needs all entries before each one.
+    Otherwise the file is opened and brought up to date for each query, so a program that only stores and reads never
+    opens it.
     """
 
     def __init__(self, tree: Tree, *, live: bool) -> None:
@@ -111,14 +113,14 @@ class Index:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._opened = (0, 0, 0)  # process, device, inode
-        self._pause = 0.0  # not used until then (monotonic)
+        self._pause = 0.0  # time until which the index is not used (monotonic)
         self._users = 0  # blocks of ``kept_open``
-        #: Whether a change could not be written to it.
+        #: True if a change could not be written to the index.
         self.incomplete = False
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Keep the file open for all questions of the block: closing it writes its log to the disk."""
+        """Keep the file open for all queries of the block, because closing it writes the WAL to the disk."""
         with self._lock:
             self._users += 1
         try:
@@ -130,7 +132,7 @@ class Index:
                     self._close()
 
     def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
-        """Add or replace the rows of metadata, each with the inode of its file. Returns how many were written."""
+        """Add or replace the rows of metadata, each with the inode of its file. Return the number of written rows."""
         rows = [row_of(one, inode) for one, inode in metadata]
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
@@ -154,12 +156,12 @@ class Index:
         self._try(work, create=False)
 
     def touch(self, key: str) -> None:
-        """Note that an artifact was used now."""
+        """Record the use of an artifact."""
         self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
 
     def inodes(self) -> tuple[dict[str, int], int] | None:
-        """Return the ids that have a row, with the inode of the file that each was made of, and the number of changes
-        so far."""
+        """Return the ids with a row, each with the inode of the file that the row was made of, and the number of
+        changes so far."""
 
         def work(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
             (changes,) = _only_row(db.execute("SELECT changes FROM compared"))
@@ -168,8 +170,8 @@ class Index:
         return self._try(work)
 
     def agree(self, folder: str, changes: int) -> None:
-        """Note that the rows are those of all metadata in ``folder``, the mark of its state, if there were exactly so
-        many ``changes``: another process may have dropped a row since they were compared."""
+        """Mark the rows as complete for ``folder``, the mark of its state, if the number of changes is still
+        ``changes``: another process may have dropped a row since the comparison."""
         count = "(SELECT count(*) FROM artifacts)"
         self._try(
             lambda db: db.execute(
@@ -178,8 +180,8 @@ class Index:
         )
 
     def rows(self, scope: Scope, folder: str | None = None) -> list[Row] | None:
-        """Return what ``scope`` covers, oldest first, for :func:`ref_from_row`. With ``folder``, ``None`` if the rows
-        are not known to be those of this state of the folder."""
+        """Return the rows of ``scope``, oldest first, for :func:`ref_from_row`. With ``folder``, return ``None`` unless
+        the rows are marked as complete for this state of the folder (:meth:`agree`)."""
         condition, values = where(scope)
         query = (
             "SELECT id, sha256, size, mime, names, source, inode, tenant, user, session, trace "
@@ -195,7 +197,7 @@ class Index:
         return self._try(work, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
-        """Return what ``scope`` covers as a retention sees it."""
+        """Return the entries of ``scope``, the input of a retention."""
         condition, values = where(scope)
         query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {condition}"
         return self._try(
@@ -203,8 +205,8 @@ class Index:
         )
 
     def differences(self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
-        """Return the ids whose row differs from the metadata, or that are not among ``keys``. A row that is missing or
-        of an older file does not count: it is read again anyway."""
+        """Return the ids whose row differs from the metadata, or that are not among ``keys``. Missing rows and rows of
+        an older file do not count, because those files are read again anyway."""
 
         def work(db: sqlite3.Connection) -> list[str]:
             known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
@@ -228,7 +230,7 @@ class Index:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the connection, if one is open; the next method that is called opens it again."""
+        """Close the connection, if one is open; the next method call opens it again."""
         with self._lock:
             self._close()
 
@@ -279,10 +281,10 @@ class Index:
             if not create and not folder.lstat(_FILES[0]):
                 raise FileNotFoundError(path)
             with suppress(FileExistsError):
-                os.close(folder.create(_FILES[0]))  # with our mode, which SQLite's other files take over
+                os.close(folder.create(_FILES[0]))  # with our mode, which SQLite copies to its other files
             found = folder.lstat(_FILES[0])
             emptied = found is not None and found.st_size == 0 and folder.lstat(_FILES[1]) is not None
-        if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
+        if emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
         self._close()
         db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
@@ -291,7 +293,8 @@ class Index:
             if version != _VERSION:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
                 old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
-                db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")  # nobody sees half of it
+                # in one transaction, so that no process sees half of the schema
+                db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")
             db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384; {_CHECKPOINT}")  # KiB
         except BaseException:
             db.close()
@@ -316,7 +319,7 @@ class Index:
 def _only_row(found: sqlite3.Cursor) -> tuple[int, ...]:
     row: tuple[int, ...] | None = found.fetchone()
     if row is None:
-        raise sqlite3.DatabaseError("a row is missing")  # so that the index is made anew
+        raise sqlite3.DatabaseError("a row is missing")  # so that the index is replaced
     return row
 
 
@@ -332,7 +335,7 @@ _inherited: list[sqlite3.Connection] = []
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")  # a writer waits at its start and not in its middle
+    db.execute("BEGIN IMMEDIATE")  # a writer waits at its start, not in the middle
     try:
         yield
     except BaseException:
@@ -344,7 +347,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 _FILE = "text.sqlite"
 _TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
-_TEXT_WAIT = 10.0  # seconds for another process that writes
+_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
 _TEXT_SCHEMA = """
 CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
 CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
@@ -352,16 +355,16 @@ CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 re
 
 
 class TextIndex:
-    """The index file of one store, opened for each question. Every method blocks.
+    """The full-text index of one store, opened for each query. Every method blocks.
 
-    Raises :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
+    Methods raise :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
     """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def missing(self, keys: Set[str]) -> list[str]:
-        """Drop the texts of other artifacts than ``keys``, and return those of ``keys`` that are not in the index."""
+        """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
         with self._open() as db:
             known = dict(db.execute("SELECT id, number FROM artifacts"))
             gone = [(known[key],) for key in known.keys() - keys]
@@ -370,7 +373,7 @@ class TextIndex:
         return sorted(keys - known.keys())
 
     def add(self, texts: Sequence[tuple[str, str]]) -> None:
-        """Add texts, each with the id of its artifact. One that is there already stays."""
+        """Add texts, each with the id of its artifact. A text that is already there stays."""
         with self._open() as db:
             for key, text in texts:
                 added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
@@ -378,7 +381,7 @@ class TextIndex:
                     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
 
     def find(self, words: Sequence[str]) -> set[str]:
-        """Return the ids of the texts with all of ``words``, of which the last may be the beginning of a word."""
+        """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
         query = " AND ".join(f'"{word}"' for word in words) + "*"
         with self._open() as db:
             rows = db.execute(
@@ -388,7 +391,7 @@ class TextIndex:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction. One that is damaged is removed, and made anew."""
+        """Open the file for one transaction. A damaged file is replaced."""
         try:
             try:
                 db = self._connect()
@@ -414,7 +417,7 @@ class TextIndex:
         db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_TEXT_WAIT, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA secure_delete=ON").fetchone()
+            db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
             db.executescript(_TEXT_SCHEMA)
         except BaseException:
             db.close()

@@ -1,4 +1,4 @@
-"""Maintenance of a local store: removing what killed writers left, and checking what lies in its folders."""
+"""Maintenance of a local store: sweeping the leftovers of killed writers, and checking the folders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ._blobs import BlobStore, ContentFolders, keys_of, same_file
 from ._catalog import Catalog, read_metadata
 from ._tree import Folder, Tree
 
-#: With the process that writes the name; without one, of a name that was open when it was removed.
+#: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name
 
 
 class Stray(NamedTuple):
-    """A name in the root: ``size`` in bytes, ``changed`` in seconds since 1970. ``intent`` is the file in ``staging/``
-    that tells of it, if there is one."""
+    """A readable name in the root without an artifact: ``size`` in bytes, ``changed`` in seconds since 1970. ``intent``
+    is the file in ``staging/`` that records the name, if there is one."""
 
     name: str
     digest: str
@@ -35,9 +35,9 @@ class Stray(NamedTuple):
 class Strays:
     """The stray names of one store. Every method blocks.
 
-    A file in the root belongs to the store if it is a hard link to content. A copy, made where the file system has no
-    hard links, belongs to it if a dead writer left word of it, or if it is the untouched copy of content without
-    metadata. Everything else is the user's.
+    A file in the root belongs to the store if it is a hard link to content. A copy, made on a file system without hard
+    links, belongs to the store if a dead writer left an intent file, or if it is the untouched copy of content without
+    metadata. Every other file is the user's.
     """
 
     def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
@@ -46,15 +46,15 @@ class Strays:
         self._catalog = catalog
 
     def find(self) -> list[Stray]:
-        """Return the names that no metadata has."""
+        """Return the names of the store that no metadata has."""
         metadata = self._catalog.all_metadata()
         owned = {name.name for one in metadata for name in one.names}
         used = {one.sha256 for one in metadata}
         files, copies = self._contents(used)
-        # several writers may have wanted a name, and one of them has made it
+        # several writers may have intended a name that one of them made
         out = {stray.name: stray for stray in self._intended() if stray.name not in owned and self._is_stray(stray)}
         if not files and not out:
-            return []  # perhaps there is no store yet
+            return []  # also if there is no store yet
         with self._tree.folder() as root:
             for name in root.names():
                 if name in owned or name in out or not (found := root.lstat(name)):
@@ -71,12 +71,12 @@ class Strays:
             return _is_stray(stray, at)
 
     def remove(self, stray: Stray) -> bool:
-        """Remove a name. Returns ``False`` if it is gone, has an owner by now, or is open on Windows."""
+        """Remove a name. Return ``False`` if it is gone, has an artifact by now, or is open on Windows."""
         with self._blobs.locked(stray.digest) as at:
             return _is_stray(stray, at) and at.root.discard(stray.name)
 
     def forget_intents(self, max_changed: float, kept: Iterable[Stray]) -> None:
-        """Remove what was written of stray names before ``max_changed``, except of those that are ``kept``."""
+        """Remove the intent files of dead writers from before ``max_changed``, except those of ``kept`` names."""
         needed = {stray.intent for stray in kept}
         try:
             with self._tree.folder(".abp", "staging") as staging:
@@ -88,7 +88,7 @@ class Strays:
             return
 
     def _contents(self, used: set[str]) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
-        """Return the hash of each content by its inode, and of unused content without links by its size and time."""
+        """Return the hash of all content by its inode, and of unused content without links by its size and time."""
         files: dict[tuple[int, int], str] = {}
         copies: dict[tuple[int, int], str] = {}
         for part in ("blobs", "quarantine"):
@@ -129,7 +129,7 @@ def _is_stray(stray: Stray, at: ContentFolders) -> bool:
             if any(one.name == stray.name for one in read_metadata(at.meta, key).names):
                 return False
         except (FileNotFoundError, ValueError):
-            return False  # metadata that cannot be read does not tell what it names
+            return False  # unreadable metadata may have this name
     found = at.root.lstat(stray.name)
     if found is None:
         return False
@@ -146,13 +146,14 @@ def _alive(intent: str, modified: float) -> bool:
 logger = logging.getLogger("transports.artifacts")
 
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
-_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection
+#: Staged files; :mod:`transports.browser.transfer._ladder` puts slices of a file beside them.
 _STAGED = re.compile(r"(\d+)-[0-9a-f]+(?:\.slice\d)?")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Maintenance:
-    """The sweep and the check of one store. Every method blocks."""
+    """Sweep and check of one store. Every method blocks."""
 
     def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
         self._tree = tree
@@ -163,7 +164,7 @@ class Maintenance:
         self._swept = False
 
     def sweep_once(self) -> None:
-        """Remove the staged files of dead writers at the first call; problems are logged."""
+        """Remove the staged files of dead writers at the first call. Errors are logged."""
         if not self._swept:
             self._swept = True
             try:
@@ -172,13 +173,10 @@ class Maintenance:
                 logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Remove staged files whose writer is gone, names and content without metadata, and quarantined content after a
-        day.
-
-        Returns what was removed; ``dry_run`` only returns it.
-        """
+        """Remove staged files of dead writers, names and content without metadata (all after an hour), and quarantined
+        content after a day. Return the removals; ``dry_run`` only returns them."""
         out = self._staged(dry_run=dry_run)
-        orphans = self._orphans()  # first: content counts as changed when one of its names is removed
+        orphans = self._orphans()  # first, because removing a name changes the time of its content
         kept = []
         for stray in self._strays.find():
             if self._ages.of(stray.name, stray.changed) > _MAX_AGE and (dry_run or self._strays.remove(stray)):
@@ -187,7 +185,7 @@ class Maintenance:
                 kept.append(stray)
         if not dry_run:
             self._strays.forget_intents(now() - _MAX_AGE, kept)
-        needed = {stray.digest for stray in kept}  # by its content a copy is known to be the store's
+        needed = {stray.digest for stray in kept}  # a copy is recognised by its content
         for digest, size, age in orphans:
             if age > _MAX_AGE and digest not in needed and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
@@ -211,7 +209,7 @@ class Maintenance:
         return out
 
     def _orphans(self) -> list[tuple[str, int, float]]:
-        """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
+        """Return the content without readable metadata: hash, size in bytes, age in seconds."""
         blobs = [
             (name, status.st_size, self._ages.of(name, folder.changed(status)))
             for folder, name, status in self._files("blobs")
@@ -223,8 +221,8 @@ class Maintenance:
         return [blob for blob in blobs if blob[0] not in used]
 
     def check(self, *, repair: bool) -> list[Problem]:
-        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired;
-        with ``repair``, metadata that cannot be read goes to quarantine."""
+        """Return all problems except damaged content. Rows of the index that differ from the metadata are repaired;
+        with ``repair``, unreadable metadata is moved to quarantine."""
         problems = list(self._symlinks())
         keys = self._catalog.keys()
         found = list(self._catalog.read_all(keys)) if keys else []
@@ -249,14 +247,14 @@ class Maintenance:
             for stray in self._strays.find()
         ]
         wrong = self._catalog.index.differences(found, keys) or []
-        self._catalog.index.forget(wrong)  # of none, too: the next list compares all rows, as some may be missing
+        self._catalog.index.forget(wrong)  # even if empty: the next list then compares all rows
         if wrong:
             self._catalog.index.put([(metadata, inode) for metadata, inode in found if metadata.id in set(wrong)])
         problems += [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
         return problems
 
     def _symlinks(self) -> Iterator[Problem]:
-        """Find symlinks in the store's own folders. They are never followed, and nobody should have put one there."""
+        """Yield the symlinks in the store's own folders, which are never followed and do not belong there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in folders:
             try:
@@ -269,7 +267,7 @@ class Maintenance:
                 continue
 
     def _files(self, *parts: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
-        """Yield the regular files of a folder: the folder, name, status."""
+        """Yield the regular files of a folder: open folder, name, status."""
         try:
             with self._tree.folder(".abp", *parts) as folder:
                 for name in folder.names():

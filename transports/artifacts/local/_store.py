@@ -1,4 +1,8 @@
-"""The default store: artifacts as files in a folder on this machine."""
+"""The default store: artifacts as files in a folder on this machine.
+
+:class:`LocalStore` is the store, :class:`LocalStaged` a staged file of it, and :class:`Writer` the thread that commits
+small artifacts.
+"""
 
 from __future__ import annotations
 
@@ -37,21 +41,21 @@ T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[OpenFolders], Any], "asyncio.Future[Any]"]
 _Outcome: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
 
-_BATCH = 32  # jobs with one message back: the first ones shall not wait for very many
-_STAY = 0.05  # seconds that a visit waits for more work
+_BATCH = 32  # jobs whose results are returned together: more would delay the first ones
+_STAY = 0.05  # seconds that the thread keeps its folders open and waits for more work
 
 
 class Writer:
-    """Runs short blocking work below one root. Any number of event loops may use it; each has a thread of its own, that
-    ends with the writer, or after :meth:`close`."""
+    """A runner of short blocking work below one root. Each event loop has its own thread, which ends with the writer or
+    after :meth:`close`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
 
     async def run(self, work: Callable[[OpenFolders], T]) -> T:
-        """Run ``work`` in the thread and return its result, as :func:`~transports.tasks.in_thread` does: even if the
-        caller is cancelled, only when it has ended. It gets folders that are open already."""
+        """Run ``work`` in the thread, with open folders, and return its result. As with
+        :func:`~transports.tasks.in_thread`, a cancelled caller waits until ``work`` has ended."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
         if lane is None:
@@ -62,30 +66,30 @@ class Writer:
             return await done
         except asyncio.CancelledError:
             after: asyncio.Future[None] = loop.create_future()
-            lane.add(loop, (lambda folders: None, after))  # the thread takes it when ``work`` has ended
+            lane.add(loop, (lambda folders: None, after))  # runs when ``work`` has ended
             with suppress(StoreUnavailable):
                 await finished(after)
             raise
 
     def close(self) -> None:
-        """Let the threads end when their work is done. The next :meth:`run` starts another one."""
+        """Let the threads end when their work is done. The next :meth:`run` starts a new one."""
         for lane in self._lanes.values():
             lane.end()
         self._lanes.clear()
 
 
 class _Lane:
-    """The work of one event loop. The executor's thread ends when nothing refers to it any more."""
+    """The queue and the thread of one event loop. The executor's thread ends when the lane is collected."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._executor = ThreadPoolExecutor(1, "abp-store")
         self._waiting: SimpleQueue[_Job | None] = SimpleQueue()
-        self._visited = False  # known to the loop's thread only
+        self._visited = False  # True during a visit; used only in the loop's thread
         self._stay = _STAY
 
     def add(self, loop: asyncio.AbstractEventLoop, job: _Job) -> None:
-        """Do ``job`` in the visit that is under way, or in a new one."""
+        """Queue ``job`` for the current visit of the folders, or start a new visit."""
         self._waiting.put(job)
         if not self._visited:
             self._start(loop)
@@ -94,14 +98,14 @@ class _Lane:
         try:
             self._executor.submit(self._visit, loop)
             self._visited = True
-        except RuntimeError as error:  # no thread can be started: too many, or the interpreter ends
+        except RuntimeError as error:  # no thread can be started: too many, or the interpreter is shutting down
             refused = StoreUnavailable(f"nothing can be stored now: {error}")
             while not self._waiting.empty():
-                if job := _next(self._waiting):  # not the mark of an end
+                if job := _next(self._waiting):  # None marks an end
                     _deliver([(job[1], None, refused)])
 
     def end(self) -> None:
-        """End the visit that is under way when its work is done."""
+        """End the current visit when its work is done."""
         self._stay = 0.0
         self._waiting.put(None)
 
@@ -114,13 +118,13 @@ class _Lane:
                     while len(outcomes) < _BATCH and (job := _next(self._waiting)):
                         outcomes.append(_outcome(job, folders))
                     loop.call_soon_threadsafe(_deliver, outcomes)
-        finally:  # whatever a disk may say when a folder is closed
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+        finally:  # also if closing a folder fails
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the results
                 loop.call_soon_threadsafe(self._leave, loop)
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         self._visited = False
-        if not self._waiting.empty():  # it came when the visit was about to end
+        if not self._waiting.empty():  # queued while the visit was ending
             self._start(loop)
 
 
@@ -135,9 +139,9 @@ def _outcome(job: _Job, folders: OpenFolders) -> _Outcome:
     work, done = job
     try:
         return done, work(folders), None
-    except StopIteration as error:  # which no future takes
+    except StopIteration as error:  # a future refuses it as an exception
         return done, None, RuntimeError(f"work of the store ended with {error!r}")
-    except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+    except BaseException as error:  # noqa: BLE001 - raised again in the waiting caller
         return done, None, error
 
 
@@ -153,8 +157,8 @@ def _deliver(outcomes: list[_Outcome]) -> None:
 
 logger = logging.getLogger("transports.artifacts")
 
-_PIECE = 1 << 20  # bytes collected before a thread is worth its start
-_INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
+_PIECE = 1 << 20  # bytes collected before they are written in a thread
+_INLINE = 128 << 10  # bytes whose hashing is faster than the hand-over to a thread
 
 
 class LocalStaged(StagedFile):
@@ -185,7 +189,7 @@ class LocalStaged(StagedFile):
     def _start(self) -> None:
         self._fd = -1
         self._made = False
-        self._closed = (0, "")  # size and SHA-256 of what a commit, which may close the file, found in it
+        self._closed = (0, "")  # size and SHA-256 of the file at a commit, which may close it
         self._meter = Meter(self._store.max_bytes)
         self._pending: list[memoryview] = []
         self._waiting = 0  # bytes in ``_pending``
@@ -215,7 +219,7 @@ class LocalStaged(StagedFile):
         self._usable = False  # until the whole chunk is written: half of it must never be committed
         if len(view) <= _INLINE:
             self._meter.add(view)
-            # Small chunks are collected. Bytes never change, but the caller may use another buffer again.
+            # small chunks are collected; bytes are immutable, any other buffer the caller may reuse
             self._pending.append(view if isinstance(view.obj, bytes) else memoryview(bytes(view)))
             self._waiting += len(view)
             if self._waiting >= _PIECE:
@@ -239,7 +243,7 @@ class LocalStaged(StagedFile):
                 write_all(self._fd, chunk)
 
     def _open_own(self, staging: Folder) -> int:
-        """Return a descriptor of what is written: of a new file, or of the one that a failed commit closed."""
+        """Return a descriptor of the staged file: of a new one, or of the one that a failed commit closed."""
         if self._made:
             fd = staging.open(self._name, os.O_RDWR | os.O_APPEND)
             try:
@@ -257,7 +261,7 @@ class LocalStaged(StagedFile):
     def follow(self) -> None:
         self._check()
         if self._follower is None and not self._written:
-            with suppress(RuntimeError):  # no thread can be started: then all is read at the end
+            with suppress(RuntimeError):  # no thread can be started; the file is then read at the end
                 self._follower = Follower(self._open_path, self._store.max_bytes)
 
     async def reset(self) -> None:
@@ -290,12 +294,12 @@ class LocalStaged(StagedFile):
                 self._closed = meter.size, meter.sha256
                 staged = OpenFile(self._name, self._fd, self._close)
                 metadata = self._blobs.publish(staged, meter, description, scope, folders)
-                self._committed = True  # here, because the caller may be cancelled while the thread works
+                self._committed = True  # set in the thread, because the caller may be cancelled meanwhile
                 self._close()
                 return metadata.ref(self._tree.root / metadata.names[-1].name)
 
         if self._fd < 0 and description.durability == "process" and self._store.retention is None:
-            with suppress(LockBusy):  # then another process has it, and waiting would hold up others of this one
+            with suppress(LockBusy):  # waiting here for another process would block the other commits of this one
                 return await self._writer.run(work)
         return await in_thread(work)
 
@@ -318,7 +322,7 @@ class LocalStaged(StagedFile):
             return -1
 
     def _measure_external_file(self) -> None:
-        # Syncing keeps the disk busy and hashing the processor: side by side they take as long as the slower one.
+        # syncing needs the disk and hashing the CPU: in parallel they take as long as the slower one
         failed: list[OSError] = []
 
         def sync() -> None:
@@ -360,7 +364,7 @@ class LocalStaged(StagedFile):
     async def aclose(self) -> None:
         """Remove the file unless it was committed.
 
-        Errors of the disk are logged, not raised. A cancellation is delayed until the file is gone.
+        Errors of the disk are logged, not raised. A cancellation is delayed until the file is removed.
         """
         if self._committed:
             self._stop_following()
@@ -373,7 +377,7 @@ def check_free(folder: Path, min_free: int, more: int = 0) -> None:
     if not min_free:
         return
     total, _, free = shutil.disk_usage(folder)
-    if total and free - more < min_free:  # some file systems do not say what they have
+    if total and free - more < min_free:  # some file systems report 0
         raise StoreFull(
             f"cannot store more in {folder}: {free:,} bytes of the disk are free, and {min_free:,} are kept free "
             f"(ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {OTHER_FOLDER}",
@@ -381,7 +385,7 @@ def check_free(folder: Path, min_free: int, more: int = 0) -> None:
         )
 
 
-#: Seconds, longer than the resolution of the times that a file system keeps.
+#: Seconds, longer than the time resolution of a file system.
 _TICK = 0.1
 
 
@@ -391,18 +395,18 @@ def default_root() -> Path:
 
 
 class LocalStore(ArtifactStore):
-    """Keeps every artifact as a readable file directly in ``root``, and what belongs to it under ``root/.abp/``::
+    """A store with every artifact as a readable file directly in ``root``, and its own files under ``root/.abp/``::
 
         report.pdf, export_pdf_1732160000000.pdf     readable names, hard links to
         .abp/blobs/<sha256>                          the content, once
         .abp/meta/<id>.json                          an artifact exists if and only if this does
         .abp/index.sqlite                            a searchable copy of the metadata; may be deleted at any time
-        .abp/text.sqlite                             the words of texts, with ``search_index``; the same
+        .abp/text.sqlite                             the text index, with ``search_index``; may be deleted, too
         .abp/staging, locks, quarantine              files on their way in; locks; damaged content
 
-    Nothing is made before something is stored; a root that does not exist gets mode 0700, files get 0600. Several
-    processes, threads and event loops may use one folder at once. A readable name *is* the content: a program that
-    edits it in place damages the artifact, and :meth:`open` raises :class:`~transports.errors.Corrupt`.
+    Nothing is created before the first artifact is stored. A new root gets mode 0700, files get 0600. Several
+    processes, threads and event loops may use one folder at once. A readable name *is* the content: editing it in place
+    damages the artifact, and :meth:`open` raises :class:`~transports.errors.Corrupt`.
 
     Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of the store
     in it is a symlink, or if the default root (``None``) belongs to another user.
@@ -418,8 +422,8 @@ class LocalStore(ArtifactStore):
         search_index: bool = False,
         min_free_bytes: int = 0,
     ) -> None:
-        """``search_index`` makes an index of the words of text artifacts at the first search; ``min_free_bytes`` of the
-        disk stay free: what would take them is a :class:`~transports.errors.StoreFull`. The others are as in
+        """``search_index`` builds a full-text index at the first search. ``min_free_bytes`` of the disk stay free: a
+        write beyond that raises :class:`~transports.errors.StoreFull`. The other arguments are those of
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         default = default_root()
@@ -433,14 +437,14 @@ class LocalStore(ArtifactStore):
         self._catalog = Catalog(self._tree, index)
         self._writer = Writer(self._tree)
         self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
-        #: The index that :func:`transports.artifacts.search` looks into, if there is one.
+        #: Full-text index for :func:`transports.artifacts.search`, if there is one.
         self.text_index = TextIndex(self._tree) if search_index else None
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
     async def aclose(self) -> None:
-        """Close the SQLite index, which a store with a retention keeps open, and let the thread end that stores."""
+        """Close the SQLite index, which a store with a retention keeps open, and end the writer thread."""
         self._writer.close()
         await in_thread(self._catalog.index.close)
 
@@ -456,7 +460,7 @@ class LocalStore(ArtifactStore):
         return await in_thread(work)
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        """Metadata that cannot be read is logged and left out."""
+        """Return the artifacts of ``scope``, oldest first. Unreadable metadata is logged and left out."""
 
         def work() -> list[ArtifactRef]:
             with map_os_errors("list artifacts", self.root):
@@ -472,8 +476,8 @@ class LocalStore(ArtifactStore):
         return await in_thread(work)
 
     async def change_token(self) -> object:
-        """Return a token made of the time of the metadata folder, which every commit and every removal changes, or
-        ``None`` where it does not."""
+        """Return a token from the time of the metadata folder, which every commit and every removal changes; ``None``
+        on a system without such a time."""
 
         def work() -> object:
             with map_os_errors("look at the store", self.root):
@@ -506,7 +510,7 @@ class LocalStore(ArtifactStore):
             reader.close()
 
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
-        """With all its readable names."""
+        """Remove an artifact with all its readable names."""
         if not ID.fullmatch(artifact_id):
             return False
 
@@ -524,9 +528,9 @@ class LocalStore(ArtifactStore):
         return await in_thread(work)
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
-        """Check the content, and without a scope also the store itself: metadata that cannot be read (``repair`` moves
-        it to quarantine with its content), rows of the index that differ from it (they are repaired), content that no
-        metadata names, symlinks in the store's folders."""
+        """Check the content, and without a scope also the store itself: unreadable metadata (``repair`` moves it and
+        its content to quarantine), rows of the index that differ from the metadata (they are repaired), content without
+        metadata, and symlinks in the store's folders."""
 
         def work() -> list[Problem]:
             with map_os_errors("check the store", self.root):
@@ -550,7 +554,7 @@ def _load(catalog: Catalog, artifact_id: str) -> Metadata:
 
 
 class _Reader:
-    """One pass over a blob, whose hash is checked at the end of a whole read. Every method blocks."""
+    """Reader of a blob, which checks the hash at the end of a whole read. Every method blocks."""
 
     def __init__(self, blobs: BlobStore, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
         self._blobs = blobs
@@ -581,29 +585,29 @@ class _Reader:
         try:
             self._fd = self._blobs.open(self._ref.sha256)
         except FileNotFoundError:
-            _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
+            _load(self._catalog, self._ref.id)  # raises ArtifactNotFound if it was deleted just now
             raise self._corrupt("its content is missing") from None
         if os.fstat(self._fd).st_size != self._ref.size_bytes:
             self.quarantine()
 
     @property
     def done(self) -> bool:
-        """Whether the end of the range was reached."""
+        """True at the end of the range."""
         return self._position >= self._end
 
     @property
     def damaged(self) -> bool:
-        """Whether the bytes differ from what was stored. It can be told only of a whole read."""
+        """True if the bytes of a whole read differ from the stored content."""
         return self._whole and self._digest.hexdigest() != self._ref.sha256
 
     def quarantine(self) -> NoReturn:
-        """Move the content to quarantine, if it is damaged still, and raise :class:`~transports.errors.Corrupt`."""
+        """Move the content to quarantine, if it is still damaged, and raise :class:`~transports.errors.Corrupt`."""
         with map_os_errors("read an artifact", self._root):
             self.close()  # an open file cannot be renamed on Windows
             moved = self._blobs.quarantine(self._ref.sha256)
         if moved:
             raise self._corrupt("its content no longer matches its hash and was put into quarantine")
-        raise self._corrupt("what was read does not match its hash; the content was replaced since, or cannot be moved")
+        raise self._corrupt("the bytes read do not match its hash; the content was replaced since, or cannot be moved")
 
     def _corrupt(self, what: str) -> Corrupt:
         key = self._ref.id

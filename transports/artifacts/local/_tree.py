@@ -1,7 +1,8 @@
-"""The folders of a store, opened so that no symlink can redirect an access.
+"""The folders of a store, opened so that no symlink can redirect an access, and its locks.
 
-Every access below a store's root goes through folders (:class:`~.folder.Folder`), which were opened one by one without
-following symlinks.
+Every access below a store's root goes through :class:`Folder` objects, opened one by one without following symlinks: by
+descriptor (:class:`PosixFolder`) or by path (:class:`PortableFolder`). :class:`Tree` opens them, :class:`OpenFolders`
+keeps them open for a round of work, and :func:`open_beneath` opens a user's file below permitted roots.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, writ
 
 
 class OpenFile(NamedTuple):
-    """The name of a file, and its descriptor, which ``close()`` closes."""
+    """An open file: its name, its descriptor, and ``close()`` for the descriptor."""
 
     name: str
     fd: int
@@ -32,75 +33,74 @@ class OpenFile(NamedTuple):
 
 
 class Folder(ABC):
-    """A folder that was opened, until :meth:`close`. Names are those of files in it, never paths; symlinks are not
-    followed. Every method blocks and raises :class:`OSError`."""
+    """An open folder, until :meth:`close`. ``name`` is always the name of a file in the folder, never a path. Symlinks
+    are not followed. Every method blocks and raises :class:`OSError`."""
 
     __slots__ = ()
 
     @classmethod
     @abstractmethod
     def root(cls, path: Path) -> Self:
-        """Open a folder by its path. A symlink raises ``ELOOP`` (or ``ENOTDIR``), a file ``ENOTDIR``."""
+        """Open a folder by its path. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file ``ENOTDIR``."""
 
     @abstractmethod
     def folder(self, name: str) -> Self:
-        """Open a folder in this one, as :meth:`root`."""
+        """Open a folder in this one; errors are those of :meth:`root`."""
 
     @abstractmethod
     def make_folder(self, name: str) -> None:
-        """Make a folder, for this user alone."""
+        """Create a folder with access for this user alone."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it."""
+        """Close the folder."""
 
     @abstractmethod
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Return a descriptor of a file, for bytes. A symlink raises ``ELOOP`` (or ``EMLINK``). ``flags`` may ask for a
-        new one, for this user alone. It does not wait for the writer of a pipe."""
+        """Return a descriptor of a file, for bytes, without waiting for the writer of a pipe. A symlink raises
+        ``ELOOP`` or ``EMLINK``. ``flags`` may create a file, with access for this user alone."""
 
     @abstractmethod
     def stat(self, name: str) -> os.stat_result:
-        """Return the status of whatever has the name."""
+        """Return the status of a file, folder or symlink."""
 
     @abstractmethod
     def unlink(self, name: str) -> bool:
-        """Remove a file. Returns ``False`` if it was gone."""
+        """Remove a file. Return ``False`` if it was gone."""
 
     @abstractmethod
     def link(self, name: str, target: Self, new: str) -> None:
-        """Give a file a second name in ``target``. Raises :class:`FileExistsError`, or one of
-        :data:`~.names.NO_LINKS`."""
+        """Make a hard link in ``target``. Raises :class:`FileExistsError`, or an error of
+        :data:`~._blobs.NO_LINKS`."""
 
     @abstractmethod
     def move(self, name: str, target: Self, new: str) -> None:
-        """Rename a file into ``target``, and replace the file that has the name there. Both must be closed."""
+        """Rename a file into ``target``, and replace a file of the new name there. Both files must be closed."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Return the names of everything in it."""
+        """Return the names of everything in the folder."""
 
     @abstractmethod
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-        """Return what is in it, one by one."""
+        """Return an iterator over the entries of the folder, as :func:`os.scandir`."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Write the names in it to the disk, where the file system can."""
+        """Sync the names in the folder to the disk, if the file system can."""
 
     @abstractmethod
     def times(self) -> os.stat_result | None:
-        """Return a status whose times tell of every change of its names; ``None`` where there are no such times."""
+        """Return a status whose times change with every change of the names; ``None`` if there are no such times."""
 
     @abstractmethod
     def owner(self) -> int | None:
-        """Return the number of the user that the folder belongs to, unless that is this process's, or cannot be
-        told."""
+        """Return the uid of the folder's owner; ``None`` if that is the user of this process, or unknown."""
 
     @staticmethod
     @abstractmethod
     def changed(found: os.stat_result) -> float:
-        """Return when a file got its name or lost another one, in seconds since 1970; about, where it is not kept."""
+        """Return the time when a file got or lost a name, in seconds since 1970; an estimate if the system has none."""
 
     def lstat(self, name: str) -> os.stat_result | None:
         """Return the status of a regular file, or ``None`` if no regular file has the name."""
@@ -112,15 +112,15 @@ class Folder(ABC):
 
     @abstractmethod
     def discard(self, name: str) -> bool:
-        """Remove a file, if that can be done now: what some program has open on Windows is left to a sweep. Returns
-        ``False`` if it was gone, or stays."""
+        """Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False``
+        if the file was gone, or stays."""
 
     def create(self, name: str) -> int:
-        """Make an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
+        """Create an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
         return self.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)
 
     def write(self, name: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file, and sync it to the disk if asked to. Nothing is left of it after an error."""
+        """Write a new file, synced to the disk with ``sync``. An error leaves no file."""
         fd = self.create(name)
         try:
             try:
@@ -135,7 +135,7 @@ class Folder(ABC):
 
 
 class PortableFolder(Folder):
-    """The path of a folder."""
+    """A folder by its path, for systems without descriptors of folders."""
 
     __slots__ = ("_path",)
 
@@ -157,7 +157,7 @@ class PortableFolder(Folder):
         os.mkdir(self._at(name), 0o700)  # noqa: PTH102 - a Path for each call costs more than the call
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: a path needs no closing."""
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         return patiently(lambda: open_file(self._at(name), flags))
@@ -185,7 +185,7 @@ class PortableFolder(Folder):
     def move(self, name: str, target: Self, new: str) -> None:
         to = target._at(new)
         patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
-        with suppress(OSError):  # it is moved, and the time is a hint: see `changed`
+        with suppress(OSError):  # the file is moved; its time is only a hint for `changed`
             os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))
 
     def names(self) -> list[str]:
@@ -195,22 +195,22 @@ class PortableFolder(Folder):
         return os.scandir(self._path)
 
     def sync(self) -> None:
-        """NTFS writes names before what follows, and has no way to ask for it."""
+        """Do nothing: NTFS has no sync of folders, and writes names in order."""
 
     def times(self) -> os.stat_result | None:
-        return None  # on Windows `ctime` is when the folder was made
+        return None  # on Windows `ctime` is the time of creation
 
     def owner(self) -> int | None:
-        return None  # each user of Windows has a temp folder
+        return None  # on Windows each user has a temp folder
 
     @staticmethod
     def changed(found: os.stat_result) -> float:
-        """``ctime`` may be when the file was made; ``atime`` is set when it is moved."""
+        """Return the later of ``ctime``, which may be the time of creation, and ``atime``, which :meth:`move` sets."""
         return max(found.st_ctime, found.st_atime)
 
     def _at(self, name: str) -> str:
         if os.path.basename(name) != name or name in ("", ".", "..") or ":" in name:  # noqa: PTH119
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # another folder, or a stream of a file
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # a path, or an alternate stream of NTFS
         return os.path.join(self._path, name)  # noqa: PTH118
 
 
@@ -221,7 +221,7 @@ _FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
 
 
 class PosixFolder(Folder):
-    """A descriptor of a folder."""
+    """A folder by its descriptor."""
 
     __slots__ = ("fd",)
 
@@ -230,7 +230,7 @@ class PosixFolder(Folder):
 
     @staticmethod
     def is_possible() -> bool:
-        """Return whether this system has all that this way needs."""
+        """Return whether this system has all the needed calls by descriptor."""
         by_descriptor = all(getattr(os, name) in os.supports_dir_fd for name in _NEEDED)
         return by_descriptor and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
 
@@ -276,7 +276,7 @@ class PosixFolder(Folder):
         return os.scandir(self.fd)
 
     def sync(self) -> None:
-        """SMB, FUSE and others refuse it for folders, and there is no other way to ask for it."""
+        """Sync the folder. SMB, FUSE and other file systems refuse that, which is ignored."""
         try:
             os.fsync(self.fd)
         except OSError as error:
@@ -295,15 +295,15 @@ class PosixFolder(Folder):
         return found.st_ctime
 
 
-#: How systems say that they do not follow a symlink.
+#: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
-_LOCK_SECONDS = 60.0  # far more than a commit takes, which reads one blob at most
-#: How this system opens folders.
+_LOCK_SECONDS = 60.0  # far longer than a commit, which reads one blob at most
+#: The kind of folders that this system supports.
 _way: type[Folder] = PosixFolder if PosixFolder.is_possible() else PortableFolder
 
 
 class Tree:
-    """The folders of one store. With ``own``, a root that belongs to another user is refused."""
+    """The folders of one store. With ``own``, a root of another user is refused."""
 
     def __init__(self, root: Path, *, own: bool) -> None:
         self.root = root
@@ -311,10 +311,10 @@ class Tree:
 
     @contextmanager
     def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
-        """Open ``root/part/part…`` and give it.
+        """Open ``root/part/part…`` for the block.
 
         With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised. Raises
-        :class:`~transports.errors.StoreError` if a symlink or a file has the name of a folder.
+        :class:`~transports.errors.StoreError` for a symlink or a file in the place of a folder.
         """
         folder = self._open_root(create)
         try:
@@ -327,7 +327,7 @@ class Tree:
             folder.close()
 
     def open(self, parts: tuple[str, ...], parent: Folder | None) -> Folder:
-        """Open one folder in an open one, the root in none. A missing one is made; errors are those of
+        """Open a folder in its ``parent`` (``None`` for the root), and create it if it is missing. Errors are those of
         :meth:`folder`."""
         return self._open_root(create=True) if parent is None else self._open(parts, parent, create=True)
 
@@ -362,8 +362,8 @@ class Tree:
 
 
 class OpenFolders:
-    """The folders of a store, each opened, and made if it is missing, when it is first asked for. All are
-    closed at the end of the ``with`` block. Errors are those of :meth:`Tree.folder`."""
+    """A cache of open folders of a store, until the end of the ``with`` block. A folder is opened, and created if it is
+    missing, at the first :meth:`at`. Errors are those of :meth:`Tree.folder`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -377,18 +377,18 @@ class OpenFolders:
         self._close()
 
     def renew(self) -> None:
-        """Close all before another round of work if one has been removed or replaced since they were opened."""
+        """Close all folders if one of them was removed or replaced; called before each round of work."""
         if not self._state or self._look() != self._state:
             self._close()
 
     def _look(self) -> tuple[int, ...] | None:
-        """Return what changes if another folder takes the place of one that is open."""
+        """Return a state that differs if another folder takes the place of an open one."""
         root = self._opened.get(())
         if root is None:
             return None
         try:
             top = os.lstat(self._tree.root)
-            inner = root.stat(".abp")  # with the time of the last change of its names, which two changes may share
+            inner = root.stat(".abp")  # two changes of its names within one tick share st_mtime_ns
             meta = self._opened[(".abp",)].stat("meta")
         except (OSError, KeyError):
             return None
@@ -396,24 +396,24 @@ class OpenFolders:
 
     def _close(self) -> None:
         while self._opened:
-            with suppress(OSError):  # whatever a disk says, it is closed
+            with suppress(OSError):  # the descriptor is closed even after an error
                 self._opened.popitem()[1].close()
 
     def at(self, *parts: str) -> Folder:
-        """Return ``root/part/part…``."""
+        """Return the open folder ``root/part/part…``."""
         folder = self._opened.get(parts)
         if folder is None:
             folder = self._opened[parts] = self._tree.open(parts, self.at(*parts[:-1]) if parts else None)
-            if parts == (".abp",):  # before those in it are opened
+            if parts == (".abp",):  # before the folders in it are opened
                 self._state = self._look()
         return folder
 
     @contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[None]:
-        """Exclude every other thread and process that takes the same lock.
+        """Hold a lock for the block, against all other threads and processes.
 
         The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
-        the lock is not free after a minute; without ``wait``, :class:`LockBusy` if it is not free.
+        the lock is not free after a minute; without ``wait``, raises :class:`LockBusy` at once.
         """
         fd = self.at(".abp", "locks").open(name, os.O_RDWR | os.O_CREAT)
         try:
@@ -424,12 +424,12 @@ class OpenFolders:
 
 
 def use(opened: OpenFolders | None, tree: Tree) -> AbstractContextManager[OpenFolders]:
-    """Return ``opened``, which stays open, or folders that are closed at the end of the block."""
+    """Return a context manager of ``opened``, which stays open, or of new folders, closed at the end of the block."""
     return OpenFolders(tree) if opened is None else nullcontext(opened)
 
 
 class LockBusy(Exception):
-    """A lock is taken, and should not be waited for."""
+    """Raised if a lock is taken and the caller does not wait for it."""
 
 
 def _lock(fd: int, root: Path, wait: bool) -> None:
@@ -440,7 +440,7 @@ def _lock(fd: int, root: Path, wait: bool) -> None:
             return
         if not wait:
             raise LockBusy
-        if time.monotonic() > end:  # a stopped process must not hold up everybody for ever
+        if time.monotonic() > end:  # a stopped process must not block all others for ever
             raise StoreError(
                 f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
                 retryable=True,
@@ -459,17 +459,17 @@ def _not_a_folder(path: Path) -> StoreError:
 
 
 def temporary_name() -> str:
-    """Return a name in ``staging/``: the writer's process id, by which a sweep tells whether it lives, and random
-    digits."""
+    """Return a name in ``staging/``: the process id of the writer, for a sweep to find dead ones, and random digits."""
     return f"{os.getpid()}-{secrets.token_hex(8)}"
 
 
 @contextmanager
 def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, Folder]]:
-    """Open a folder in or below one of ``roots``, and give its real path and the folder. What is opened in that is
-    there, whatever the path leads to later, on systems with descriptors of folders.
+    """Open a folder in or below one of ``roots`` for the block, as its real path and the open folder.
 
-    Raises ``refused`` for any other folder, and what :meth:`Tree.folder` raises for one that is replaced meanwhile."""
+    On systems with descriptors of folders, a later change of the path does not redirect accesses. Raises ``refused``
+    for any other folder, and the errors of :meth:`Tree.folder` for one that is replaced meanwhile.
+    """
     try:
         real = folder.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):  # ValueError: a NUL in the name
@@ -482,8 +482,10 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
 
 
 def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:
-    """Return a regular file below one of ``roots``, open for reading; its ``name`` is its real path. Raises ``refused``
-    for anything else, so that nobody learns what there is."""
+    """Open a regular file below one of ``roots`` for reading; its ``name`` is its real path.
+
+    Raises ``refused`` in every other case, so that a caller cannot learn which files exist.
+    """
     try:
         real = Path(path).resolve(strict=True)
         with folder_beneath(real.parent, roots, refused) as (_, folder):

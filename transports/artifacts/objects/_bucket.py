@@ -1,6 +1,6 @@
 """A bucket of an object store (S3, GCS, Azure) through ``obstore``: a few operations with time limits and typed errors.
 
-``obstore`` is imported here and nowhere else, when a bucket is first opened.
+``obstore`` is imported only here, when a bucket is first opened.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PART = 5 << 20  # bytes, the smallest part that S3 takes. Larger content is uploaded in parts of this size
-_PARTS = 9000  # S3 takes 10,000
-_CONCURRENCY = 4  # parts that are uploaded at once
+_PART = 5 << 20  # bytes, the smallest part that S3 accepts. Larger content is uploaded in parts of this size
+_PARTS = 9000  # S3 accepts 10,000
+_CONCURRENCY = 4  # parts uploaded at once
 _DAY = timedelta(days=1)
 _THREAD_GRACE = 0.2  # seconds at the end of the program
 _REFUSALS = {
@@ -70,6 +70,7 @@ class Bucket:
         self._errors = self._obstore.exceptions
         self.url = url
         self._timeout = timeout
+        # no retry starts after half of the time, and an attempt takes at most half: together `timeout`
         half = timedelta(seconds=timeout / 2)
         options: dict[str, object] = {"connect_timeout": half}
         if _endpoint_is_local():
@@ -84,7 +85,7 @@ class Bucket:
             raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> str:
-        """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A file given as a
+        """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A
         :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         part = max(_PART, size // _PARTS + 1)
@@ -96,7 +97,7 @@ class Bucket:
             chunk_size=part,
             max_concurrency=_CONCURRENCY,
         )
-        # each part has its own limit; this one is for all of them in a row
+        # each part has its own limit; this one is for all parts in sequence
         done = await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
         return done["e_tag"] or ""
 
@@ -125,7 +126,7 @@ class Bucket:
                 yield bytes(chunk[at : at + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
-        """Return a signed URL from which anybody can fetch the object for that many seconds."""
+        """Return a signed URL that gives any client the object for that many seconds."""
         work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
         return str(await self._call(work, f"sign {key}", self._timeout))
 
@@ -141,7 +142,7 @@ class Bucket:
                 yield ListedObject(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
-        """Remove an object if it exists."""
+        """Delete an object if it exists."""
         with suppress(FileNotFoundError):
             await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
@@ -156,7 +157,7 @@ class Bucket:
 
     @contextmanager
     def _map_errors(self, action: str) -> Iterator[None]:
-        """Map errors without quoting the library's messages: a server's answer may contain the signed request."""
+        """Map errors, without quoting the library's messages: a server's answer may contain the signed request."""
         try:
             yield
         except (self._errors.BaseError, TimeoutError, OSError) as error:
@@ -183,8 +184,8 @@ class Bucket:
 
 @cache
 def _outlive_threads() -> None:
-    """Wait a moment at exit: the library's threads release Python objects shortly after they have answered, and would
-    abort an interpreter that is shutting down."""
+    """Wait 0.2 s at exit: threads of the library release Python objects shortly after they have answered, which aborts
+    an interpreter that is shutting down."""
     atexit.register(time.sleep, _THREAD_GRACE)
 
 
@@ -197,7 +198,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
         _outlive_threads()
     except ImportError as error:
         raise UsageError(
-            "object stores (s3://, gs://, az://) need a package more: pip install 'abp-transports[cloud]'"
+            "object stores (s3://, gs://, az://) need an extra: pip install 'abp-transports[cloud]'"
         ) from error
     return obstore, from_url
 
@@ -212,7 +213,7 @@ def _endpoint_is_local() -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the server's code of an error, or its kind: one word, without anything from the request."""
+    """Return the server's error code, or the kind of the error: one or two words, without any text of the request."""
     text = str(error)
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
     if named:

@@ -1,4 +1,8 @@
-"""The artifacts of a bucket, found by listing the metadata objects."""
+"""Catalogs of the artifacts in a bucket, by listing the metadata objects or by an index.
+
+The metadata objects stay the truth. :class:`Catalog` lists them for every query; :class:`IndexedCatalog` answers
+queries from a :class:`~._index.StoreIndex`, which it builds, keeps up to date and repairs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from ._index import Indexed, NotBuilt, StoreIndex
 logger = logging.getLogger("transports.artifacts")
 
 _CONCURRENCY = 16  # requests for metadata at once
-_PAGE = 1000  # objects that are looked at together
+_PAGE = 1000  # listed objects of one step
 
 
 class Listed(NamedTuple):
@@ -30,8 +34,8 @@ class Listed(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a comparison found: how many metadata objects there are, the ids that were wrong before it, and those whose
-    metadata cannot be read."""
+    """Result of a comparison: the number of metadata objects, the ids whose rows were wrong, and the ids whose metadata
+    cannot be read."""
 
     artifacts: int
     wrong: Sequence[str]
@@ -39,18 +43,19 @@ class Compared(NamedTuple):
 
 
 class Catalog:
-    """The metadata objects of one store. They are the truth: what is written or removed here is the commit.
+    """The metadata objects of one store. They are the truth: writing or removing one is the commit.
 
-    Every method raises :class:`~transports.errors.StoreUnavailable`."""
+    Every method raises :class:`~transports.errors.StoreUnavailable`.
+    """
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        #: What was read, with its ETag, and when artifacts were read last.
+        #: Metadata that was read, with its ETag; and the time of the last use of each artifact.
         self._metadata: dict[str, Indexed] = {}
         self._used: dict[str, float] = {}
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close open connections."""
 
     # --- one artifact -------------------------------------------------------------------------------------------------
 
@@ -82,10 +87,10 @@ class Catalog:
         self._used.pop(key, None)
 
     async def differs(self, key: str) -> None:
-        """Take note that an artifact is not what a question about all of them said."""
+        """Repair the entry of an artifact that turned out to differ from the result of a query."""
 
     async def touch(self, key: str) -> None:
-        """Remember that an artifact was used now."""
+        """Record the use of an artifact, in memory."""
         self._used[key] = stamp()
 
     async def _put(self, metadata: Metadata) -> Indexed:
@@ -107,7 +112,7 @@ class Catalog:
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
-        """Return the metadata that ``scope`` covers, oldest first. The ids of what cannot be read are added to
+        """Return the metadata that ``scope`` covers, oldest first. Ids of unreadable metadata are added to
         ``unreadable``."""
         found: list[Metadata] = []
         async for page in self._listing():
@@ -128,37 +133,37 @@ class Catalog:
         return sorted(covered, key=lambda one: one.age_key)
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return what ``scope`` covers, as a retention sees it."""
+        """Return the entries of ``scope``, the input of a retention."""
         return [
             Entry(one.id, one.size_bytes, one.stored, max(one.stored, self._used.get(one.id, 0.0)), one.scope)
             for one in await self.all(scope)
         ]
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return at least what ``policy`` may remove from what ``scope`` covers."""
+        """Return the entries of ``scope`` that ``policy`` may remove, perhaps with others."""
         return await self.entries(scope)
 
     async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None] | None:
-        """Return the artifacts of one page, the newest first, and the cursor of the next one; ``None`` if there is
-        nothing faster than looking at all."""
+        """Return the artifacts of one page, the newest first, and the cursor of the next one; ``None`` without an
+        index."""
         return None
 
     async def change_token(self) -> int | None:
-        """Return a number that differs after every change; ``None`` if there is nothing faster than looking at all."""
+        """Return a number that differs after every change; ``None`` without an index."""
         return None
 
     async def compare(self) -> Compared:
-        """Compare what questions about all artifacts are answered from with the metadata objects, and correct it."""
+        """Compare the index, if there is one, with all metadata objects, and correct it."""
         unreadable: list[str] = []
         found = await self.all(Scope(), unreadable)
         return Compared(len(found), [], unreadable)
 
     async def contents(self) -> set[str]:
-        """Return the keys of all content that metadata names."""
+        """Return the keys of all content with metadata."""
         return {one.blob for one in await self.all(Scope())}
 
     async def _listing(self) -> AsyncIterator[list[Listed]]:
-        """Yield what lies in the bucket, some at a time."""
+        """Yield the metadata objects in the bucket, a page at a time."""
         page: list[Listed] = []
         async for one in self._bucket.list("meta/"):
             key = one.key.rpartition("/")[2].removesuffix(".json")
@@ -170,7 +175,7 @@ class Catalog:
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
-        """Return the metadata of those ids that have some which can be read."""
+        """Return the readable metadata of these ids."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def read(key: str) -> Indexed | None:
@@ -189,24 +194,25 @@ class Catalog:
 T = TypeVar("T")
 
 
-#: Seconds between two checks of what the index lacks, and after which a change that was announced is looked at.
+#: Seconds between two searches for changes that the index lacks, and the age from which an announcement is followed up.
 _INTERVAL = 60.0
-#: Seconds after which the writer of a change that was announced is certain to have ended.
+#: Seconds after which the writer of an announced change is certain to have ended.
 _GIVEN_UP = 900.0
-#: Artifacts of one page when all are wanted, and metadata that is remembered for reading content.
+#: Artifacts of one page of a full listing, and size of the cache of metadata for reading content.
 _INDEX_PAGE, _MAX_REMEMBERED = 5000, 10_000
-#: Times that an index is built for one question.
+#: Times that an index is built for one query.
 _ATTEMPTS = 3
 _UNINDEXED = "unindexed/"
 
 
 class IndexedCatalog(Catalog):
-    """The metadata objects stay the truth: one artifact is read, stored and removed by them alone.
+    """A catalog with an index. The metadata objects stay the truth: reading, storing and removing one artifact
+    depends on them alone.
 
-    A change is announced in the index before it is made, and told after it. What was announced and not told, since its
-    writer died or the index could not be reached, is looked up in the bucket by the next question about all artifacts,
-    a minute later at most. A change that could not even be announced is noted in the bucket, as ``unindexed/<id>``. So
-    the index may be lost at any time: a new one is built by the first question.
+    A change is announced in the index before it is made and settled after it. A change that was announced but not
+    settled, because its writer died or the index could not be reached, is looked up in the bucket by the next query
+    over all artifacts, a minute later at most. A change that could not even be announced is noted in the bucket as
+    ``unindexed/<id>``. The index may therefore be lost at any time: the first query builds a new one.
     """
 
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
@@ -217,7 +223,7 @@ class IndexedCatalog(Catalog):
         self._untold: set[str] = set()
 
     async def aclose(self) -> None:
-        """Close the connection to the index; the next question opens another one."""
+        """Close the connection to the index; the next query opens another one."""
         await self._index.aclose()
 
     # --- one artifact -------------------------------------------------------------------------------------------------
@@ -240,19 +246,19 @@ class IndexedCatalog(Catalog):
         await self._correct([key], always=True)
 
     async def touch(self, key: str) -> None:
-        """Note in the index that an artifact was used now, if it can be reached."""
+        """Record the use of an artifact in the index, if the index can be reached."""
         with suppress(StoreUnavailable):
             await self._index.touch(key)
 
     async def _announce(self, key: str) -> int:
-        """Return the number of the announcement of a change; 0 if it could not be made."""
+        """Announce a change and return the number of the announcement; 0 if the index could not be reached."""
         announced = await self._tell(key, self._index.announce(key))
         if announced is None:
             await self._bucket.put(f"{_UNINDEXED}{key}", b"", "text/plain")
         return announced or 0
 
     async def _tell(self, key: str, work: Awaitable[T]) -> T | None:
-        """Tell the index of a change, if it can be reached."""
+        """Await ``work`` on the index; return ``None`` and remember ``key`` if the index cannot be reached."""
         try:
             return await work
         except StoreUnavailable as error:
@@ -284,20 +290,20 @@ class IndexedCatalog(Catalog):
         return await self._ask(lambda: self._index.find(scope, query))
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return what ``scope`` covers, as a retention sees it."""
+        """Return the entries of ``scope``, the input of a retention."""
         return await self._ask(lambda: self._index.entries(scope))
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return what ``policy`` may remove from what ``scope`` covers, and whole sessions and traces over a limit."""
+        """Return the entries of ``scope`` that ``policy`` may remove, and whole sessions and traces over a limit."""
         return await self._ask(lambda: self._index.candidates(scope, policy))
 
     async def change_token(self) -> int:
-        """Return a number that differs after every change that the index knows of."""
+        """Return the change counter of the index."""
         return await self._ask(self._index.change_token)
 
     async def compare(self) -> Compared:
-        """Compare the index with all metadata objects, and correct it. Objects are read where the ETag differs
-        or the row cannot be read."""
+        """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
+        its row cannot be read."""
         number, built = await self._index.state()
         listed: set[str] = set()
         wrong: list[str] = []
@@ -322,14 +328,16 @@ class IndexedCatalog(Catalog):
         return Compared(len(listed), wrong if built else [], unreadable)
 
     async def contents(self) -> set[str]:
-        """Return the keys of all content that metadata names."""
+        """Return the keys of all content with metadata."""
         return {one.blob for one in await self.all(Scope())}
 
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
     ) -> list[str]:
-        """Correct the rows of some ids whose ETags are not those of their objects, or ``always``; return the ids that
-        have no object. Those whose object cannot be read are added to ``unreadable``."""
+        """Correct the rows of these ids whose ETags differ from those of their objects, or all with ``always``.
+
+        Returns the ids without an object. Ids whose object cannot be read are added to ``unreadable``.
+        """
         gone: list[str] = []
         for at in range(0, len(keys), _INDEX_PAGE):
             part = keys[at : at + _INDEX_PAGE]
@@ -343,17 +351,18 @@ class IndexedCatalog(Catalog):
         return gone
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask an index that lacks nothing. One that was lost since it was looked at is built anew."""
+        """Bring the index up to date and answer a query from it. An index that was lost meanwhile is rebuilt."""
         for _ in range(_ATTEMPTS):
             await self._catch_up()
             try:
                 return await question()
             except NotBuilt:
                 self._caught_up = -_INTERVAL
-        raise StoreUnavailable("the index is lost again and again; see who deletes it, and try again", retryable=True)
+        raise StoreUnavailable("the index keeps disappearing; find out what deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
-        """Give the index what it may lack, a minute after the last time, and build one that is new."""
+        """Add the changes that the index may lack: every minute, and at once after a failed change. Build a new index
+        from all metadata."""
         if not self._is_due():
             return
         async with self._catching_up:

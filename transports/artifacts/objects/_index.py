@@ -1,4 +1,8 @@
-"""The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite, and what it may lack."""
+"""The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite.
+
+:class:`IndexTables` makes the tables and runs transactions; :class:`StoreIndex` holds the rows of one store, and the
+announced changes that the rows may lack. The functions make rows and SQL conditions for both databases.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +25,30 @@ from ..local._index import where
 
 logger = logging.getLogger("transports.artifacts")
 
-#: The columns of a row, after the number of its store. Another layout gets tables of another name.
+#: The columns of a row, after the number of its store. A new layout gets new table names.
 COLUMNS = (
     "id", "e_tag", "metadata", "size", "mime", "created", "stored", "used", "capability", "app",
     "tenant", '"user"', "session", "trace",
 )  # fmt: skip
-#: Characters of a value that is looked up: an entry of PostgreSQL's indexes has 2.7 KB at most.
+#: Characters of an indexed value: an entry of a PostgreSQL index has 2.7 KB at most.
 _LONGEST = 200
-#: Above all characters.
+#: The largest code point: ends a range query by prefix.
 _END = "\U0010ffff"
 
 
 class Indexed(NamedTuple):
-    """Metadata and the ETag of the object that it was read from."""
+    """Metadata and the ETag of its object."""
 
     metadata: Metadata
     e_tag: str
 
 
 def tables(text: str) -> tuple[str, ...]:
-    """Return the statements that make the tables. ``text`` is the database's type of a text compared by its bytes. The
-    last two make ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
+    """Return the statements that create the tables and indexes.
+
+    ``text`` is the database's type for text compared by its bytes. The last two statements create
+    ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``.
+    """
     artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
     store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
     mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
@@ -82,12 +89,12 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
 
 
 def key_of(text: str) -> str:
-    """Return a text as it is looked up."""
+    """Return a text as it is indexed: without NUL, at most 200 characters."""
     return (without_nul(text) or "")[:_LONGEST]
 
 
 def metadata_of(text: Value, key: Value) -> Metadata | None:
-    """Return the metadata in a row; ``None``, with a warning, for what we did not write."""
+    """Return the metadata in a row; ``None``, with a warning, if this library did not write it."""
     try:
         if not ID.fullmatch(str(key)):
             raise ValueError("not an id")
@@ -98,13 +105,13 @@ def metadata_of(text: Value, key: Value) -> Metadata | None:
 
 
 def scope_condition(scope: Scope) -> tuple[str, list[Value]]:
-    """Return the SQL condition for what ``scope`` covers, to follow another one, and its values."""
+    """Return the SQL condition for the artifacts that ``scope`` covers, to follow another, and its values."""
     conditions, values = where(scope)
     return conditions.replace("WHERE", " AND", 1), [*values]
 
 
 def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
-    """Return the SQL condition for what ``query`` wants of ``scope``, to follow another one, and its values."""
+    """Return the SQL condition for artifacts of ``scope`` that match ``query``, to follow another, and its values."""
     text, values = scope_condition(scope)
     since, until = query.times
     mime = query.mime_type
@@ -131,14 +138,14 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
 
 T = TypeVar("T")
 
-#: Seconds for which a lost connection is opened again, and for which the index is left alone after that.
+#: Seconds of attempts to reopen a lost connection, and of the pause after them in which the index is not used.
 _PATIENCE, _PAUSE = 3.0, 10.0
-#: Made last of what belongs to a table: where both are there, all is.
+#: The last relations that :func:`tables` creates: if both exist, all do.
 _RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
 
 
 class NotBuilt(Exception):
-    """The index was not compared with the metadata yet: it cannot answer a question about all artifacts."""
+    """Raised if the index was not compared with all metadata yet: it cannot answer a query over all artifacts."""
 
 
 class IndexTables:
@@ -159,9 +166,11 @@ class IndexTables:
             await transactions.aclose()
 
     async def run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
-        """Run ``work`` with the number of this store, in tables that are made if they are not there (any more). Raises
-        :class:`NotBuilt` if what it asks needs an index that is ``built``."""
-        async with self._turn:  # so that who waits while the database is found to be down need not ask it, too
+        """Run ``work`` with the number of this store. Missing tables are created.
+
+        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
+        """
+        async with self._turn:  # so that callers that wait while the database is found to be down do not try it as well
             if self._failed and time.monotonic() < self._failed[0]:
                 raise StoreUnavailable(self._failed[1], retryable=True)
             if self._transactions is None:
@@ -176,17 +185,17 @@ class IndexTables:
                 except StoreUnavailable as error:
                     if error.retryable or not await self._transactions.run(self._prepare):
                         raise
-                    result = await self._transactions.run(numbered, write=write)  # it was deleted meanwhile
+                    result = await self._transactions.run(numbered, write=write)  # the tables were deleted meanwhile
             except StoreUnavailable as error:
                 self._prepared = False
-                message = f"{error.message}, or leave out ?index= to have every object read for a list"
+                message = f"{error.message}, or leave out ?index= (every list then reads every object)"
                 self._failed = time.monotonic() + _PAUSE, message
                 raise StoreUnavailable(message, retryable=error.retryable) from error.__cause__
             self._failed = None
             return result
 
     def _prepare(self, cursor: Cursor) -> bool:
-        """Make the tables and the number of this store, unless they are there. Returns whether they were not."""
+        """Create the tables and the number of this store if they are missing. Return whether any was."""
         self._database.lock(cursor, "artifact index")
         if not (there := all(self._is_there(cursor, name) for name in _RELATIONS)):
             for statement in tables(self._database.text):
@@ -196,7 +205,7 @@ class IndexTables:
         if cursor.fetchall():
             return not there
         cursor.execute(
-            # neither a number nor a change token comes again in an index that is made anew
+            # a rebuilt index must not repeat a number or a change token of the old one
             "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
             (self._url, secrets.randbelow(1 << 31), time.time_ns() // 1000),
         )
@@ -207,11 +216,11 @@ class IndexTables:
         return bool(cursor.fetchall())
 
     def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        # asked each time: tables that were made anew have other numbers
+        # read each time: recreated tables have other numbers
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         found = cursor.fetchall()
         if not found:
-            raise self._database.error(f"{self._database.name} does not know the store any more")
+            raise self._database.error(f"{self._database.name} has no row for this store any more")
         if built and found[0][1] is None:
             raise NotBuilt
         return work(cursor, cast(int, found[0][0]))
@@ -234,12 +243,12 @@ _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp
 class StoreIndex:
     """The rows of one store. Many stores, and any number of machines, may use one database.
 
-    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for some seconds
-    after that it is not asked again.
+    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds
+    after that it raises the same error without trying the database.
     """
 
     def __init__(self, database: Connection, url: str) -> None:
-        """``url`` is the store's, without the index: the name by which the database knows it."""
+        """``url`` is that of the store, without the index; it is the key of the store in the database."""
         self._database = database
         self._announcement = (
             f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
@@ -255,16 +264,21 @@ class StoreIndex:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def announce(self, key: str) -> int:
-        """Note that the metadata of an artifact is about to change, until :meth:`put` or :meth:`remove` says how.
-        Returns the number of the announcement. No two are alike, as times may be: of one millisecond, or of a clock
-        that was set back."""
+        """Announce a change of the metadata of an artifact, which :meth:`put` or :meth:`remove` then settles.
+
+        Returns the number of the announcement, which is unique. A time would not be: two may fall into one millisecond,
+        or the clock may be set back.
+        """
         number = _new_number()
         await self._run(lambda cursor, store: cursor.execute(self._announcement, (store, key, number)))
         return number
 
     async def put(self, indexed: Indexed, announced: int) -> None:
-        """Give an artifact this row, whatever it had. If somebody else announced a change after the one that has the
-        number ``announced`` (0: none), nobody knows who was last: it stays announced."""
+        """Insert or replace the row of an artifact, and settle the change with the number ``announced`` (0: none).
+
+        If another writer announced a change after that one, the order of the two writes is unknown: the artifact stays
+        announced.
+        """
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
@@ -273,8 +287,10 @@ class StoreIndex:
         await self._run(work)
 
     async def remove(self, key: str, announced: int) -> None:
-        """Remove the row of an artifact that was deleted. The same holds for ``announced``. Without a row it stays
-        announced, too: who builds the index may have read the artifact before."""
+        """Remove the row of a deleted artifact, and settle the change as :meth:`put` does.
+
+        Without a row the artifact stays announced, too: a process that builds the index may have read it before.
+        """
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
@@ -283,8 +299,8 @@ class StoreIndex:
         await self._run(work)
 
     async def correct(self, found: Sequence[Indexed], gone: Iterable[str], seen: dict[str, str]) -> None:
-        """Give artifacts the rows of what was ``found``, and remove those of what is ``gone``, unless a row has changed
-        since its ETag was ``seen``: then a writer knew better."""
+        """Write the rows of ``found`` artifacts and remove those of ``gone`` ones. A row whose ETag is no longer the
+        one that was ``seen`` stays: a writer changed it since."""
         new = [one for one in found if one.metadata.id not in seen]
         changed = [(one, seen[one.metadata.id]) for one in found if one.metadata.id in seen]
         dropped = [(key, seen[key]) for key in gone if key in seen]
@@ -306,36 +322,36 @@ class StoreIndex:
             await self._run(work)
 
     async def touch(self, key: str) -> None:
-        """Note that an artifact was used now."""
+        """Record the use of an artifact."""
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
         at = stamp()
         await self._run(lambda cursor, store: cursor.execute(sql, (at, store, key, at)))
 
-    # --- what the index may lack --------------------------------------------------------------------------------------
+    # --- completeness of the index ------------------------------------------------------------------------------------
 
     async def announced(self, seconds: float) -> list[str]:
-        """Return the ids whose change was announced so long ago and not told since: their writers may have died."""
+        """Return the ids with a change announced at least ``seconds`` ago and not settled: the writer may have died."""
         sql = f"SELECT id FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         return [str(key) for (key,) in await self._select(sql, seconds)]
 
     async def give_up(self, seconds: float) -> None:
-        """Forget the changes that were announced so long ago."""
+        """Drop the announcements that are at least ``seconds`` old."""
         sql = f"DELETE FROM abp_artifact_changes_2 WHERE store = ? AND since <= {self._database.now} - ?"
         await self._run(lambda cursor, store: cursor.execute(sql, (store, seconds)))
 
     async def state(self) -> tuple[int, bool]:
-        """Return the number of this index, which one that is made anew does not have, and whether all metadata was
-        compared with it once."""
+        """Return the number of this index, which changes when it is recreated, and whether it was compared with all
+        metadata once."""
         ((number, built),) = await self._select("SELECT number, built FROM abp_artifact_stores_1 WHERE number = ?")
         return cast(int, number), built is not None
 
     async def mark_built(self, number: int) -> None:
-        """Note that all metadata was compared with the index of this number."""
+        """Mark the index of this number as compared with all metadata."""
         sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now} WHERE number = ?"
         await self._run(lambda cursor, _: cursor.execute(sql, (number,)))
 
     async def e_tags(self, keys: Collection[str]) -> dict[str, str]:
-        """Return the ETags in the rows of those of ``keys`` that have one. At most some thousand at once."""
+        """Return the ETags in the rows of ``keys``, at most some thousand ids; ids without a row are left out."""
         marks = ", ".join("?" * len(keys))
         sql = f"SELECT id, e_tag FROM abp_artifacts_1 WHERE store = ? AND id IN ({marks})"
         return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)} if keys else {}
@@ -354,12 +370,12 @@ class StoreIndex:
             after = [*found][-1]
 
     async def change_token(self) -> int:
-        """Return a number that another one follows with every change."""
+        """Return the change counter, which every change increments."""
         sql = "SELECT changes FROM abp_artifact_stores_1 WHERE number = ?"
         ((changes,),) = await self._select(sql, built=True)
         return cast(int, changes)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
         """Return the artifacts of one page, the newest first, and the cursor of the next one."""
@@ -378,20 +394,20 @@ class StoreIndex:
         return await self._run(work, write=False, built=True)
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return what ``scope`` covers, as a retention sees it."""
+        """Return the entries of ``scope``, the input of a retention."""
         text, values = scope_condition(scope)
         return [_entry(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return all that ``policy`` may remove from what ``scope`` covers: what may be past its time, and each session
-        and trace that is over a limit, as a whole."""
+        """Return all entries of ``scope`` that ``policy`` may remove: possibly expired ones, and all entries of each
+        session and trace over a limit."""
         text, values = scope_condition(scope)
 
         def work(cursor: Cursor, store: int) -> list[Entry]:
             found: dict[str, Entry] = {}
             if policy.ttl_seconds is not None:
                 at = now()
-                # what came from a future, by a clock that was set back, is to be noticed early
+                # artifacts of the future, by a clock that was set back: included, to track their age early
                 cursor.execute(
                     f"{_ENTRY}{text} AND (stored < ? OR stored > ?)", (store, *values, at - policy.ttl_seconds, at)
                 )

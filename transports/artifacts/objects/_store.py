@@ -1,4 +1,7 @@
-"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure."""
+"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure.
+
+:class:`ObjectStaged` stages content on this machine; :class:`Maintenance` sweeps and checks the bucket.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +39,22 @@ from ._catalog import Catalog, IndexedCatalog
 from ._index import StoreIndex
 from ._index_address import open_index
 
-_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
+_IN_MEMORY = 1 << 20  # bytes kept in memory before a temporary file is made
 
 
 class ContentPublisher(Publisher, Protocol):
-    """The part of a store in a bucket that its staged files use."""
+    """Protocol for the part of an object store that its staged files use."""
 
     async def publish(
         self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
-        """Make measured content an artifact."""
+        """Publish measured content as an artifact."""
 
 
 class ObjectStaged(SpooledFile):
     """A staged file in memory while it is small, then in a temporary file.
 
-    It is uploaded when all of it is verified, and may be committed again if the upload failed.
+    It is uploaded once all content is verified, and may be committed again if the upload failed.
     """
 
     _store: ContentPublisher
@@ -90,11 +93,11 @@ class ObjectStaged(SpooledFile):
 
 
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0  # seconds that what is damaged is kept for a look at it
+_QUARANTINE = 86400.0  # seconds that damaged objects are kept for inspection
 
 
 class Maintenance:
-    """The sweep and the check of one store. ``reading`` counts the readers of each content in this process."""
+    """Sweep and check of one store. ``reading`` counts the readers of each content in this process."""
 
     def __init__(self, bucket: Bucket, catalog: Catalog, reading: Mapping[str, int]) -> None:
         self._bucket = bucket
@@ -102,12 +105,12 @@ class Maintenance:
         self._reading = reading
 
     async def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Remove content that no metadata names, an hour after it came, and what is in quarantine after a day."""
+        """Remove content without metadata after an hour, and quarantined objects after a day."""
         now = time.time()
         found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
         compared = await self._catalog.compare()
         used = await self._catalog.contents() if found else set()
-        # metadata that cannot be read does not tell what it names
+        # unreadable metadata may name any content that begins with the digits of its id
         perhaps = tuple(_content(key) for key in compared.unreadable)
         out = [
             Removal("content", one.key, one.size, "orphan")
@@ -123,8 +126,8 @@ class Maintenance:
         return out
 
     async def check(self, *, repair: bool) -> list[Problem]:
-        """Return which metadata cannot be read, and what was wrong in the index, which is corrected. ``repair`` moves
-        the metadata to quarantine, with its content."""
+        """Return the unreadable metadata, and the wrong rows of the index, which are corrected. ``repair`` moves
+        unreadable metadata and its content to quarantine."""
         compared = await self._catalog.compare()
         used = await self._catalog.contents() if repair and compared.unreadable else set()
         detail = "the index differed from the metadata; it is repaired"
@@ -142,30 +145,30 @@ class Maintenance:
 
 
 def _content(key: str) -> str:
-    """The beginning of the keys that content of an id has."""
+    """Return the prefix of the keys of the content of an id."""
     return f"content/{digest_prefix(key)}"
 
 
 @dataclass(slots=True)
 class _State:
-    """The state that all views of one store share: the readers of each content, and the content to be removed when the
-    last of them is done."""
+    """State that all views of one store share: the number of readers of each content, and the content to remove after
+    its last reader."""
 
     reading: Counter[str] = field(default_factory=Counter)
     delete_after_read: set[str] = field(default_factory=set)
 
 
 class ObjectStore(ArtifactStore):
-    """Keeps below ``s3://bucket/prefix``::
+    """A store in a bucket. Objects below ``s3://bucket/prefix``::
 
         meta/<id>.json                an artifact exists if and only if this does
         content/<sha256>-<random>     its content, never shared with another artifact
         quarantine/…                  damaged content
 
     Content is staged and verified on this machine, then uploaded, then named by its metadata in a single request, which
-    is the commit. A failure before that leaves at most content that no metadata names; :meth:`gc` removes it an hour
-    later. The parts of an upload whose process was killed are not listed as content: give the bucket a lifecycle rule
-    that aborts incomplete multipart uploads (``docs/stores.md``).
+    is the commit. A failure before that leaves at most content without metadata; :meth:`gc` removes it an hour later.
+    The parts of an upload whose process was killed are not listed as content: give the bucket a lifecycle rule that
+    aborts incomplete multipart uploads (``docs/stores.md``).
 
     ``timeout`` in seconds limits a request with its retries, and a pause in a download; after that every method raises
     :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
@@ -181,7 +184,7 @@ class ObjectStore(ArtifactStore):
         timeout: float = 60.0,
         index: str | None = None,
     ) -> None:
-        """``index`` is the address of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
+        """``index`` is the URL of an index: ``postgresql://…`` or ``sqlite:///…``. Raises
         :class:`~transports.errors.UsageError` for another one."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         self.url = url.rstrip("/")
@@ -207,8 +210,8 @@ class ObjectStore(ArtifactStore):
     async def publish(
         self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
-        """Make measured content an artifact of this view's scope. ``check`` is called after the upload, before the
-        artifact is visible."""
+        """Publish measured content as an artifact of this view's scope. ``check`` is called after the upload, before
+        the artifact is visible."""
         digest, scope = meter.sha256, self.scope
         for key in candidate_ids(description.namespace, digest, scope):
             try:
@@ -249,7 +252,7 @@ class ObjectStore(ArtifactStore):
         return await self._catalog.candidates(scope, policy)
 
     async def change_token(self) -> object:
-        """Return a number that the index counts; ``None`` without an index."""
+        """Return the change counter of the index; ``None`` without an index."""
         return await self._catalog.change_token()
 
     async def _touch(self, artifact_id: str) -> None:
@@ -289,13 +292,13 @@ class ObjectStore(ArtifactStore):
         return blob
 
     async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
-        """Read again content that did not match its hash, to tell damage in the store from damage on the way."""
+        """Read content that did not match its hash again, and raise an error for damage in transit or in the store."""
         digest = hashlib.sha256()
         async for chunk in self._bucket.stream(blob, 0, ref.size_bytes, 1 << 20):
             digest.update(chunk)
         if digest.hexdigest() == ref.sha256:
             raise StoreUnavailable(
-                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is intact: read it again",
+                f"artifact {ref.id} was damaged in transit from {self.url}; the stored copy is intact: read it again",
                 retryable=True,
                 details={"id": ref.id},
             )
@@ -320,14 +323,14 @@ class ObjectStore(ArtifactStore):
                     await self._catalog.differs(artifact_id)
                 return False
         except Corrupt:
-            metadata = None  # it does not tell where its content is; gc finds that
+            metadata = None  # its content is unknown; gc removes it
         await self._catalog.remove(artifact_id)
         if metadata:
             await self._delete_content(metadata.blob)
         return True
 
     async def _delete_content(self, blob: str) -> None:
-        """Remove content when the last reader in this process is done."""
+        """Remove content, or schedule its removal for when its last reader in this process is done."""
         if self._state.reading[blob]:
             self._state.delete_after_read.add(blob)
         else:
@@ -345,16 +348,16 @@ class ObjectStore(ArtifactStore):
         return await self._maintenance.sweep(dry_run=dry_run)
 
     async def reindex(self) -> ReindexReport:
-        """Compare the index with all metadata objects and correct it; a new index is built. See
+        """Compare the index with all metadata objects and correct it, or build a new index; see
         :func:`transports.artifacts.reindex`."""
         if not isinstance(self._catalog, IndexedCatalog):
-            raise UsageError(f"{self.url} has no index; its address may end in ?index=postgresql://host/database")
+            raise UsageError(f"{self.url} has no index; its URL may end in ?index=postgresql://host/database")
         compared = await self._catalog.compare()
         return ReindexReport(compared.artifacts, tuple(compared.wrong), tuple(compared.unreadable))
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
-        """Check the content, and without a scope also the metadata; ``repair`` moves what cannot be read to quarantine,
-        with its content."""
+        """Check the content, and without a scope also the metadata; ``repair`` moves unreadable metadata and its
+        content to quarantine."""
         problems = [] if self.scope else await self._maintenance.check(repair=repair)
         found = await super().fsck()
         return replace(found, problems=(*found.problems, *problems))

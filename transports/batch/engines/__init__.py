@@ -1,8 +1,7 @@
-"""Where the jobs of a run are run: in this process, or in Ray actors. The ledger owns the truth; an engine only lends
-workers.
+"""Engines for the workers of a batch. The ledger holds the state of the run; an engine holds none.
 
-* :mod:`.local` — a pool in this process. :mod:`.ray_engine` — as many Ray actors as the ledger's backlog asks for.
-* :mod:`.ray_cluster` — Ray itself. :mod:`.ray_worker` — what runs in an actor.
+* :mod:`._local` — one worker in this process.
+* :mod:`._ray_engine` — workers in Ray actors, scaled with the ledger's backlog.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ __all__ = ["Engine", "LocalEngine", "RayEngine", "WorkReport", "require_ray"]
 
 
 class Engine(Protocol):
-    """What works off the jobs of one run."""
+    """Protocol of an engine for the jobs of one run."""
 
     async def run(self) -> WorkReport:
-        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called. If it is cancelled,
-        the jobs that run are cancelled and settled. Raises :class:`~transports.errors.LedgerError`."""
+        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called.
+
+        If it is cancelled, running jobs are cancelled and settled. Raises :class:`~transports.errors.LedgerError`."""
 
     def drain(self) -> None:
-        """Begin no more jobs; :meth:`run` returns when those that run have ended."""
+        """Start no more jobs; :meth:`run` returns when the running jobs have ended."""

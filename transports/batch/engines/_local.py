@@ -1,4 +1,4 @@
-"""The engine that is this process."""
+"""Engine with one worker in this process."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ..running._runner import OnSettled
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """``calls`` are all that were made; ``recycled`` says how many browsers were replaced, by reason."""
+    """Statistics of a worker: number of ``calls``, and ``recycled`` browsers by reason."""
 
     calls: int = 0
     recycled: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_stats(cls, stats: PoolStats) -> WorkReport:
-        """Return what a pool tells."""
+        """Return the report for the statistics of a pool."""
         return cls(stats.calls, dict(stats.recycled))
 
 
 class LocalEngine:
-    """One worker: a pool, which this opens, and a runner."""
+    """Engine with one worker: a runner and its pool. The engine opens the pool."""
 
     def __init__(self, ledger: Ledger, pool: Pool, options: RunOptions, on_settled: OnSettled = lambda _: None) -> None:
         self._pool = pool
         self._runner = Runner(ledger, pool, options, on_settled)
 
     def drain(self) -> None:
-        """Begin no more jobs."""
+        """Start no more jobs."""
         self._runner.drain()
 
     async def run(self) -> WorkReport:

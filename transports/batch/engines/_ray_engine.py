@@ -1,4 +1,8 @@
-"""The engine on Ray: as many actors as the ledger's backlog asks for, each a worker with one browser."""
+"""Engine on Ray: actors with one browser each, scaled with the ledger's backlog.
+
+:class:`RayCluster` is the connection to Ray, with all calls in one thread. :class:`RayWorker` is the class of the
+actors. :class:`RayEngine` starts, watches and replaces them.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +34,16 @@ from ._local import LocalEngine, WorkReport
 
 T = TypeVar("T")
 
-#: Seconds for one answer of Ray; for a cluster to start or to be found.
+#: Seconds for one answer of Ray, and for starting or finding a cluster.
 _ANSWER, _START_TIMEOUT = 30.0, 90.0
-#: Bytes of Ray's object store, the least it accepts: nothing is ever put there.
+#: Size of Ray's object store in bytes, the minimum that Ray accepts: it stays unused.
 _OBJECT_STORE = 80 << 20
-#: Bytes of the path of a folder below which Ray puts its sockets.
+#: Maximum length of the path of Ray's folder in bytes: Ray appends the paths of its sockets, which have a limit.
 _LONGEST_FOLDER = 43
-#: What clusters of our own ask for. Ray keeps the first one that it finds, as long as the process lives.
+#: Authentication token of local clusters. One per process, since Ray caches the first token that it reads.
 _TOKEN = secrets.token_hex(32)
-#: What a cluster of our own runs with. The first has the raylet end what an actor leaves behind when it is killed: a
-#: Chromium, which is in a process group of its own, and its driver. Nothing is sent to Ray's makers.
+#: Environment of local clusters. The first variable makes the raylet end the orphans of a killed actor: its driver, and
+#: its Chromium, which is in a process group of its own. The second turns off usage reports to Ray's makers.
 _ENVIRONMENT = {
     "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -59,11 +63,13 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """A connection to Ray, which ``async with`` opens: to the cluster at ``address`` (``auto`` is the one of this
-    machine), or to a new one on this machine for ``actors`` actors, which ends with this process.
+    """Connection to Ray, opened by ``async with``.
 
-    Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for a
-    cluster that does not answer.
+    It connects to the cluster at ``address`` (``auto`` is the cluster of this machine), or starts a local cluster for
+    ``actors`` actors and ends it with this process.
+
+    Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for an
+    unresponsive cluster.
     """
 
     def __init__(self, address: str | None, actors: int) -> None:
@@ -71,17 +77,17 @@ class RayCluster:
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self._actors = actors
         self._thread = _RayThread()
-        self._hangs = ""  # why nothing more is asked: the thread still waits for an answer
+        self._hangs = ""  # error of all further calls while the thread still waits for an answer
         self._stack = contextlib.ExitStack()
 
     @property
     def is_own(self) -> bool:
-        """Whether the cluster is one of this process's own."""
+        """True if this process has started the cluster."""
         return self._address is None
 
     @property
     def advice(self) -> str:
-        """What to do when the cluster fails, as error messages end. `ray status` finds no cluster of our own."""
+        """Advice at the end of error messages. ``ray status`` cannot find a local cluster of this process."""
         look = "" if self.is_own else "look at `ray status`, then "
         return f"{look}run the same command again: it goes on where it stopped"
 
@@ -98,7 +104,7 @@ class RayCluster:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Leave the cluster, and end it if it is our own. Never raises."""
+        """Disconnect from the cluster, and end it if this process started it. Never raises."""
         if not self._hangs:
             with contextlib.suppress(ConnectFailed):
                 await self._do(self._close, _ANSWER)
@@ -106,7 +112,7 @@ class RayCluster:
 
     def _connect(self) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)
-        # Ray prints to stdout, whatever `log_to_driver` says, that a process of the cluster was lost: we say so.
+        # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
         if inner := getattr(getattr(self._ray, "_private", None), "worker", None):
             inner._worker_logs_enabled = False
         common: Mapping[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -114,12 +120,12 @@ class RayCluster:
             self._ray.init(address=self._address, **common)
             return
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
-        # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead of
-        # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
+        # Without a token, any local user could run code in the cluster. This token replaces the one that Ray would
+        # store in the user's home, unless RAY_AUTH_MODE is set.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
             self._start(folder, **common)
-        except Exception:  # noqa: BLE001 - Ray waits 30 seconds for its own processes, which a busy machine may exceed
+        except Exception:  # noqa: BLE001 - Ray gives its processes 30 seconds, too few on a busy machine: once more
             self._ray.shutdown()
             self._start(folder, **common)
 
@@ -140,25 +146,25 @@ class RayCluster:
             self._stack.close()
 
     async def machines(self) -> set[str]:
-        """Return the names of the machines of the cluster."""
+        """Return the host names of the cluster's machines."""
         nodes = await self._do(self._ray.nodes, _ANSWER)
         return {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]}
 
     async def is_elsewhere(self) -> bool:
-        """Whether an actor may be on another machine than this."""
+        """Return whether an actor may be on another machine."""
         return not self.is_own and await self.machines() != {socket.gethostname()}
 
     async def cores(self) -> int:
-        """Return the number of CPUs of the cluster as it is now, one at least."""
+        """Return the current number of CPUs of the cluster, at least 1."""
         return max(int((await self._do(self._ray.cluster_resources, _ANSWER)).get("CPU", 0)), 1)
 
     async def has_room(self) -> bool:
-        """Whether a CPU of the cluster is free."""
+        """Return whether a CPU of the cluster is free."""
         return float((await self._do(self._ray.available_resources, _ANSWER)).get("CPU", 0)) >= 1
 
     async def is_lost(self) -> bool:
-        """Whether the part of the cluster has ended that this process is connected to: no actor starts any more, and
-        Ray does not say so."""
+        """Return whether this process's node of the cluster has ended: actors do not start any more, and Ray reports no
+        error."""
 
         def look() -> bool:
             here = self._ray.get_runtime_context().get_node_id()
@@ -167,15 +173,16 @@ class RayCluster:
         return await self._do(look, _ANSWER)
 
     async def reopen(self) -> None:
-        """Connect anew, to a new cluster if it is our own. Its actors are gone with the old connection."""
+        """Reconnect, starting another cluster if the old one was local. The old actors are lost."""
         await self._do(self._close, _ANSWER)
         await self._do(self._connect, _START_TIMEOUT)
         _take_signals_back()
 
     async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
-        """Start an actor of a class, which Ray never starts again by itself, and call a method of it. Return the actor,
-        the answer of its method ``started``, and the answer to come. Where there is no room for the actor, a cluster
-        that can grow does."""
+        """Start an actor of a class and call one of its methods. Ray does not restart the actor.
+
+        Return the actor and the pending answers of its method ``started`` and of the called method. A cluster with
+        autoscaling grows if it has no room for the actor."""
 
         def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
@@ -185,7 +192,7 @@ class RayCluster:
         return await self._do(start, _ANSWER)
 
     async def tell(self, actor: Any, method: str) -> None:
-        """Call a method of an actor, whose answer nobody waits for."""
+        """Call a method of an actor and ignore its answer."""
         await self._do(lambda: getattr(actor, method).remote(), _ANSWER)
 
     async def kill(self, actor: Any) -> None:
@@ -193,21 +200,21 @@ class RayCluster:
         await self._do(lambda: self._ray.kill(actor), _ANSWER)
 
     async def answered(self, answers: Sequence[Any]) -> list[Any]:
-        """Return those of the answers that are there."""
+        """Return the arrived answers."""
         if not answers:
             return []
         ready, _ = await self._do(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0), _ANSWER)
         return list(ready)
 
     async def result(self, answer: Any) -> object:
-        """Return an answer that is there, or the error for an actor that was lost."""
+        """Return the value of an arrived answer, or the error for a lost actor."""
         errors = self._ray.exceptions
 
         def get() -> object:
             try:
                 return self._ray.get(answer, timeout=_ANSWER)
             except errors.RayActorError as error:
-                lines = str(error).strip().splitlines() or [""]  # an error of its start stands in the last one
+                lines = str(error).strip().splitlines() or [""]  # the last line has an error of the actor's start
                 return Disconnected(f"an actor on Ray ended: {lines[-1 if 'creation task' in lines[0] else 0]}")
             except errors.RayTaskError as error:
                 return Disconnected(f"an actor on Ray failed: {first_line(error.cause or error)}")
@@ -215,7 +222,7 @@ class RayCluster:
         return await self._do(get, _ANSWER)
 
     async def _do(self, work: Callable[[], T], seconds: float) -> T:
-        """Do something in Ray's thread. Whatever Ray raises becomes an error of ours."""
+        """Run ``work`` in Ray's thread. Errors of Ray become errors of this package."""
         where = "the Ray cluster" if self._address is None else f"the Ray cluster at {redact_url(self._address)}"
         if self._hangs:
             raise ConnectFailed(self._hangs)
@@ -232,21 +239,22 @@ class RayCluster:
 
 
 class _RayThread:
-    """The one thread that calls Ray, which ends the processes of its cluster with the thread that started them. Where
-    Ray hangs, the thread keeps no program from ending."""
+    """The only thread that calls Ray, because Ray ends the processes of its cluster with the thread that started them.
+
+    It is a daemon thread, so that a program can end while Ray hangs."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="abp-ray", daemon=True).start()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have the thread do something."""
+        """Run ``work`` in the thread."""
         future: Future[T] = Future()
         self._work.put((future, work))
         return future
 
     def end(self) -> None:
-        """End the thread after what it was given."""
+        """End the thread after its queued work."""
         self._work.put(None)
 
     def _serve(self) -> None:
@@ -255,12 +263,12 @@ class _RayThread:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - Ray ends a program by SystemExit, too
+                except BaseException as error:  # noqa: BLE001 - Ray may raise SystemExit
                     future.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
 
 def _take_signals_back() -> None:
-    """Set this process's handlers of signals again: Ray has replaced that of SIGTERM by one that aborts."""
+    """Install this process's signal handlers again: Ray has replaced the one of SIGTERM by one that aborts."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
@@ -270,8 +278,8 @@ def _take_signals_back() -> None:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process that are not set yet, while the block lasts. Those of Ray that are set inside of it
-    go with them."""
+    """Set unset environment variables for the length of a block. Afterwards, remove all added ``RAY_`` variables,
+    including those added by Ray."""
     before = {*os.environ}
     os.environ.update({name: value for name, value in variables.items() if name not in before})
     try:
@@ -282,12 +290,12 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-#: Makes the pool of a worker that has so many sessions in its one browser. It travels to the worker.
+#: Function that makes a worker's pool of one browser, given its number of sessions. It is pickled for the worker.
 MakePool = Callable[[int], Pool]
 
 
 class RayWorker:
-    """An actor. It takes its jobs from the ledger, and files go from it to the store; nothing of both passes by Ray."""
+    """Class of the actors. An actor leases its jobs from the ledger and writes files to the store, not through Ray."""
 
     def __init__(self) -> None:
         self._engine: LocalEngine | None = None
@@ -295,11 +303,12 @@ class RayWorker:
         self._drained = False
 
     async def started(self) -> None:
-        """Return as soon as the actor is there."""
+        """Return as soon as the actor has started."""
 
     async def work(self, place: str, make_pool: MakePool, options: RunOptions) -> WorkReport | ABPError:
-        """Work until the run has ended, :meth:`drain` is called or :meth:`stop`. An error of ours is returned: one that
-        is raised would come wrapped."""
+        """Run jobs until the run has ended or :meth:`drain` or :meth:`stop` is called.
+
+        Errors of this package are returned, because Ray would wrap raised ones."""
         self._task = asyncio.current_task()
         try:
             async with open_run(place) as ledger:
@@ -313,28 +322,28 @@ class RayWorker:
             return WorkReport()  # by stop()
 
     async def drain(self) -> None:
-        """Begin no more jobs."""
+        """Start no more jobs."""
         self._drained = True
         if self._engine is not None:
             self._engine.drain()
 
     async def stop(self) -> None:
-        """Cancel the jobs that run, and settle them."""
+        """Cancel the running jobs, and settle them."""
         if self._task is not None:
             self._task.cancel()
 
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two looks at the ledger and the actors.
+#: Seconds between two checks of the ledger and the actors.
 _LOOK = 0.5
-#: How often in a row actors may be lost while no job ends.
+#: Maximum number of lost actors in a row while no job ends.
 _MAX_FAILURES = 5
-#: Seconds for the actors to settle their jobs once they are told to stop.
+#: Seconds for the actors to settle their jobs after a request to stop.
 _STOP = 15.0
-#: Seconds for an actor to start where a CPU is free, and where it waits for one while no other actor works.
+#: Seconds for an actor to start on a free CPU, and for it to find a free CPU while no other actor works.
 _START, _ROOM = 90.0, 600.0
-#: Seconds between two looks at the cluster.
+#: Seconds between two checks of the cluster.
 _CHECK = 5.0
 
 
@@ -349,16 +358,16 @@ class _Actor:
 
 
 class RayEngine:
-    """Workers of a run in Ray actors with one browser each, on the Ray cluster at ``address`` or on a local one.
+    """Engine with workers in Ray actors, one browser each, on the cluster at ``address`` or on a local one.
 
-    ``place`` is the run's ledger where an actor finds it: its folder, or a ``postgresql://`` address. ``make_pool``
-    makes the pool of an actor. ``browsers`` is how many actors there are at most, by default one for each CPU of the
-    cluster. The limits of ``options`` hold for all of them together: ``concurrency`` and ``rate`` are shared out.
-    ``shared`` says that other machines reach the ledger and the store. ``on_counts`` is told how the run stands.
+    ``place`` is the run's ledger as actors can reach it: its folder, or a ``postgresql://`` address. ``make_pool``
+    makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster. The
+    limits of ``options`` apply to all actors together: ``concurrency`` and ``rate`` are divided among them. ``shared``
+    means that other machines can reach the ledger and the store. ``on_counts`` is called with the counts of the run's
+    jobs.
 
-    An actor that is lost, or does not start, is replaced, and so is a local cluster that has ended; the jobs of lost
-    actors are queued again or ``unknown``, as those of any worker that is lost.
-    Raises :class:`~transports.errors.UsageError` without Ray.
+    Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
+    or ``unknown``, as those of any lost worker. Raises :class:`~transports.errors.UsageError` without Ray.
     """
 
     def __init__(
@@ -390,19 +399,21 @@ class RayEngine:
         self._checked = 0.0
 
     def drain(self) -> None:
-        """Begin no more jobs."""
+        """Start no more jobs."""
         self._stopped = True
         self._wake.set()
 
     async def run(self) -> WorkReport:
-        """Run jobs to the end. Raises :class:`~transports.errors.ConnectFailed` for a cluster that does not answer,
-        :class:`~transports.errors.UsageError` for other machines that do not reach the ledger and the store, and what
-        actors raise of which none gets a job done."""
+        """Run jobs to the end.
+
+        Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
+        :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and the error of
+        the actors if they fail repeatedly while no job ends."""
         end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
         async with self._cluster:
             if not self._shared and await self._cluster.is_elsewhere():
                 raise UsageError(
-                    "the Ray cluster has other machines, which do not reach the run's folder; name what they reach: "
+                    "the Ray cluster has machines that cannot reach the run's folder; name shared places: "
                     "--ledger postgresql://HOST/DATABASE?run=NAME and --store s3://BUCKET/PREFIX"
                 )
             shares = self._shares(self._browsers or await self._cluster.cores())
@@ -415,7 +426,7 @@ class RayEngine:
                     waiting = await self._waiting()
                     if time.monotonic() >= self._checked + _CHECK:
                         self._checked = time.monotonic()
-                        lost = await self._cluster.is_lost()  # if the head is gone, Ray ends this process in a minute
+                        lost = await self._cluster.is_lost()  # without its head, Ray ends this process in a minute
                         if waiting and counts.open and not self._stopped:
                             await self._check_starts(waiting, lost=lost)
                     if not self._actors and (self._stopped or not counts.open):
@@ -428,10 +439,10 @@ class RayEngine:
                 await self._stop()
 
     def _shares(self, count: int) -> list[RunOptions]:
-        """What each of ``count`` actors may do, so that all together keep the limits."""
+        """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
         rate = self._options.rate
         most_actors = self._options.concurrency
-        if rate is not None:  # each may begin with two jobs at once: together with a second's worth at most
+        if rate is not None:  # each may start with a burst of two jobs: together at most a second's worth
             most_actors = min(most_actors, max(1, int(rate / 2)))
         count = min(count, most_actors)
         most, more = divmod(self._options.concurrency, count)
@@ -439,11 +450,11 @@ class RayEngine:
         return [replace(self._options, concurrency=most + (at < more), rate=rate) for at in range(count)]
 
     async def _scale(self, shares: list[RunOptions], backlog: int, end: float | None) -> None:
-        """Have an actor for each share that ``backlog`` jobs want; let those that are more end."""
+        """Start as many actors as a backlog of so many jobs needs, and drain the other actors."""
         for at, share in enumerate(shares):
             actor = self._actors.get(at)
             if backlog > 0 and actor is None and time.monotonic() >= self._not_before:
-                left = None if end is None else max(end - time.monotonic(), 0.001)
+                left = None if end is None else max(end - time.monotonic(), 0.001)  # RunOptions needs more than 0
                 options = replace(share, deadline=left)
                 started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
                 self._actors[at] = _Actor(*started)
@@ -451,13 +462,13 @@ class RayEngine:
                 if not actor.drained:
                     actor.drained = True
                     await self._cluster.tell(actor.handle, "drain")
-                elif not actor.works:  # it was told before it started, if it ever does: it has no job
+                elif not actor.works:  # drained before its start, so it has no job
                     del self._actors[at]
                     await self._cluster.kill(actor.handle)
             backlog -= share.concurrency
 
     async def _collect(self, counts: Counts) -> None:
-        """Take the actors that have ended away, and note what became of them."""
+        """Remove ended actors, and record their reports or errors."""
         if counts.open != self._open:
             self._open, self._failures = counts.open, 0
         ready = await self._cluster.answered([actor.answer for actor in self._actors.values()])
@@ -474,8 +485,7 @@ class RayEngine:
                 self._lost(told)
 
     async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
-        """Replace what keeps actors from starting: the connection to a cluster that has ended (``lost``), or an actor
-        itself."""
+        """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
@@ -494,7 +504,7 @@ class RayEngine:
             )
 
     async def _waiting(self) -> dict[int, _Actor]:
-        """The actors that have not started yet."""
+        """Return the actors not started yet."""
         waiting = {at: actor for at, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in waiting.values()])
         for actor in waiting.values():
@@ -504,7 +514,7 @@ class RayEngine:
     def _lost(self, error: ABPError) -> None:
         self._recycled["ended"] += 1
         logger.warning("a worker was lost: %s", error.message)
-        if time.monotonic() < self._not_before:  # begun before the last failure: a machine takes all its actors along
+        if time.monotonic() < self._not_before:  # actors lost with the same machine count as one failure
             return
         self._failures += 1
         if self._failures >= _MAX_FAILURES:
@@ -514,7 +524,7 @@ class RayEngine:
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 
     async def _stop(self) -> None:
-        """Have the actors that still work cancel their jobs and settle them; end them."""
+        """Make the remaining actors cancel and settle their jobs, then end them."""
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
                 await self._cluster.tell(actor.handle, "stop")

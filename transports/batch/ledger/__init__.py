@@ -1,4 +1,10 @@
-"""The table that knows what became of each job: SQLite in the run's folder, or PostgreSQL for many machines."""
+"""Ledger of a run: the state and outcome of each job, in SQLite in the run's folder, or in PostgreSQL for workers on
+many machines.
+
+* :mod:`._ledger` — the :class:`Ledger` of a worker; :mod:`._reads` — :class:`LedgerView`: lists and statistics.
+* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — tables; :mod:`._entries` — records.
+* :mod:`._backends` — the databases.
+"""
 
 from ._entries import Added, Counts, Leased, Row, Settlement
 from ._ledger import Ledger, open_ledger, open_view

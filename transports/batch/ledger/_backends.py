@@ -1,4 +1,4 @@
-"""A ledger in an SQLite file, for the processes of one machine."""
+"""Databases of a ledger: an SQLite file for the processes of one machine, or PostgreSQL for many machines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from ...artifacts import open_file, try_lock
 from ...database import PostgresConnection, SqliteConnection
 from ...errors import LedgerError
 
-_PAUSE = 0.01  # seconds between two tries to lock a file
+_PAUSE = 0.01  # seconds between two attempts to lock a file
 
 
 class SqliteDatabase(SqliteConnection):
-    """The file ``ledger.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is
-    ``read_only`` must be there, and stays as it is.
+    """SQLite database ``ledger.sqlite`` in a run's folder, with a lock file for each worker.
 
-    ``file`` is the name of another one, and ``option`` what names the folder on the command line. Without a folder it
-    is in memory, and nobody else sees it."""
+    With ``read_only`` the file must exist and is not changed. ``file`` is another file name, and ``option`` is the
+    option of the command line for the folder. Without a folder the database is private and in memory."""
 
     sees_workers = True
     one_writer = True
@@ -34,7 +33,7 @@ class SqliteDatabase(SqliteConnection):
         self._own_lock: tuple[int, Path] | None = None
 
     def close(self) -> None:
-        """Close the file; this worker is no longer at work."""
+        """Close the file and unregister this worker."""
         super().close()
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
@@ -42,18 +41,18 @@ class SqliteDatabase(SqliteConnection):
             _remove(lock[1])
 
     def begin_work(self, worker: str) -> None:
-        """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
+        """Lock this worker's file. The kernel releases the lock at any end of the process."""
         if self._own_lock is not None or self._locks is None:
             return
         path = self._locks / worker
         try:
             self._locks.mkdir(exist_ok=True)
-            self.lost_workers([file.name for file in self._locks.iterdir()])  # those that had no lease left their files
+            self.lost_workers([file.name for file in self._locks.iterdir()])  # removes files of ended workers
             while True:
                 handle = open_file(path, os.O_RDWR | os.O_CREAT)
-                while not try_lock(handle):  # somebody looks whether it is free
+                while not try_lock(handle):  # another worker tests the lock at this moment
                     time.sleep(_PAUSE)
-                with contextlib.suppress(FileNotFoundError):  # taken away before it was locked
+                with contextlib.suppress(FileNotFoundError):  # another worker removed the file before it was locked
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         break
                 os.close(handle)
@@ -67,7 +66,7 @@ class SqliteDatabase(SqliteConnection):
 
 
 def _has_ended(lock: Path) -> bool:
-    """Whether the worker whose file this is has ended; then its file is removed."""
+    """Return whether the worker of a lock file has ended. If so, remove the file."""
     try:
         handle = open_file(lock, os.O_RDWR)
     except FileNotFoundError:
@@ -86,23 +85,23 @@ def _has_ended(lock: Path) -> bool:
 
 
 def _remove(lock: Path) -> None:
-    """Remove a worker's file. On Windows it stays while another worker looks at it; the next look removes it."""
+    """Remove a worker's file. On Windows an open file stays; the next check removes it."""
     with contextlib.suppress(PermissionError):
         lock.unlink(missing_ok=True)
 
 
 class PostgresDatabase(PostgresConnection):
-    """The tables of all runs in one database."""
+    """PostgreSQL database with the tables of all runs."""
 
-    sees_workers = False  # a machine that cannot be reached may still be at work
+    sees_workers = False  # the worker of an unreachable machine may still be at work
     one_writer = False
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(url, "the ledger", LedgerError, read_only=read_only)
 
     def begin_work(self, worker: str) -> None:
-        """Do nothing: a worker is known by its lease alone."""
+        """Do nothing: workers are only known by their leases."""
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return none."""
+        """Return an empty list."""
         return []

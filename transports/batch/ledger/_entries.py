@@ -1,4 +1,4 @@
-"""What goes into a ledger and comes out of it."""
+"""Records of the ledger: added inputs, leased jobs, settlements, counts, and rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .._jobs import Job, Outcome, State
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What an input brought: its ``lines``, and the ``jobs`` that were not in the ledger before.
+    """Result of adding an input: counts of its ``lines`` and of the new ``jobs`` in the ledger.
 
-    ``copies`` are lines that ask for the same as an earlier one of this input, ``replaced`` the lines of failed jobs
-    whose place others of the same id took. ``known`` says that the whole input was in the ledger already."""
+    ``copies`` counts lines with the same job as an earlier line of this input. ``replaced`` counts failed lines,
+    replaced by lines of the same id. ``known`` is true if the whole input was in the ledger already."""
 
     lines: int
     jobs: int = 0
@@ -25,7 +25,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A job that this worker may run until its lease ends. ``attempts`` counts this one."""
+    """Job that this worker may run until its lease ends. ``attempts`` includes this attempt."""
 
     key: str
     job: Job
@@ -34,9 +34,10 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of a leased job: its outcome, or, with ``again_after`` seconds, another attempt then.
+    """Settlement of a leased job: its outcome, or a retry in ``again_after`` seconds.
 
-    One that was not ``begun`` is queued again as it was, if its lease still holds: nothing of it was sent."""
+    A job that was not ``begun`` returns to the queue if its lease is still valid, and does not count as an attempt,
+    since no part of it was sent."""
 
     key: str
     outcome: Outcome
@@ -46,7 +47,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many jobs are in which state; every state is there."""
+    """Number of jobs in each state."""
 
     by_state: Mapping[State, int]
 
@@ -55,12 +56,12 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All jobs."""
+        """Number of all jobs."""
         return sum(self.by_state.values())
 
     @property
     def open(self) -> int:
-        """Jobs without a final state."""
+        """Number of jobs without a final state."""
         return self[State.QUEUED] + self[State.LEASED]
 
     def as_dict(self) -> dict[str, int]:
@@ -70,11 +71,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the input, and its job as the ledger has it.
+    """Line of the input, and the state of its job in the ledger.
 
-    ``position`` is its place in the input; times are in seconds since 1970, and ``None`` where there is none yet.
-    ``artifacts`` are references as JSON objects. A ``copy`` asks for the same as an earlier line, whose job it shares;
-    its ``job`` has its own id and what it carried."""
+    ``position`` is its place in the input. Times are in seconds since 1970, ``None`` if not set yet. ``artifacts`` are
+    references as JSON objects. A ``copy`` shares the job of an earlier line; its ``job`` has the id and the carried
+    fields of its own line."""
 
     position: int
     key: str

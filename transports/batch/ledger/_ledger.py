@@ -1,4 +1,4 @@
-"""The ledger of one run: which jobs there are, who holds them, and what became of each."""
+"""Ledger of one run: adding, leasing, settling, cancelling, retrying and reading its jobs."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ from ._writes import Addition, HostTurns, LeaseRequest, lease_jobs, settle_jobs
 
 T = TypeVar("T")
 
-#: Attempts after which a job whose workers were lost is given up, though it may run again.
+#: Attempts after which an idempotent job of lost workers becomes ``unknown`` instead of queued.
 _MAX_LOST = 10
-#: Rows that an export reads at once, however large they are.
+#: Rows per page of an export, of any size.
 _PAGE = 100
 _LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
 class Ledger:
-    """The jobs of one run, in a table that any number of workers share; made by :func:`.open_ledger`.
+    """Ledger of one run, in a table shared by any number of workers; made by :func:`.open_ledger`.
 
-    Each instance is one worker. A job is leased to one worker at a time. A lease that ends before its job is settled
-    makes the job ``unknown``, or ``queued`` again if it is idempotent. Every method is one transaction: what it did is
-    on the disk when it returns, and if it raises, nothing was done. All raise
-    :class:`~transports.errors.LedgerError`.
+    Each instance is one worker. A job is leased to one worker at a time. A lease that expires before its job is settled
+    makes the job ``unknown``, or ``queued`` again if it is idempotent. Every method is one transaction: its changes are
+    on disk when it returns, and nothing has changed if it raises. All raise :class:`~transports.errors.LedgerError`.
     """
 
     def __init__(self, database: Database, run: str, *, existing: bool = False) -> None:
@@ -55,7 +54,7 @@ class Ledger:
         self._existing = existing
         self._transactions = Transactions(database)
         self._turns = HostTurns()
-        #: The name of this worker, which no other has.
+        #: Unique name of this worker.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
@@ -87,18 +86,18 @@ class Ledger:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
+        """Close the database. Jobs of this worker stay leased until their leases expire. Idempotent."""
         await self._transactions.aclose()
 
     async def add(
         self, source: Callable[[], Iterable[Sequence[Job]]], fingerprint: str, *, extend: bool = False
     ) -> Added:
-        """Add the jobs of one input, in batches: all of them, or none if reading one raises.
+        """Add the jobs of one input, in batches: all of them, or none if reading a job raises.
 
-        Of jobs with one key the first counts; the other lines are copies of it. A line that extends the run takes the
-        place of a failed job with its ``id``, which is kept beside the run. ``fingerprint`` names the input: one that
-        is in the ledger as a whole is not read again, and another one is refused unless ``extend``. ``source`` is
-        called in the ledger's thread; more than once only if a connection was lost. Raises
+        Of several jobs with the same key the first counts; the other lines are its copies. A line that extends the run
+        replaces a failed job with the same ``id``; the replaced line is kept beside the run. ``fingerprint`` identifies
+        the input: an input that is in the ledger already is not read again, and a different input is refused unless
+        ``extend``. ``source`` is called in the ledger's thread; more than once only if a connection was lost. Raises
         :class:`~transports.errors.UsageError`.
         """
         adding = Addition(self._database, self._run, source, fingerprint, extend)
@@ -109,7 +108,7 @@ class Ledger:
             await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
 
         def work(cursor: Cursor) -> Added:
-            self._database.lock(cursor, f"{self._run} input")  # not the run's own: jobs go on while an input is read
+            self._database.lock(cursor, f"{self._run} input")  # not the run's own lock: workers go on meanwhile
             added = adding.add(cursor, staged=staged)
             self._keep_cancelled(cursor)
             return added
@@ -121,7 +120,8 @@ class Ledger:
     ) -> list[Leased]:
         """Lease up to ``count`` queued jobs for ``seconds`` from now: hosts in turn, each in the order of the input.
 
-        Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
+        At most ``per_host`` jobs of each host are leased at a time, counted over all workers. ``closed`` hosts are
+        skipped.
         """
         _, jobs = await self.settle_and_lease((), count, seconds, per_host=per_host, closed=closed)
         return jobs
@@ -135,8 +135,10 @@ class Ledger:
         per_host: int | None = None,
         closed: Collection[str] = (),
     ) -> tuple[int, list[Leased]]:
-        """Do what :meth:`settle` does, then what :meth:`lease` does, in one transaction: a worker whose jobs have ended
-        waits for the disk once. Return how many jobs this worker was the holder of, and those it has now."""
+        """Settle jobs, then lease jobs, in one transaction, so that a worker waits for the disk only once.
+
+        See :meth:`settle` and :meth:`lease`. Return the number of settled jobs that this worker held, and the newly
+        leased jobs."""
         lease, attempts = uuid.uuid4().hex, itertools.count()
 
         def work(cursor: Cursor) -> tuple[int, list[Leased]]:
@@ -149,7 +151,7 @@ class Ledger:
         return await self._transactions.run(work)
 
     async def heartbeat(self, seconds: float) -> int:
-        """Let all leases of this worker end ``seconds`` from now, and return how many there are."""
+        """Renew all leases of this worker to end ``seconds`` from now. Return their number."""
 
         def work(cursor: Cursor) -> int:
             cursor.execute(
@@ -161,10 +163,10 @@ class Ledger:
         return await self._transactions.run(work)
 
     async def settle(self, settlements: Sequence[Settlement]) -> int:
-        """Write what became of jobs that this worker has leased, and return how many it was the holder of.
+        """Write the outcomes of jobs that this worker has leased. Return the number of jobs that it held.
 
-        A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
-        job that another worker holds stays as it is. Another attempt in a run that was cancelled is cancelled.
+        An ``unknown`` job whose lease expired counts, too, and gets its real outcome. Jobs held by other workers stay
+        unchanged. A retry in a cancelled run is cancelled.
         """
         return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
 
@@ -175,8 +177,8 @@ class Ledger:
         return held
 
     async def expire(self) -> tuple[int, int]:
-        """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many
-        are ``unknown``."""
+        """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
+        ``unknown`` jobs."""
 
         def work(cursor: Cursor) -> tuple[int, int]:
             others: list[str] = []
@@ -184,9 +186,9 @@ class Ledger:
                 cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
                 others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
             again = unknown = 0
-            may_run_again = "(idempotent = 1 AND attempts < ?)"  # asked twice: a lease may end between the statements
+            may_run_again = "(idempotent = 1 AND attempts < ?)"  # in both statements: a lease may expire between them
             for ended, values in (
-                (f"lease_until < (SELECT {self._database.now})", ()),  # asked once: an index may be used
+                (f"lease_until < (SELECT {self._database.now})", ()),  # evaluated once, so that the index can be used
                 *(("worker = ?", (worker,)) for worker in self._database.lost_workers(others)),
             ):
                 cursor.execute(
@@ -208,8 +210,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     async def cancel(self) -> int:
-        """Cancel all queued jobs, and those that are added or queued again later; return how many there were. What runs
-        goes on."""
+        """Cancel all queued jobs, and jobs added or queued again later. Running jobs go on. Return the number of
+        cancelled jobs."""
 
         def work(cursor: Cursor) -> int:
             self._database.lock(cursor, self._run)
@@ -219,8 +221,8 @@ class Ledger:
         return await self._transactions.run(work)
 
     def _keep_cancelled(self, cursor: Cursor) -> int:
-        """Cancel the queued jobs if the run is cancelled. Whatever queues jobs ends with this: the lock has it see the
-        mark, or :meth:`cancel` the jobs."""
+        """Cancel the queued jobs if the run is cancelled. Every transaction that queues jobs ends with this call: due
+        to the lock, either it sees the mark or :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
             f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ? "
@@ -230,8 +232,8 @@ class Ledger:
         return cursor.rowcount
 
     async def retry_failed(self) -> int:
-        """Queue the failed and the cancelled jobs again, from their first attempt, and return how many there were. An
-        ``unknown`` job stays so: it may have run."""
+        """Queue the failed and the cancelled jobs again with no attempts counted. Return their number. An ``unknown``
+        job stays unknown: it may have run."""
 
         def work(cursor: Cursor) -> int:
             self._database.lock(cursor, self._run)
@@ -247,7 +249,7 @@ class Ledger:
         return await self._transactions.run(work)
 
     async def counts(self) -> Counts:
-        """Return how many jobs are in which state."""
+        """Return the number of jobs in each state."""
         found = await self._read("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
         return Counts({State(str(state)): cast(int, count) for state, count in found})
 
@@ -264,8 +266,10 @@ class Ledger:
         return await self._transactions.run(work, write=False)
 
     async def rows(self, *states: State) -> AsyncIterator[Row]:
-        """Yield all lines of the input, or those whose jobs are in ``states``, in its order. They are read in pages, so
-        that a job that changes meanwhile may be seen before or after."""
+        """Yield all lines of the input, or those with jobs in ``states``, in the order of the input.
+
+        The lines are read in pages, not in one snapshot: a job that changes meanwhile may appear in its old or new
+        state."""
         chosen = [state.value for state in states or tuple(State)]
         wanted = f"state IN ({', '.join('?' * len(chosen))})"
         after: tuple[int, str] = (0, "")
@@ -295,34 +299,33 @@ class Ledger:
             after = page[-1].position, page[-1].key
 
     async def replaced(self) -> int:
-        """Return how many lines of failed jobs gave their places to corrected ones."""
+        """Return the number of failed lines with a corrected replacement."""
         return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
 
 
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:
-    """Return the ledger of a run, which ``async with`` opens.
+    """Return the ledger of a run, to be opened by ``async with``.
 
-    ``where`` is the run's folder, whose ``ledger.sqlite`` it is, or ``postgresql://[user@]host[:port]/database?run=NAME``
-    for workers on many machines; without ``run=`` the run is called ``default``. With ``existing``,
-    opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. One that is
-    ``read_only`` can be looked at alone. Raises
-    :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
+    ``where`` is the run's folder with its ``ledger.sqlite``, or ``postgresql://[user@]host[:port]/database?run=NAME``
+    for workers on many machines; the default of ``run=`` is ``default``. With ``existing``, opening raises
+    :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. A ``read_only`` ledger
+    implies ``existing`` and refuses changes. Raises :class:`~transports.errors.UsageError` for another kind of address,
+    or without the extra ``postgres``.
     """
     return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
 
 
 def open_view(where: str | os.PathLike[str]) -> LedgerView:
-    """Return what looks into the ledger of a run that is there already, and changes nothing. ``where`` is as in
-    :func:`open_ledger`, and so is what is raised."""
+    """Return a read-only view of an existing run's ledger. ``where`` and the errors are as in :func:`open_ledger`."""
     return LedgerView(*_database_at(os.fspath(where), read_only=True))
 
 
 def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
-    """The database of an address, and the name that the run has in it."""
+    """Return the database of an address, and the name of the run in the database."""
     scheme, colon, _ = where.partition("://")
     if not colon:
         return SqliteDatabase(Path(where), read_only=read_only), ""
     if scheme not in ("postgresql", "postgres"):
-        raise UsageError(f"{redact_url(where)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
+        raise UsageError(f"{redact_url(where)} is not a ledger; name a folder, or postgresql://host/database?run=NAME")
     address, run = PostgresUrl.read(where).take("run")
     return PostgresDatabase(address, read_only=read_only), run or "default"

@@ -1,4 +1,8 @@
-"""Pages of the jobs of a run, for people: by state, newest first, each found by an index."""
+"""Read-only view of a run: pages of jobs with filters, and incremental statistics.
+
+The cost of a page and of an update of the statistics does not grow with the run: both use indexes, and the statistics
+only count recently ended jobs.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,15 @@ from .._jobs import State
 from ._entries import Row
 from ._schema import COLUMNS, INPUT, VERSION, Database, row_from, values_of
 
-#: Where a job stands in a list: the time of its end, or its host; then its place in the input.
+#: Sort key of a job in a list: the time of its end, or its host; then its place in the input.
 _Position: TypeAlias = "tuple[float | str, int]"
-#: Jobs that are looked through for one page.
+#: Jobs that are searched for one page.
 _WINDOW = 2000
-#: Jobs that are found by the id of a copy, and copies of a job that are listed.
+#: Jobs that are found by the id of a copy, and listed copies of a job.
 _MAX_FOUND, _MAX_COPIES = 100, 20
-#: What a database takes for a place in the input.
+#: Range of places in the input that a database accepts.
 _POSITIONS = range(-(2**63), 2**63)
-#: Characters of a job and of its files' references that a page reads; of a longer one it has neither.
+#: Maximum characters of a job and of its files' references in a page. Longer values are replaced by placeholders.
 _MAX_JOB, _MAX_FILES = 256 << 10, 64 << 10
 _SHORT_COLUMNS = COLUMNS.replace(
     "job,", f'CASE WHEN length(job) <= {_MAX_JOB} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
@@ -31,8 +35,10 @@ _SHORT_COLUMNS = COLUMNS.replace(
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs: of these ``states``, all final or one that is not, with this ``code`` of an error, with this ``text``
-    in them or as the whole id of a copy. ``after`` is the ``next`` of the page before."""
+    """Filter of a list of jobs.
+
+    ``states`` are final states, or a single other state. ``code`` is an error code. ``text`` is contained in the job,
+    or is the whole id of a copy. ``after`` is the ``next`` of the previous page."""
 
     states: Sequence[State]
     code: str | None = None
@@ -43,10 +49,10 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Jobs in the order of their end, the latest first; those that have not ended by host and place in the input.
+    """Page of a list of jobs: ended jobs by their end, the latest first; others by host and place in the input.
 
-    ``copies`` are the keys of those that were found by the id of a copy. ``next`` is ``None`` on the last page. A page
-    may have few jobs, or none, and a next one: 2,000 are looked through.
+    ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches
+    2,000 jobs, so it may have few jobs or none although there is a next page.
     """
 
     rows: tuple[Row, ...]
@@ -55,7 +61,7 @@ class JobPage:
 
 
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
-    """Return one page. Raises :class:`~transports.errors.UsageError` for an ``after`` that is none."""
+    """Return one page. Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
     ended = query.states[0].is_final
     place = "finished" if ended else "host"
     order = f"ORDER BY {place} DESC, position DESC" if ended else f"ORDER BY {place}, position"
@@ -90,7 +96,7 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
 
 
 def list_copies(cursor: Cursor, run: str, key: str) -> list[tuple[int, str | None]]:
-    """Return the places in the input and the ids of the first 20 lines that share the job of an earlier one."""
+    """Return the places in the input and the ids of the first 20 copies of a job."""
     cursor.execute(
         f"SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT {_MAX_COPIES}",
         (run, key),
@@ -110,13 +116,13 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
 
 
 def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The part of a statement that looks into the jobs, and its values."""
+    """Return the SQL condition for the filters of a query, and its values."""
     condition = ""
     values: tuple[str, ...] = ()
     if query.code is not None:
         condition, values = "AND coalesce(error_code, '') = ?", (query.code,)
     if query.text:
-        text = encode_json(query.text.lower()).decode()[1:-1]  # as the JSON of the job has it
+        text = encode_json(query.text.lower()).decode()[1:-1]  # escaped as in the job's JSON
         for character in "!%_":
             text = text.replace(character, f"!{character}")
         is_copied = f" OR key IN ({', '.join('?' * len(copies))})" if copies else ""
@@ -136,27 +142,27 @@ def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
                 return place, position
     except (ABPError, OverflowError):
         pass
-    raise UsageError("after is the `next` of another page; begin without one")
+    raise UsageError("`after` belongs to a different query; start again without it")
 
 
 FINAL = tuple(state for state in State if state.is_final)
-#: Seconds after which a job that ended is counted for good: by then the transaction that says so is over.
+#: Seconds after which the count of ended jobs is permanent: by then the transactions with earlier ends are committed.
 _SETTLING = 10.0
-#: All jobs are counted again after so many seconds, and after so many times the time that it takes.
+#: Minimum interval of full recounts in seconds, and as a multiple of a recount's duration.
 _RECOUNT, _RECOUNT_FACTOR = 30.0, 200.0
 #: Points of the throughput over time.
 _POINTS = 100
-#: Codes that are told apart, characters of each, and the latest errors whose codes are counted.
+#: Maximum number of distinct codes, characters of each, and number of latest errors whose codes are counted.
 _CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """How a run stands at ``now``, in seconds since 1970 by the database's clock.
+    """Statistics of a run at ``now``, in seconds since 1970 by the database's clock.
 
-    ``codes`` counts the jobs that ended with an error by its code, ``""`` for none; those of a long run, of the latest
-    100,000. ``succeeded`` and ``others`` are how many jobs ended in each ``step`` seconds from ``began`` on, ``recent``
-    how many in the last ten seconds.
+    ``codes`` counts failed and unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000.
+    ``succeeded`` and ``others`` count the ended jobs in each interval of ``step`` seconds, starting at ``began``.
+    ``recent`` counts the ended jobs of the last ten seconds.
     """
 
     states: Mapping[State, int]
@@ -172,7 +178,7 @@ class Overview:
 
 @dataclass(slots=True)
 class _Ended:
-    """Jobs that have ended: by state, by code, and by time in parts of ``step`` seconds from ``began`` on."""
+    """Counts of ended jobs: by state, by code, and by time in intervals of ``step`` seconds from ``began`` on."""
 
     states: Counter[State] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -191,7 +197,7 @@ class _Ended:
         )
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
-        """Count the jobs that ended after one time and not after another. Reads their entries in the index."""
+        """Count the jobs with an end after ``after`` and not later than ``until``. Reads only the index."""
         where = "FROM abp_jobs WHERE run = ? AND state = ? AND finished > ? AND finished <= ?"
         for state in FINAL:
             range_ = (run, state.value, after, until)
@@ -204,7 +210,7 @@ class _Ended:
             while (cast(float, last) - self.began) / self.step >= _POINTS:
                 self._widen()
             times = self.succeeded if state is State.SUCCEEDED else self.others
-            # rounding half down: databases differ in what a cast does
+            # round() of x - 0.5 instead of a cast, since databases differ in their casts
             cursor.execute(f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
                            (self.began, self.step, *range_))  # fmt: skip
             for part, count in cursor.fetchall():
@@ -220,7 +226,7 @@ class _Ended:
             range_,
         )
         for code, count in cursor.fetchall():
-            if str(code) in self.codes or len(self.codes) < 2 * _CODES:  # an app chooses its codes
+            if str(code) in self.codes or len(self.codes) < 2 * _CODES:  # apps may invent any number of codes
                 self.codes[str(code)] += cast(int, count)
 
     def _first(self, cursor: Cursor, run: str) -> float:
@@ -243,8 +249,10 @@ class _Ended:
 
 
 class Tally:
-    """What was counted of a run so far. All jobs are counted at the first look, when an input was added, and now and
-    then, since jobs may be queued again; else only what has ended in the last seconds."""
+    """Incremental per-state counts of a run's jobs.
+
+    All jobs are counted at the first read, after an input was added, and from time to time, since jobs may be queued
+    again. Otherwise only newly ended jobs are counted."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -255,7 +263,7 @@ class Tally:
         self._recount_at = 0.0
 
     def overview(self, database: Database, cursor: Cursor) -> Overview:
-        """Return how the run stands; call it in a transaction."""
+        """Return the statistics of the run. Call it in a transaction."""
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))
         now = _number(cursor, f"SELECT {database.now}")
@@ -300,10 +308,10 @@ T = TypeVar("T")
 
 
 class LedgerView:
-    """One run, read only; made by :func:`.open_view`. It connects with the first question.
+    """Read-only view of one run; made by :func:`.open_view`. The first query opens the connection.
 
-    What a question costs does not grow with the run, except that of :meth:`overview` when it counts all jobs. All raise
-    :class:`~transports.errors.LedgerError`, also for a ledger of another version.
+    The cost of a query does not grow with the run, except for an :meth:`overview` that counts all jobs. All methods
+    raise :class:`~transports.errors.LedgerError`, also for a ledger of another version.
     """
 
     def __init__(self, database: Database, run: str) -> None:
@@ -317,7 +325,7 @@ class LedgerView:
         await self._transactions.aclose()
 
     async def overview(self) -> Overview:
-        """Return how the run stands. All its jobs are counted the first time, and again every 30 seconds or more."""
+        """Return the statistics of the run. All jobs are counted the first time, and again every 30 seconds or more."""
 
         def work(cursor: Cursor) -> Overview:
             version = values_of(self._database, cursor, self._run).get("schema")
@@ -329,8 +337,8 @@ class LedgerView:
         return await self._ask(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs, without the parameters of those that are over 256 KB. Raises
-        :class:`~transports.errors.UsageError` for a query that makes no sense."""
+        """Return a page of jobs, without the parameters of jobs over 256 KB. Raises
+        :class:`~transports.errors.UsageError` for an invalid query."""
         return await self._ask(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
@@ -344,7 +352,7 @@ class LedgerView:
         return await self._ask(work)
 
     async def copies(self, key: str) -> list[tuple[int, str | None]]:
-        """Return the places in the input and the ids of the first 20 lines that share this job with an earlier one."""
+        """Return the places in the input and the ids of the first 20 copies of this job."""
         return await self._ask(lambda cursor: list_copies(cursor, self._run, key))
 
     async def _ask(self, work: Callable[[Cursor], T]) -> T:
@@ -352,5 +360,5 @@ class LedgerView:
             return await self._transactions.run(work, write=False)
         except (ValueError, TypeError, AttributeError) as error:
             raise LedgerError(
-                f"the ledger holds what no run has written ({first_line(error)}); look into it"
+                f"the ledger holds data that no run has written ({first_line(error)}); inspect the database"
             ) from error

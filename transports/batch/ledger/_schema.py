@@ -1,4 +1,4 @@
-"""The tables of a ledger, in the SQL that SQLite and PostgreSQL share."""
+"""Tables of a ledger in the common SQL of SQLite and PostgreSQL, and the conversion of jobs to and from rows."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
     return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
 
 
-#: What a row is read from.
+#: Columns of a :class:`Row`.
 COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
-#: The same of a copy ``c`` and its job ``j``.
+#: The same columns of a copy ``c`` and its job ``j``.
 COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))
 
 
 def new_row(job: Job, line: int) -> tuple[Value, ...]:
-    """Return the key, line, host, id, text, idempotence and state of a job that is added, queued. Reads its files."""
+    """Return the key, line, host, id, text, idempotence and state of a new queued job. Reads its files."""
     text = encoded(job_document(job))
     return job.key, line, host_of(job), without_nul(job.id), text, int(job.idempotent), State.QUEUED.value
 
 
 def row_from(*cells: object, copy: bool = False) -> Row:
-    """Return the row that the cells of :data:`COLUMNS` make, with those of a ``copy`` in their places."""
+    """Return the row for the cells of :data:`COLUMNS`, or of :data:`COPY_COLUMNS` with ``copy``."""
     position, key, job, state, attempts, worker, started, finished, milliseconds, code, error, artifacts = cells
     return Row(
         cast(int, position),
@@ -60,7 +60,7 @@ def row_from(*cells: object, copy: bool = False) -> Row:
 
 
 def host_of(job: Job) -> str:
-    """Return what limits per host count: the host and the port of the target, else the target itself."""
+    """Return the unit of limits per host: the host and port of the target, or the target itself if it has none."""
     target = (job.target or "").replace("\0", "")
     try:
         return urlsplit(target).netloc.rpartition("@")[2].lower() or target[:200] or "-"
@@ -69,29 +69,30 @@ def host_of(job: Job) -> str:
 
 
 class Database(Connection, Protocol):
-    """A connection that knows which workers are at work. The lock of a run is for leasing,
-    where limits per host are counted and then used, and for cancelling."""
+    """Protocol of a database connection that also tracks the live workers.
 
-    #: Whether it can tell that another worker has ended.
+    The lock of a run is for leasing, where limits per host are counted and then used, and for cancelling."""
+
+    #: True if it can detect that another worker has ended.
     sees_workers: bool
-    #: Whether a transaction that writes keeps all others from writing: an input is read before it begins.
+    #: True if a writing transaction blocks all other writers. Inputs are then read before the transaction begins.
     one_writer: bool
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return those of ``workers`` that are certain to have ended."""
+        """Return the ``workers`` known to have ended."""
 
     def begin_work(self, worker: str) -> None:
-        """Note that ``worker`` is at work until this connection closes or its process ends."""
+        """Register ``worker`` as live until this connection closes or its process ends."""
 
 
-#: A ledger of another version is refused.
+#: Version of the schema. Ledgers of other versions are refused.
 VERSION = "4"
-#: A condition that is written out, so that both databases know which index has these rows.
+#: Condition with a literal instead of a parameter, so that both databases can match it with the partial indexes.
 LEASED = "state = 'leased'"
-#: What the names of a run's inputs begin with.
+#: Prefix of the names of a run's inputs.
 INPUT = "input "
 
-#: What is made last, and is there if all is.
+#: Last statement's index. If it exists, the whole schema exists.
 _LAST = "abp_jobs_ended"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS abp_runs (run TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, "
@@ -120,33 +121,33 @@ _SCHEMA = (
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
-    # lines of the input whose job an earlier line brought; and lines of failed jobs whose place others of the id took
+    # lines of the input with the job of an earlier line, and failed lines that were replaced by lines of the same id
     "CREATE TABLE IF NOT EXISTS abp_copies (run TEXT NOT NULL, position BIGINT NOT NULL, key TEXT NOT NULL, id TEXT, "
     "job TEXT NOT NULL, idempotent INTEGER NOT NULL, PRIMARY KEY (run, position))",
     "CREATE INDEX IF NOT EXISTS abp_copies_key ON abp_copies (run, key)",
-    # the beginning alone: an entry of PostgreSQL's indexes has 2.7 KB at most, an id as much as somebody wrote
+    # only a prefix: an entry of PostgreSQL's indexes has at most 2.7 KB, while an id has any length
     "CREATE INDEX IF NOT EXISTS abp_copies_id ON abp_copies (run, substr(id, 1, 100))",
     "CREATE TABLE IF NOT EXISTS abp_replaced (run TEXT NOT NULL, position BIGINT NOT NULL, job TEXT NOT NULL, "
     "error_code TEXT, error TEXT, artifacts TEXT NOT NULL, PRIMARY KEY (run, position))",
-    # what a worker holds, and what ends next: however much others hold
+    # leases of a worker, and leases by expiry, at a cost independent of other workers' leases
     f"CREATE INDEX IF NOT EXISTS abp_jobs_worker ON abp_jobs (run, worker) WHERE {LEASED}",
     f"CREATE INDEX IF NOT EXISTS abp_jobs_ends ON abp_jobs (run, lease_until) WHERE {LEASED}",
-    # of jobs that have ended alone: it grows at its end, with each of them once
+    # partial index of ended jobs: each job is added once, at the end of the index
     f"CREATE INDEX IF NOT EXISTS {_LAST} ON abp_jobs (run, state, finished, position) WHERE finished IS NOT NULL",
 )
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
-    """Make the tables, unless they are there."""
-    database.lock(cursor, "schema")  # two that begin at once must not both make them
+    """Create the tables, unless they exist."""
+    database.lock(cursor, "schema")  # two concurrent workers must not both create them
     cursor.execute(database.find_relation, (_LAST,))
-    if not cursor.fetchall():  # an index that is there is asked for under a lock that waits for all writers
+    if not cursor.fetchall():  # CREATE INDEX IF NOT EXISTS would wait for all writers even if the index exists
         for statement in _SCHEMA:
             cursor.execute(statement)
 
 
 def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
-    """Return the values that belong to a run by their names; none without the tables."""
+    """Return the values of a run by name; empty without the tables."""
     cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():
         return {}
@@ -155,7 +156,7 @@ def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
 
 
 def put_value(cursor: Cursor, run: str, name: str, value: str) -> None:
-    """Give a run a value, unless it has one of that name."""
+    """Store a named value of a run, unless the name exists."""
     cursor.execute(
         "INSERT INTO abp_runs (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (run, name, value)
     )

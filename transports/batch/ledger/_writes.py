@@ -1,4 +1,8 @@
-"""Adding the jobs of an input to a run: all of them, or none."""
+"""Changes of a ledger in SQL: leasing jobs with fairness between hosts, settling jobs, adding inputs, and replacing
+failed jobs.
+
+All functions run inside of a transaction of the caller.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +19,35 @@ from .._jobs import Job, State, parse_job
 from ._entries import Added, Leased, Settlement
 from ._schema import INPUT, LEASED, Database, decoded_object, encoded, new_row, put_value, values_of
 
-#: Hosts that one statement looks up.
+#: Hosts per query.
 _HOSTS = 64
-#: Seconds for which a worker that finds jobs enough goes on with the hosts it knows. To ask for them is half of what
-#: leasing costs the database.
+#: Seconds for which a worker that finds enough jobs caches the hosts. Finding them is half of a lease's cost.
 _KNOWN = 1.0
 
 
 class HostTurns:
-    """Whose turn it is: what one worker keeps in mind from one request to the next. Losing it costs a question."""
+    """Round-robin position and cached hosts of one worker. Losing the cache costs one query."""
 
     def __init__(self) -> None:
-        #: The host that was served last.
+        #: Host of the latest leased job.
         self.after = ""
         self._known: tuple[str, ...] = ()
         self._until = 0.0
 
     def known(self) -> list[str]:
-        """Return all hosts that had jobs to lease, in turn, if they were asked for not long ago; else none."""
+        """Return the cached hosts with jobs to lease, in turn; none if the cache has expired."""
         known = self._known if time.monotonic() < self._until else ()
         return [host for host in known if host > self.after] + [host for host in known if host <= self.after]
 
     def keep(self, hosts: Collection[str]) -> None:
-        """Remember all hosts that have jobs to lease; none, if they are to be asked for the next time."""
+        """Cache all hosts with jobs to lease. An empty collection makes the next request query them."""
         self._known, self._until = tuple(sorted(hosts)), time.monotonic() + _KNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a worker asks for. ``lease`` names this request: made ``again`` after a lost connection, it gets the same
-    jobs."""
+    """Request of a worker for jobs. ``lease`` is its id: a request that is repeated after a lost connection (``again``)
+    gets the same jobs."""
 
     run: str
     worker: str
@@ -58,10 +61,10 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> list[Leased]:
-    """Return the leased jobs."""
+    """Lease jobs as requested, and return them."""
     database.lock(cursor, asked.run)
     found: list[tuple[Value, ...]] = []
-    if asked.again:  # it looks at all leases: too much for each time
+    if asked.again:  # only then, since this query scans all leases
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
             (asked.run, State.LEASED.value, asked.lease),
@@ -80,7 +83,7 @@ def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> list[
 def _from_hosts(
     database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int
 ) -> list[tuple[Value, ...]]:
-    """Up to ``count`` jobs of the hosts, in turn."""
+    """Lease up to ``count`` jobs of the hosts, in turn."""
     found: list[tuple[Value, ...]] = []
     room = _room(database, cursor, asked, hosts, count)
     while room and len(found) < count:
@@ -99,7 +102,7 @@ def _from_hosts(
 
 
 def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
-    """Those of the hosts of which jobs may be leased, and how many of each; ``count`` hosts are enough."""
+    """Return the number of jobs that may be leased for each host; at most ``count`` hosts."""
     room: dict[str, int] = {}
     for host in hosts:
         if host in asked.closed:
@@ -119,8 +122,8 @@ def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterab
 
 
 def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
-    """The hosts with queued jobs whose time has come, those behind ``after`` first. Each costs one look into the index,
-    however many jobs it has."""
+    """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index lookup,
+    independent of its number of jobs."""
     queued = (run, State.QUEUED.value)
     for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
         while True:
@@ -142,7 +145,7 @@ def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator
 def _from_host(
     database: Database, cursor: Cursor, asked: LeaseRequest, host: str, count: int
 ) -> list[tuple[Value, ...]]:
-    # chosen once and for all: PostgreSQL may run a plain subquery again for each row, and lock more of them
+    # MATERIALIZED: PostgreSQL may run a plain subquery again for each row, and lock more rows
     cursor.execute(
         "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
         f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
@@ -159,7 +162,7 @@ def _from_host(
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
-    """Write what became of jobs that ``worker`` has leased, and return how many it was the holder of."""
+    """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
     held = 0
     for ended in (True, False):
         rows = [_row(run, worker, one) for one in settlements if one.begun and (one.again_after is None) is ended]
@@ -200,11 +203,13 @@ def _row(run: str, worker: str, one: Settlement) -> tuple[Value, ...]:
 
 
 def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> int:
-    """Take the lines of failed jobs up to the position ``last`` out of the run whose ids lines behind it have, and
-    return how many they were. They are kept beside the run. A failed job stays as long as a line asks for it. So do all
-    of an id that names more failed jobs than the addition (``abp_input``) has new lines: which one is corrected cannot
-    be told. Those that it repeats as they are do not count."""
-    database.lock(cursor, run)  # what is looked at here must not be queued again meanwhile
+    """Replace failed lines up to the position ``last`` by later lines with the same id, and return the number of
+    replaced lines.
+
+    Replaced lines are kept beside the run. A failed job stays while another line has it. If an id has more failed jobs
+    than the addition (``abp_input``) has new lines, all of them stay, since it is unclear which one is corrected. Lines
+    that the addition repeats unchanged do not count."""
+    database.lock(cursor, run)  # these jobs must not be queued again meanwhile
     cursor.execute("CREATE TEMP TABLE abp_added (id TEXT PRIMARY KEY, lines BIGINT)")
     cursor.execute(_FIND_ADDED, (run, last, run, last))
     cursor.execute("CREATE TEMP TABLE abp_wrong (id TEXT, key TEXT, PRIMARY KEY (id, key))")
@@ -238,12 +243,12 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
     return replaced
 
 
-#: The ids that new lines have, with the number of these lines.
+#: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
     UNION ALL SELECT id FROM abp_copies WHERE run = ? AND position > ?
 ) a WHERE id IS NOT NULL GROUP BY id"""
-#: The ids and keys of failed lines that new ones correct.
+#: Ids and keys of failed lines that new lines correct.
 _FIND_WRONG = """INSERT INTO abp_wrong (id, key)
 WITH changed AS (
     SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND +position <= ?
@@ -257,8 +262,8 @@ JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """The input that ``source`` reads in batches, known by its ``fingerprint``. One that is ``cancelled`` ends with the
-    batch that is read."""
+    """Addition of an input that ``source`` reads in batches. ``fingerprint`` identifies the input. Setting
+    ``cancelled`` ends the addition after the current batch."""
 
     database: Database
     run: str
@@ -268,8 +273,8 @@ class Addition:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def known(self, cursor: Cursor) -> Added | None:
-        """Return what there is of the input already. Raises :class:`~transports.errors.UsageError` if the run has
-        another one, unless this one extends it."""
+        """Return the counts of the input if the run has it already. Raises :class:`~transports.errors.UsageError` if
+        the run has a different input, unless this one extends it."""
         known = values_of(self.database, cursor, self.run)
         if INPUT + self.fingerprint in known:
             return Added(int(known[INPUT + self.fingerprint]), known=True)
@@ -280,7 +285,7 @@ class Addition:
         return None
 
     def stage(self, cursor: Cursor) -> None:
-        """Read the input into a table of this connection's own, so that no other one waits meanwhile."""
+        """Read the input into a temporary table of this connection, without blocking other connections."""
         cursor.execute("DROP TABLE IF EXISTS abp_input")
         cursor.execute(
             "CREATE TEMP TABLE abp_input (key TEXT, line INTEGER PRIMARY KEY, host TEXT, id TEXT, job TEXT, "
@@ -295,7 +300,7 @@ class Addition:
             line += len(rows)
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
-        """Add the jobs, which are read now unless they are ``staged``."""
+        """Add the jobs. Read the input first unless it is ``staged``."""
         if (known := self.known(cursor)) is not None:
             return known
         if not staged:
@@ -319,11 +324,11 @@ class Addition:
         return Added(lines, jobs, lines - jobs - before, replaced)
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
-        """Add those lines behind ``first`` whose job is there already, and return how many of these jobs other inputs
-        brought. A line of an earlier input with the same job and the same id is not added again."""
+        """Add the lines after ``first`` whose job exists already, and return the number of lines whose job came from an
+        earlier input. A line with the same job and the same id as one of an earlier input is not added again."""
         lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
         chosen = (self.run, first, first + _CHUNK)
-        # a "+" keeps a database from beginning with the positions, which nearly all rows match
+        # a "+" keeps the database from using the index of positions, which nearly all rows match
         same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
         cursor.execute(
             "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "
@@ -335,9 +340,9 @@ class Addition:
         return _number(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last)
 
 
-#: Lines that one statement adds: each ends long before the database's time for one.
+#: Lines per INSERT, so that each statement ends long before the database's statement timeout.
 _CHUNK = 20_000
-#: The tables whose rows are lines of inputs.
+#: Tables whose rows are lines of inputs.
 _LINES = ("abp_jobs", "abp_copies")
 
 

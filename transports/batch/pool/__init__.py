@@ -1,10 +1,8 @@
-"""Sessions and browsers for many calls at once.
+"""Pool of sessions and browsers for concurrent calls.
 
-* :mod:`.pool` — the :class:`Pool`: calls and jobs. :mod:`.leases` — each has a session for itself, and gives it back.
-* :mod:`.slots` — who gets which slot next. :mod:`.members` — a browser of the pool, and its slots.
-* :mod:`.fleet` — browsers: started one after the other, watched, replaced. :mod:`.endpoints` — where they come from.
-* :mod:`.held` — a session that is held open, and what it leaves in its context.
-* :mod:`.memory`, :mod:`.latency` — what is measured; :mod:`.stats` — what is told.
+* :mod:`._pool` — the :class:`Pool`: calls, jobs and free memory.
+* :mod:`._leases` — leases of sessions: opening, exclusive use, return.
+* :mod:`._fleet` — the browsers and their slots: starting, watching and replacing browsers, statistics, latency.
 """
 
 from __future__ import annotations

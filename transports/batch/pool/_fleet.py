@@ -1,4 +1,10 @@
-"""The browsers of a pool: started one after the other, watched, replaced by a successor, ended."""
+"""Browsers of a pool and the slots for sessions in them.
+
+* :class:`Fleet` — starts, watches, replaces and ends browsers; :class:`Limits` of a browser's life.
+* :class:`Slots` — queue of calls for slots; :class:`Member` is a browser, :class:`Slot` room for a session.
+* :class:`HeldSession` — an open session; :func:`clear_context` removes its stored data.
+* :class:`Endpoint` and :class:`Source` — origins of browsers; :class:`PoolStats` and :class:`Latency` — statistics.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +30,21 @@ from ...telemetry import BROWSER_RESTARTS, record
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-#: Calls of one kind that a median is taken over.
+#: Calls of one kind per median.
 _CALLS = 100
-#: Milliseconds that a median must grow by to count: below them it is noise.
+#: Minimum growth of a median in milliseconds. Smaller changes are noise.
 _NOTABLE = 20.0
-#: Kinds of calls that are followed; those that come later are not.
+#: Maximum number of kinds of calls. Later kinds are not measured.
 _MAX_KINDS = 64
 
 
 class Latency:
-    """The durations of calls in one browser, by kind: the median of the last hundred against that of the first."""
+    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first."""
 
     def __init__(self) -> None:
-        #: By how much the slowest kind has slowed down: 1 for not at all.
+        #: Slowdown of the slowest kind as a factor; 1 means none.
         self.slowdown = 1.0
-        #: The median of the latest hundred calls of any kind, in milliseconds.
+        #: Median of the latest hundred calls of any kind, in milliseconds.
         self.recent = 0.0
         self._first: dict[object, float] = {}
         self._latest: dict[object, list[float]] = {}
@@ -60,14 +66,14 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A browser that runs elsewhere, for a :class:`Pool`: ``cdp_url`` or ``browser_server`` with their ``headers``, as
+    """External browser for a :class:`Pool`: ``cdp_url`` or ``browser_server`` with their ``headers``, as
     :class:`~transports.Browser` takes them.
 
-    ``weight`` is its share of the calls beside other endpoints and the pool's own browsers, which have a weight of 1
-    each. ``sessions`` is how many it takes at once, by default as many as any browser of the pool.
+    ``weight`` is its share of the calls, compared with other endpoints and the pool's own browsers of weight 1.
+    ``sessions`` is its maximum number of sessions, by default that of any browser of the pool.
 
-    Raises :class:`~transports.errors.UsageError` for a weight or a number that is not positive, and unless exactly one
-    address is given.
+    Raises :class:`~transports.errors.UsageError` unless weight and number are positive and exactly one address is
+    given.
     """
 
     cdp_url: str | None = field(default=None, repr=False)
@@ -83,13 +89,13 @@ class Endpoint:
             raise UsageError("the weight and the sessions of an endpoint are more than 0")
 
     def browser(self, timeout: float) -> Browser:
-        """Return the browser, not opened yet; connecting to it may take ``timeout`` seconds."""
+        """Return the browser, not opened yet. Connecting may take ``timeout`` seconds."""
         return Browser(cdp_url=self.cdp_url, browser_server=self.browser_server, headers=self.headers, timeout=timeout)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """``make`` makes a browser, of which there are ``count`` at most, for ``sessions`` at once each."""
+    """Source of up to ``count`` browsers with ``sessions`` each. ``make`` returns a new browser."""
 
     make: Callable[[], Browser]
     count: int
@@ -99,11 +105,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class BrowserStats:
-    """One browser of a pool, by its ``number`` in the order of their starts.
+    """Statistics of one browser of a pool. ``number`` counts the starts of browsers.
 
-    ``age`` is in seconds, ``resident_bytes`` the memory of all its processes and its driver when it was last looked at
-    (0 for one that runs elsewhere), ``recent_ms`` the median of its latest hundred calls. ``draining`` says that its
-    successor serves already.
+    ``age`` is in seconds. ``resident_bytes`` is the memory of all its processes and its driver at the last check (0 for
+    an external browser). ``recent_ms`` is the median of its latest hundred calls. ``draining`` is true once its
+    successor serves.
     """
 
     number: int
@@ -118,9 +124,10 @@ class BrowserStats:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """The state of a pool: its ``browsers``, sessions that are open, those of them that are leased to a call, and calls
-    that wait for one. ``recycled`` counts the browsers that were replaced by reason: ``calls``, ``age``, ``memory``,
-    ``slow``, ``lease`` (a call outlived it), ``unresponsive``, ``ended`` (it died)."""
+    """Statistics of a pool: its ``browsers``, open ``sessions``, ``leased`` sessions and ``waiting`` calls.
+
+    ``recycled`` counts the replaced browsers by reason: ``calls``, ``age``, ``memory``, ``slow``, ``lease`` (a call
+    outlived its lease), ``unresponsive``, ``ended`` (the browser died)."""
 
     browsers: tuple[BrowserStats, ...]
     sessions: int
@@ -132,12 +139,12 @@ class PoolStats:
 
 #: Seconds for a session to close; its transport has stricter limits of its own.
 _CLOSE_TIMEOUT = 10.0
-#: Seconds for a context to open, or to be cleared.
+#: Seconds for opening or clearing a context.
 _CONTEXT_TIMEOUT = 10.0
 
 
 class HeldSession:
-    """A session that is opened, held open and closed by a task of its own, since calls come and go in others."""
+    """Open session of a slot. A task of its own opens and closes it, since each call runs in a task of its own."""
 
     def __init__(self, target: str, session: Session) -> None:
         self.target = target
@@ -152,9 +159,9 @@ class HeldSession:
             await self._leave.wait()
 
     async def opened(self, timeout: float) -> None:
-        """Wait until the session is open, ``timeout`` seconds at most; its own limit is stricter.
+        """Wait until the session is open, ``timeout`` seconds at most; the session's own limit is stricter.
 
-        Raises what opening it raises. It is closed if this is cancelled."""
+        Raises the errors of opening. Cancelling this method closes the session."""
         waiting = asyncio.ensure_future(self._opened.wait())
         try:
             await asyncio.wait((waiting, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +176,7 @@ class HeldSession:
         await self._task
 
     async def aclose(self) -> None:
-        """Close the session, within ten seconds. Never raises: what goes wrong is logged."""
+        """Close the session within ten seconds. Never raises: errors are logged."""
         self._leave.set()
         await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
         if not self._task.done():
@@ -179,21 +186,22 @@ class HeldSession:
 
 
 async def open_context(browser: Browser) -> BrowserContext:
-    """Return a new context of ``browser``. Raises :class:`~transports.errors.ConnectFailed` if it opens none."""
+    """Return a new context of ``browser``. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open
+    one."""
     try:
         async with asyncio.timeout(_CONTEXT_TIMEOUT):
             return await browser.playwright.new_context()
     except ABPError:
         raise
-    except Exception as error:  # noqa: BLE001 - of a driver that ends meanwhile, any
-        raise ConnectFailed(f"the browser opens no context: {first_line(error)}") from None
+    except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile raises any
+        raise ConnectFailed(f"the browser cannot open a context: {first_line(error)}") from None
 
 
 async def clear_context(context: BrowserContext) -> bool:
-    """Remove everything that pages of ``context`` have stored: cookies, local storage, databases, caches, files and
-    service workers of all origins, and what they were permitted. The browser's HTTP cache stays.
+    """Clear all data stored by pages of ``context``: cookies, local storage, databases, caches, files and service
+    workers of all origins, and permissions. The browser's HTTP cache stays.
 
-    Returns whether it is clean. Where it may not be, the context has been closed: a browser without CDP cannot do it.
+    Return whether the context is clean. If clearing fails, as in a browser without CDP, the context is closed.
     """
     try:
         async with asyncio.timeout(_CONTEXT_TIMEOUT):
@@ -203,7 +211,7 @@ async def clear_context(context: BrowserContext) -> bool:
             await context.clear_cookies()
             await context.clear_permissions()
             await page.close()
-    except Exception as error:  # noqa: BLE001 - whatever it was, the context is given up
+    except Exception as error:  # noqa: BLE001 - after any error the context is abandoned
         logger.info("a context could not be cleared: %s", first_line(error))
         await close_quietly(context)
         return False
@@ -211,7 +219,7 @@ async def clear_context(context: BrowserContext) -> bool:
 
 
 class Slot:
-    """Room for one session. ``held`` is the one that is open there, ``context`` that of its page if it outlives it."""
+    """Room for one session. ``held`` is the open session; ``context`` is its page's context if reused afterwards."""
 
     __slots__ = ("context", "held", "leased", "member", "released")
 
@@ -220,11 +228,11 @@ class Slot:
         self.held: HeldSession | None = None
         self.context: BrowserContext | None = None
         self.leased = False
-        #: When it was last used, by :func:`time.monotonic`.
+        #: Time of the last use, by :func:`time.monotonic`.
         self.released = 0.0
 
     async def empty(self, *, keep_context: bool = False) -> None:
-        """Close the session, and its context unless it is kept. Never raises."""
+        """Close the session, and its context unless ``keep_context``. Never raises."""
         held, self.held = self.held, None
         if held is not None:
             await held.aclose()
@@ -234,9 +242,9 @@ class Slot:
 
 
 class Member:
-    """A browser of the pool; without one, the room for sessions that need none.
+    """Browser of the pool, or, with ``browser=None``, the room for sessions without a browser.
 
-    It gets new calls while it is ``serving``. ``due`` is the reason why its successor is being started.
+    It gets new calls while it is ``serving``. ``due`` is the reason for starting its successor.
     """
 
     def __init__(self, number: int, source: Source, browser: Browser | None) -> None:
@@ -250,9 +258,9 @@ class Member:
         self.leased = 0
         self.resident = 0
         self.latency = Latency()
-        #: Before this time (:func:`time.monotonic`) no successor is started: the last attempt failed.
+        #: Earliest time (:func:`time.monotonic`) for another attempt to start a successor, after a failed one.
         self.not_before = 0.0
-        #: Takes back the notice of the browser's end.
+        #: Unsubscribes from the browser's end.
         self.stop_watching: Callable[[], None] = lambda: None
         self._started = time.monotonic()
         self._drained = asyncio.Event()
@@ -265,7 +273,7 @@ class Member:
 
     @property
     def load(self) -> float:
-        """How busy it is for its weight."""
+        """Leased slots divided by the weight."""
         return self.leased / self.source.weight
 
     def lease(self, slot: Slot) -> None:
@@ -282,7 +290,7 @@ class Member:
             self._drained.set()
 
     def replace(self, slot: Slot) -> None:
-        """Put an empty slot in the place of one whose session does not end."""
+        """Replace a slot whose session does not end by an empty one."""
         self.slots[self.slots.index(slot)] = Slot(self)
         self.end_lease(slot)
 
@@ -291,7 +299,7 @@ class Member:
         await self._drained.wait()
 
     async def aclose(self) -> None:
-        """Close all sessions and the browser, within bounds of their own. Calls in them fail."""
+        """Close all sessions and the browser, within their own time limits. Their calls fail."""
         self.serving = False
         self.stop_watching()
         await asyncio.gather(*(slot.empty() for slot in self.slots))
@@ -299,7 +307,7 @@ class Member:
             await self.browser.aclose()
 
     def stats(self) -> BrowserStats:
-        """Return its state as of now."""
+        """Return the current statistics of the browser."""
         return BrowserStats(
             number=self.number,
             sessions=sum(slot.held is not None for slot in self.slots),
@@ -312,11 +320,11 @@ class Member:
         )
 
 
-#: A call whose app has a warm session in a free slot goes before older ones, until one of these waited so many seconds.
+#: A call with a warm session in a free slot overtakes older calls until the oldest has waited so many seconds.
 _MAX_OVERTAKEN = 1.0
-#: What opening a session costs, in calls that a browser has under way already.
+#: Cost of opening a session, in units of a browser's running calls.
 _COLD = 0.5
-#: Waiting calls that are looked at for one with a warm session.
+#: Waiting calls that are searched for one with a warm session.
 _LOOK_AHEAD = 64
 
 
@@ -328,10 +336,10 @@ class _Waiter:
 
 
 class Slots:
-    """The slots of the browsers that serve, and the calls that wait for one.
+    """Slots of the serving browsers, and the queue of waiting calls.
 
-    ``may_open`` says whether there is memory for one more session. ``on_demand`` is called for each call, which may be
-    work for one more browser.
+    ``may_open`` returns whether there is memory for another session. ``on_demand`` is called for each call, since it
+    may need another browser.
     """
 
     def __init__(self, may_open: Callable[[], bool], on_demand: Callable[[], None]) -> None:
@@ -342,22 +350,22 @@ class Slots:
 
     @property
     def leased(self) -> int:
-        """How many slots are leased."""
+        """Number of leased slots."""
         return sum(member.leased for member in self.members)
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a slot."""
+        """Number of waiting calls."""
         return len(self._waiters)
 
     @property
     def waited(self) -> float:
-        """Seconds that the oldest of them has waited."""
+        """Waiting time of the oldest call in seconds."""
         return time.monotonic() - self._waiters[0].since if self._waiters else 0.0
 
     async def acquire(self, target: str) -> Slot:
-        """Return a slot, leased: one with a warm session for ``target`` if there is one, else an empty one, else the
-        one that was not used for longest, whose session the caller closes. Waits for one to become free."""
+        """Lease and return a slot: with a warm session for ``target``, otherwise empty, otherwise the least recently
+        used one, whose session the caller closes. Waits for a free slot."""
         slot = None if self._waiters else self._find(target)
         if slot is not None:
             slot.member.lease(slot)
@@ -377,30 +385,30 @@ class Slots:
             raise
 
     def release(self, slot: Slot) -> None:
-        """Take a slot back, and give it to a call that waits."""
+        """End the lease of a slot, and grant the slot to a waiting call."""
         slot.member.end_lease(slot)
         self.grant()
 
     def add(self, member: Member) -> None:
-        """Give the slots of one more browser to calls."""
+        """Add the slots of a browser."""
         self.members.append(member)
         self.grant()
 
     def remove(self, member: Member) -> None:
-        """Give its slots to no further call."""
+        """Remove the slots of a browser: they are not granted any more."""
         member.serving = False
         with contextlib.suppress(ValueError):
             self.members.remove(member)
 
     def fail(self, error: Callable[[], ABPError]) -> None:
-        """Have all calls that wait raise an error."""
+        """Raise an error in all waiting calls."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
                 waiter.granted.set_exception(error())
 
     def grant(self) -> None:
-        """Give free slots to calls that wait, the oldest first, but for warm sessions."""
+        """Grant free slots to waiting calls, the oldest first except for warm sessions."""
         while self._waiters:
             waiter = self._next()
             slot = self._find(waiter.target)
@@ -423,8 +431,8 @@ class Slots:
         return [slot for member in self.members for slot in member.slots if not slot.leased]
 
     def _find(self, target: str) -> Slot | None:
-        """The free slot that costs least: a warm session in a browser with little to do; else the one whose session
-        was not used for longest."""
+        """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
+        recently used one."""
         free = self._free()
         usable = [slot for slot in free if slot.held and slot.held.target == target]
         if len(usable) < len(free) and self._may_open():
@@ -438,18 +446,18 @@ logger = logging.getLogger("transports.batch")
 
 #: Seconds between two checks of the memory, and of each browser.
 _TICK, _CHECK_INTERVAL = 0.5, 5.0
-#: Seconds after which a browser that answers nothing is taken for dead: that ends all its sessions.
+#: Seconds after which an unresponsive browser counts as dead, which ends all its sessions.
 PATIENCE = 15.0
-#: Seconds until another successor is tried after one did not start.
+#: Seconds until the next attempt after a successor did not start.
 _RETRY = 30.0
-#: Seconds that calls wait for memory when no call runs that could give some back.
+#: Seconds that calls wait for memory while no running call could release some.
 _MEMORY_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a browser is replaced: after so many calls, seconds, resident bytes, or when calls of one kind take so many
-    times as long as in its beginning."""
+    """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the slowdown factor of one
+    kind of calls."""
 
     calls: int
     age: float
@@ -457,7 +465,7 @@ class Limits:
     slowdown: float
 
     def exceeded(self, member: Member) -> str:
-        """Return the first of the reasons to replace a browser, as :class:`~.stats.PoolStats` names them, or ``""``."""
+        """Return the first reason to replace a browser, as in :class:`PoolStats`, or ``""``."""
         if member.calls >= self.calls:
             return "calls"
         if member.latency.slowdown > self.slowdown:
@@ -468,8 +476,8 @@ class Limits:
 
 
 class Fleet:
-    """The browsers of ``sources``, whose slots are in ``slots``; sessions that need no browser have the ``room`` whose
-    slots are in ``others``. ``may_open`` says whether there is memory for more."""
+    """Browsers of ``sources``, with their ``slots``. Sessions without a browser use the slots of ``room``, in
+    ``others``. ``may_open`` returns whether there is memory for more."""
 
     def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
         self.slots = Slots(may_open, self.grow)
@@ -488,12 +496,12 @@ class Fleet:
         self._endings: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch the browsers and the waiting calls."""
         spawn(self._watch_waiting(), self._tasks)
         spawn(self._watch_browsers(), self._tasks)
 
     async def aclose(self) -> None:
-        """End all browsers. Calls that wait fail. Takes seconds at most."""
+        """End all browsers. Waiting calls fail. Takes seconds at most."""
         self._closed = True
         for slots in (self.slots, self.others):
             slots.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
@@ -502,13 +510,13 @@ class Fleet:
         for member in (*self.slots.members, *self.others.members, *self.draining):
             self.slots.remove(member)
             spawn(member.aclose(), self._endings)
-        # A start that was stopped cleans up behind itself.
+        # A cancelled start cleans up after itself.
         await asyncio.gather(*tasks, *self._endings, return_exceptions=True)
 
     # --- more browsers ------------------------------------------------------------------------------------------------
 
     def grow(self) -> None:
-        """Start browsers in the background if more calls want one than there are browsers."""
+        """Start browsers in the background if there are more calls than browsers."""
         if not self._growing and not self._closed and self._wants_more():
             self._growing = True
             spawn(self._grow(), self._tasks)
@@ -518,7 +526,7 @@ class Fleet:
         return serving < self.slots.leased + self.slots.waiting and any(map(self._room, self._sources))
 
     def _room(self, source: Source) -> int:
-        """How many more browsers a source may have."""
+        """Return the number of browsers left for a source to start."""
         return max(source.count - sum(member.source is source for member in self.slots.members), 0)
 
     async def _grow(self) -> None:
@@ -542,7 +550,7 @@ class Fleet:
             self._growing = False
 
     def _order(self, source: Source) -> tuple[float, float]:
-        """The seconds until a source may be tried again, and how much of its share it has: least goes first."""
+        """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
         pause = self._sources[source].not_before - time.monotonic()
         return max(pause, 0.0), (source.count - self._room(source)) / source.weight
 
@@ -550,7 +558,7 @@ class Fleet:
         return all(attempts.failures for attempts in self._sources.values())
 
     async def _wait_for_memory(self) -> bool:
-        """Whether a browser may be started. The first one waits; there is no hurry for more."""
+        """Return whether a browser may be started. Only the first browser waits for memory; more are not urgent."""
         if self.slots.members:
             return self.may_open()
         deadline = time.monotonic() + _MEMORY_PATIENCE
@@ -562,8 +570,9 @@ class Fleet:
         return True
 
     async def _add(self, source: Source) -> None:
-        """Start a browser of ``source``; call it with the lock, so that they start one after the other. Raises what
-        opening it raises, :class:`~transports.errors.ConnectFailed` for what is no error of ours."""
+        """Start a browser of ``source``. The caller holds the lock, so that browsers start one after the other.
+
+        Raises the errors of opening; errors of other libraries become :class:`~transports.errors.ConnectFailed`."""
         attempts, browser = self._sources[source], source.make()
         try:
             await browser.__aenter__()
@@ -582,7 +591,7 @@ class Fleet:
     # --- fewer --------------------------------------------------------------------------------------------------------
 
     def retire(self, member: Member, reason: str) -> None:
-        """End a browser at once, and the calls in it: it is dead, or as good as that. Others are started by demand."""
+        """End a dead or unresponsive browser and its calls at once. Others are started on demand."""
         if not member.serving or self._closed:
             return
         logger.info("browser %d of the pool is ended: %s", member.number, reason)
@@ -592,7 +601,7 @@ class Fleet:
         self.grow()
 
     def check(self, member: Member) -> None:
-        """Replace a browser that exceeds a limit, its successor first: the new one serves before the old one drains."""
+        """Replace a browser above a limit, its successor first: the new one serves before the old one drains."""
         reason = self._limits.exceeded(member)
         if reason and member.serving and not member.due and time.monotonic() >= member.not_before:
             member.due = reason
@@ -607,7 +616,7 @@ class Fleet:
             if not member.serving:
                 return
             try:
-                if self.may_open():  # else it makes room first
+                if self.may_open():  # otherwise the old browser is drained first, which frees memory
                     await self._add(member.source)
             except ABPError as error:
                 logger.warning("the successor of browser %d did not start: %s", member.number, error.message)
@@ -617,6 +626,7 @@ class Fleet:
             self._count(member.due)
             self._drain(member)
         await member.drained()
+        # not awaited here: aclose() cancels this task, but waits for endings
         spawn(self._end(member), self._endings)
         self.grow()
 
@@ -655,21 +665,21 @@ class Fleet:
 
 @dataclass(slots=True)
 class _Attempts:
-    """What came of starting browsers of one source: failures in a row, and when the next attempt may be."""
+    """Consecutive failures to start a browser of one source, and the earliest time of the next attempt."""
 
     failures: int = 0
     not_before: float = 0.0
 
 
 def _unsent(error: ABPError) -> ABPError:
-    """Return a copy of an error for one more call, which was not sent."""
+    """Return a copy of an error for another unsent call."""
     copied = type(error)(error.message, code=error.code, retryable=True, details={**error.details, "sent": False})
     copied.__cause__ = error.__cause__
     return copied
 
 
 def no_memory() -> TransportError:
-    """Return the error for a call that no session can be opened for."""
+    """Return the error for a call without memory for its session."""
     return TransportError(
         f"no memory was free for a session within {format_seconds(_MEMORY_PATIENCE)}; end other programs, or lower "
         "min_free_memory=",

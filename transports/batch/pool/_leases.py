@@ -1,4 +1,4 @@
-"""Leases: each call has a session to itself, opened where it is needed, and gives it back in time."""
+"""Leases of a pool's sessions: each call has a session to itself, and its lease has a time limit."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from ...session import SESSION_LOST, Session, shares_browser
 from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
 from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
 
-#: :func:`transports.connect`, or a function that stands for it.
+#: :func:`transports.connect`, or a function that replaces it.
 Connect: TypeAlias = Callable[..., Session]
-#: What the next call finds: the ``session`` of an earlier one, a new page in its ``context``, emptied, or neither.
+#: Reuse by the next call: the open ``session``, a new page in the cleared ``context``, or neither.
 Reuse: TypeAlias = Literal["session", "context", "never"]
-#: What is done with a session while it is leased.
+#: Function that uses a session during a lease.
 Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
 
 #: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
 _GRACE = 15.0
-#: Browsers in which a session is opened before its call fails, if they end meanwhile.
+#: Attempts to open a session, each in another browser, if browsers end meanwhile.
 _MAX_OPENINGS = 3
-#: Targets of which is kept whether they share a browser: for a name, the settings file is read.
+#: Cached results of ``shares_browser``, which reads the settings file for the name of an app.
 _MAX_TARGETS = 1000
 
 
 class Leases:
-    """Sessions in the slots of ``fleet``.
+    """Leases of sessions in the slots of ``fleet``.
 
-    ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds. The browsers
-    show their windows unless they are ``headless``.
+    ``connect`` makes a session with ``options``; opening it may take ``open_timeout`` seconds. The browsers show their
+    windows unless they are ``headless``.
     """
 
     def __init__(
         self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float, headless: bool = True
     ) -> None:
         self.options: dict[str, object] = {}
-        #: Calls that were begun.
+        #: Number of started calls.
         self.calls = 0
         self._fleet = fleet
         self._connect = connect
@@ -64,16 +64,16 @@ class Leases:
         self._deadlines = Deadlines()
 
     async def aclose(self) -> None:
-        """Close all sessions and browsers; calls under way fail, and those that wait. Takes seconds at most."""
+        """Close all sessions and browsers. Running and waiting calls fail. Takes seconds at most."""
         self._closed = True
         await self._fleet.aclose()
         while self._clearing:
             await asyncio.wait(tuple(self._clearing))
 
     async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
-        """Return the result of ``work`` in a session for ``target``, which it has for itself.
+        """Return the result of ``work`` in a session for ``target`` of its own.
 
-        Raises what opening raises, with ``sent: False`` in the details, what ``work`` raises, and
+        Raises the errors of opening, with ``sent: False`` in the details, the errors of ``work``, and
         :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
         slot = await self._open_slot(target)
         assert slot.held is not None
@@ -84,11 +84,11 @@ class Leases:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Browser]:
-        """Lend a browser for one session of a caller's own, which counts as one call. A browser that is replaced
-        meanwhile stays until its last borrower is done.
+        """Lend a browser for one session of the caller's own. It counts as one call. A browser replaced meanwhile stays
+        until its last borrower is done.
 
-        Raises what opening raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser has
-        room for one more session within the time for opening."""
+        Raises the errors of opening, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser
+        has room for another session within the time for opening."""
         slot, browser = await self._borrow()
         slot.member.calls += 1
         try:
@@ -98,7 +98,7 @@ class Leases:
             self._fleet.check(slot.member)
 
     async def _borrow(self) -> tuple[Slot, Browser]:
-        """Return a slot without a session, and its browser, which answers."""
+        """Return a slot without a session, and its responsive browser."""
         try:
             async with asyncio.timeout(self._open_timeout + _GRACE):
                 while True:
@@ -125,7 +125,7 @@ class Leases:
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
     ) -> Result:
-        """Return the result of ``work`` and give the slot back, after ``seconds`` at most whatever the work does."""
+        """Return the result of ``work``. Release the slot after ``seconds`` at most, even if the work goes on."""
         member = slot.member
         member.calls += 1
         self.calls += 1
@@ -142,14 +142,14 @@ class Leases:
         finally:
             self._deadlines.discard(ended)
             try:
-                if not task.done():  # to its end: who cancels the call once more must not keep its slot leased
+                if not task.done():  # shielded: a second cancellation of the call must not keep its slot leased
                     await finished(asyncio.ensure_future(cancel_and_wait((task,))))
             finally:
                 self._give_back(slot, healthy=healthy, hangs=not task.done())
 
     def _give_back(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
         member, slots = slot.member, self._slots_of(slot)
-        if hangs:  # what runs there goes on: the slot goes with it, and its browser
+        if hangs:  # the work cannot be stopped, so its slot is abandoned and its browser is replaced
             member.replace(slot)
             spawn(slot.empty(), self._clearing)
             if member.browser is not None:
@@ -163,7 +163,7 @@ class Leases:
             self._fleet.check(member)
 
     async def _clear(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
-        """Close the session of a slot, empty its context or close that as well, then give the slot to the next."""
+        """Close the session of a slot, clear or close its context, then release the slot."""
         try:
             keep = healthy and self._reuse == "context" and slot.member.serving and slot.context is not None
             await slot.empty(keep_context=keep)
@@ -178,7 +178,8 @@ class Leases:
     async def _open_slot(self, target: str) -> Slot:
         """Return a leased slot with an open session for ``target``.
 
-        A browser that ends meanwhile costs another attempt: nothing was sent yet. Raises what opening a session raises.
+        If the browser ends meanwhile, another one is tried: nothing was sent yet. Raises the errors of opening a
+        session.
         """
         slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
         for attempt in range(1, _MAX_OPENINGS + 1):
@@ -225,8 +226,8 @@ def _lease_ended(capability: str, seconds: float) -> CallTimeout:
 
 
 def _survives(error: BaseException | None) -> bool:
-    """Whether a session can be used after a call that ended so. After a timeout the app may be at work still; an app
-    that has forgotten the session is opened again."""
+    """Return whether a session can be reused after a call with ``error``. After a timeout the app may still be at work;
+    if the app has lost the session, it is opened again."""
     if error is None or isinstance(error, CapabilityError):
         return error is None or error.code not in SESSION_LOST
     return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)

@@ -1,4 +1,7 @@
-"""The pool: calls and jobs, each in a session that it leases, in browsers that come and go."""
+"""Pool of sessions and browsers: calls and jobs, each in a leased session.
+
+:func:`run_all` runs jobs concurrently, and :class:`FreeMemory` is the condition for opening sessions and browsers.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,9 @@ from ._leases import Connect, Leases, Reuse
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
 ) -> AsyncGenerator[Outcome, None]:
-    """Run jobs, ``count`` of them at once, and yield the outcome of each as it ends.
+    """Run jobs, ``count`` at a time, and yield each outcome as its job ends.
 
-    Raises what ``jobs`` and ``run`` raise, after the outcomes of those before."""
+    Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
     waiting, ended = _reading(jobs), 0
     reading = asyncio.Lock()
     outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
@@ -91,11 +94,11 @@ async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Jo
             yield job
 
 
-#: Seconds that one measurement holds for.
+#: Seconds for which a measurement is cached.
 _MEASURED_FOR = 0.25
 
-#: Where a container's limit is told, what it uses, and the name of its page cache that the kernel gives back: of
-#: version 2 of control groups, and of version 1.
+#: Control groups of a container, version 2 and version 1: folder, limit, memory in use, and the statistic of the page
+#: cache that the kernel can reclaim.
 _GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -103,8 +106,8 @@ _GROUPS = (
 
 
 def free_memory() -> int:
-    """Return the bytes that new processes can have without swapping: of this machine, or of the container's limit
-    where that leaves less."""
+    """Return the bytes that new processes can use without swapping: of this machine, or of the container's limit if
+    that is less."""
     return int(min(psutil.virtual_memory().available, *(_free_in_group(*group) for group in _GROUPS)))
 
 
@@ -117,14 +120,14 @@ def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
 
 
 class FreeMemory:
-    """Whether ``floor`` bytes are free, as of a moment ago."""
+    """Cached check that ``floor`` bytes of memory are free."""
 
     def __init__(self, floor: int) -> None:
         self._floor = floor
         self._free, self._measured = 0, -math.inf
 
     def suffices(self) -> bool:
-        """Whether there is memory for one more session or browser."""
+        """Return whether there is memory for another session or browser."""
         now = time.monotonic()
         if now - self._measured > _MEASURED_FOR:
             self._free, self._measured = free_memory(), now
@@ -132,30 +135,30 @@ class FreeMemory:
 
 
 class Pool:
-    """Sessions and browsers for many calls at once::
+    """Pool of sessions and browsers for concurrent calls::
 
         async with Pool(browsers=2, sessions=8) as pool:
             result = await pool.call(url, "export.pdf", {"html": "<h1>Hi</h1>"})
             async for outcome in pool.map(jobs): ...
 
-    ``browsers`` are started when calls want them, one after the other; by default one for each core. Each has
-    ``sessions`` at once, and each session one call. ``endpoints`` are browsers that run elsewhere
-    (:class:`~transports.batch.Endpoint`); beside them the pool starts none of its own, unless ``browsers`` says so.
-    WebSockets, MCP servers and other targets that need no browser have as many sessions in all.
+    Up to ``browsers`` are started on demand, one after the other; by default one per core. Each has up to ``sessions``,
+    and each session runs one call at a time. ``endpoints`` are external browsers
+    (:class:`~transports.batch.Endpoint`); with them, the pool starts browsers of its own only if ``browsers`` is given.
+    Targets without a browser, such as WebSockets and MCP servers, share as many sessions as all browsers together have.
 
-    ``reuse`` says what a call may find of earlier ones for the same target: with ``"session"`` the app as they left it,
-    ready; with ``"context"`` a new page, and of what they stored nothing but the HTTP cache; with ``"never"`` a context
-    that nobody had before. ``connect`` makes the session for a target, as :func:`transports.connect` does;
+    ``reuse`` is the state of earlier calls for the same target that a call may see: with ``"session"`` the app as they
+    left it; with ``"context"`` a new page, with nothing stored by earlier calls but the HTTP cache; with ``"never"`` a
+    new context. ``connect`` makes the session for a target, as :func:`transports.connect` does;
     ``functools.partial(connect, headers=…)`` gives it options. ``store`` is a store or its URL, by default as for
-    :func:`transports.connect`, and shared by all sessions. ``timeout`` in seconds is for opening a session and, where a
-    call gives none, for calls.
+    :func:`transports.connect`, and shared by all sessions. ``timeout`` in seconds limits the opening of a session and
+    is the default timeout of calls.
 
     A browser is replaced after ``recycle_after`` calls or ``max_age`` seconds, when its processes have ``max_memory``
     bytes resident, or when calls of one kind take ``max_slowdown`` times as long as its first hundred. Its successor
-    serves before it drains. One that dies or answers nothing is ended at once. Sessions and browsers are only opened
-    while ``min_free_memory`` bytes are free. A call that outlives its timeouts loses its session.
+    serves before it drains. A dead or unresponsive browser is ended at once. Sessions and browsers are only
+    opened while ``min_free_memory`` bytes are free. A call that outlives its timeouts loses its session.
 
-    Raises :class:`~transports.errors.UsageError` for options that make no sense.
+    Raises :class:`~transports.errors.UsageError` for invalid options.
     """
 
     def __init__(
@@ -206,12 +209,12 @@ class Pool:
 
     @property
     def closed(self) -> bool:
-        """Whether the pool is not open: not yet, or not any more."""
+        """True if the pool is not open, before or after its use."""
         return not self._open
 
     @property
     def size(self) -> int:
-        """How many calls the pool makes at once."""
+        """Maximum number of concurrent calls."""
         return self._size
 
     @short_traceback
@@ -229,8 +232,7 @@ class Pool:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all sessions and end all browsers. Calls under way fail, and those that wait. Idempotent; it takes
-        seconds at most."""
+        """Close all sessions and browsers. Running and waiting calls fail. Idempotent; takes seconds at most."""
         self._open = False
         await self._leases.aclose()
         await self._stack.aclose()
@@ -248,12 +250,12 @@ class Pool:
         timeout: float | None = None,
     ) -> Result:
         """Call a capability of the app at ``target``, as :meth:`Session.call <transports.Session.call>`, in a session
-        of the pool. Waits for one that is free, and for as long as the calls before it take.
+        of the pool. Waits for a free session, without a time limit of its own.
 
-        ``files`` are put into ``params`` at their places (``image``, ``pages.cover``). Raises what opening a session
-        and calling raise; ``details["sent"]`` is ``False`` if the call was never sent. A call that may have run is not
-        sent again. Raises :class:`~transports.errors.CallTimeout`, too, if the session does not end the call when its
-        time is up, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
+        ``files`` are inserted into ``params`` at their places (``image``, ``pages.cover``). Raises the errors of
+        opening a session and of the call; ``details["sent"]`` is ``False`` if the call was never sent. A call that may
+        have run is not sent again. Also raises :class:`~transports.errors.CallTimeout` if the session does not end the
+        call after its timeout, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
         """
         if files:
             given = cast("Mapping[str, JSONValue]", params or {})
@@ -261,11 +263,11 @@ class Pool:
         return await self._call(target, capability, params, timeout, idempotent=False)
 
     async def run(self, job: Job) -> Outcome:
-        """Make the call of a job and return what became of it. Never raises for what the job does.
+        """Run a job and return its outcome. Errors of the call are part of the outcome and not raised.
 
-        The call is sent once; the outcome of one that may be sent again is ``retryable``. Raises
-        :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it is
-        cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
+        The call is sent once; the outcome is ``retryable`` if it may be sent again. Raises
+        :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. A
+        cancellation before any part was sent has the argument ``nothing of the job was sent``.
         """
         return await self._run(job, once=True)
 
@@ -294,20 +296,20 @@ class Pool:
             if sent:
                 raise
             raise asyncio.CancelledError(NOT_SENT) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this job's
+        except Exception as error:  # noqa: BLE001 - any error is the outcome of this job
             return Outcome.of_error(job, error, sent=sent, milliseconds=(time.perf_counter() - started) * 1000)
         return Outcome.of_result(job, result, milliseconds=(time.perf_counter() - started) * 1000)
 
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
     ) -> AsyncGenerator[Outcome, None]:
-        """Run jobs and yield the outcome of each as it ends, in any order.
+        """Run jobs and yield each outcome as its job ends, in any order.
 
-        ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of
-        these is free, and not before outcomes are taken: any number of jobs needs little memory. A call that the app
-        refused, or an idempotent one whose error may pass, is sent again as by :meth:`Session.call
-        <transports.Session.call>`. A loop that is left early cancels the jobs that run; they have ended when
-        ``aclose()`` of what this returns does. Raises what ``jobs`` raise, after the outcomes of those before.
+        ``concurrency`` is the number of jobs at a time, by default the number of sessions. Jobs are read only as
+        earlier ones end and their outcomes are consumed, so that any number of jobs needs little memory. A call that
+        the app refused, or an idempotent call with a temporary error, is sent again as by :meth:`Session.call
+        <transports.Session.call>`. Leaving the loop early cancels the running jobs; they have ended when ``aclose()``
+        of the generator returns. Errors of ``jobs`` are raised after the outcomes of earlier jobs.
         """
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= is at least 1")
@@ -318,19 +320,20 @@ class Pool:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Browser]:
-        """Lend a browser of the pool for the length of a block, with room for one session: ``connect(url,
-        browser=pool)`` does so for as long as it lasts, and moves to another one if its own dies. It has a browser
-        context to itself.
+        """Lend a browser of the pool for the length of a block, with room for one session.
 
-        Raises what starting a browser raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if all
-        sessions are taken.
+        ``connect(url, browser=pool)`` uses this, and moves to another browser if the first dies. The session has a
+        browser context to itself.
+
+        Raises the errors of starting a browser, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if
+        all sessions are taken.
         """
         self._require_open()
         async with self._leases.lend() as browser:
             yield browser
 
     def stats(self) -> PoolStats:
-        """Return the state of the pool as of now."""
+        """Return the current statistics of the pool."""
         fleet = self._fleet
         browsers = [*fleet.slots.members, *fleet.draining]
         members = [*browsers, *fleet.others.members]
@@ -356,7 +359,7 @@ class Pool:
         once: bool = False,
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
-        """``on_session`` is told when a session is there: before that nothing of the call has left."""
+        """Make a call. ``on_session`` is called when a session is open; nothing of the call is sent before."""
         self._require_open()
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 

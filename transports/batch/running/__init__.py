@@ -1,4 +1,4 @@
-"""A batch from its input to its manifest: read jobs, run them with limits and retries, write what became of them."""
+"""A batch from its input to its manifest: reading jobs, running them with limits and retries, writing the outcomes."""
 
 from ._batch import add_input, export_files, open_run, run
 from ._outputs import export_run, input_notes

@@ -1,4 +1,7 @@
-"""A whole batch: its folder, its input, its work and what it leaves behind."""
+"""Entry points of a batch: open or run it, add input, export the files of its jobs.
+
+:func:`run` connects the parts of this package: input, ledger, pool, worker and outputs.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,10 @@ Source = str | os.PathLike[str] | Iterable[Job]
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
-    """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. One that is ``read_only``
-    can be looked at alone, also where nothing can be written. Raises
-    :class:`~transports.errors.LedgerError` for a folder without one; so does opening it if it has no input."""
+    """Return the ledger of an existing run, given its folder or its ``postgresql://`` address.
+
+    A ``read_only`` ledger also opens where nothing can be written. Raises :class:`~transports.errors.LedgerError` for a
+    folder without a ledger; opening a ledger without input raises it, too."""
     place = os.fspath(out)
     if "://" not in place and not (Path(place) / "ledger.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
@@ -46,10 +50,11 @@ async def add_input(
     extend: bool = False,
     consent: Consent | None = None,
 ) -> Added:
-    """Add the jobs of a file or of an iterable to a ledger; all of them, or none. Those of an iterable are first
-    written to ``folder``. A line that goes beyond ``consent`` is no job.
+    """Add the jobs of a file or an iterable to a ledger, either all of them or none.
 
-    Raises :class:`~transports.errors.UsageError` for what is no job, and for another input than the run has unless
+    Jobs of an iterable are first written to ``folder``. A line beyond ``consent`` is not a valid job.
+
+    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for an input other than the run's unless
     ``extend``; :class:`~transports.errors.LedgerError`."""
 
     def prepare() -> tuple[Path, str]:
@@ -65,7 +70,7 @@ async def add_input(
 
 
 def ignore(_: Settlement) -> None:
-    """Do nothing with an outcome."""
+    """Ignore an outcome."""
 
 
 async def run(
@@ -80,21 +85,21 @@ async def run(
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
 ) -> dict[str, JSONValue]:
-    """Run all jobs of an input, and return the report that is also in ``out/report.json``.
+    """Run all jobs of an input, and return the report, as written to ``out/report.json``.
 
-    ``jobs`` are those of a file (JSON Lines, CSV, Parquet) or of an iterable. ``out`` is the run's folder: called again
-    with the same jobs, the run goes on where it stands. ``pool`` runs the jobs; without one, a pool of the run's own
-    does, and stores their files in ``out/files``. ``target`` is for jobs that name none.
+    ``jobs`` is a file (JSON Lines, CSV, Parquet) or an iterable. ``out`` is the run's folder; a second call with the
+    same jobs resumes the run. ``pool`` runs the jobs; by default, a pool of the run's own that stores files in
+    ``out/files``. ``target`` is the default for jobs without a target.
 
-    The lines of a file may be somebody else's. They name addresses and apps of the settings file; with
-    ``allow_programs`` also targets that start a program, load an extension or read a file. The files that they send are
-    in the folder of the input, and go to ``target`` and to apps of the settings file; with ``files_from``, a folder,
-    they are in that one, and go wherever a line says. The jobs of an iterable are the program's own.
+    The lines of a file are untrusted. They may name addresses and apps of the settings file; with ``allow_programs``
+    also targets that start a program, load an extension or read a file. Files to send must be in the folder of the
+    input and go only to ``target`` and to apps of the settings file. With ``files_from`` they must be in that folder
+    and may go to any target. The jobs of an iterable are trusted.
 
-    ``on_settled`` is told of each outcome. Cancelling it stops the run; what ran is settled first.
+    ``on_settled`` is called with each outcome. Cancelling this function stops the run and settles its running jobs.
 
-    Raises :class:`~transports.errors.UsageError` for what is no job, and for other jobs than the run has unless
-    ``extend``; :class:`~transports.errors.LedgerError`.
+    Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
+    :class:`~transports.errors.LedgerError`.
     """
     folder = Path(out)
     consent = None
@@ -114,34 +119,34 @@ async def run(
         return await export_run(ledger, folder)
 
 
-#: What a name may be made of, besides what the input carried.
+#: Fields of a file name template, besides the carried fields of the input.
 _FIELDS = ("id", "key", "capability", "field")
 _FIELD = r"\{([^{}]*)\}"
-#: Digits of a key that tell apart two jobs whose files have one name.
+#: Digits of a key that make the names of two jobs' files unique.
 _DIGITS = 16
-#: Bytes of a name before what tells it apart and its ending.
+#: Bytes of a name before its unique part and its extension.
 _MAX_BYTES = 80
 
 
 async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name: str = "{id}") -> int:
-    """Put the files of all jobs that succeeded into ``folder``, and return how many they are.
+    """Export the files of all succeeded jobs to ``folder``, and return the number of files.
 
-    ``name`` has fields in braces: ``id`` (a part of the key where the job has none), ``key``, ``capability``, ``field``
-    (the file's place in the answer) and what the input carried. The file's own ending is added, before it the place if
-    a job has several files and ``name`` does not say ``field``, and a part of the key if another job has the name, then
-    the row's position if another line of the job has. A file is a hard link into a store on the same file system, else
-    a copy; one that is there already is replaced.
+    ``name`` is a template with fields in braces: ``id`` (or a part of the key), ``key``, ``capability``, ``field`` (the
+    file's place in the answer) and the carried fields of the input. The file's extension is appended. Before it comes
+    the place, if a job has several files and ``name`` has no ``field``; then a part of the key, if another job has the
+    same name; then the row's position, if another line of the job has it. A file is a hard link into a store on the
+    same file system, otherwise a copy. Existing files are replaced.
 
-    Raises :class:`~transports.errors.UsageError` for a ``name`` with a field that the first job does not have, and for
-    the store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no name
-    of its own, and at the end if some are no longer there; :class:`~transports.errors.Corrupt` for one that is damaged.
+    Raises :class:`~transports.errors.UsageError` for a ``name`` with a field unknown to the first job, and for the
+    store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name, and at
+    the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
     """
     used: set[int] = set()
     made = lost = 0
     checked = False
     await in_thread(remove_left, folder)
     async for row in ledger.rows(State.SUCCEEDED):
-        if not checked:  # a column of which some cells are empty is one all the same
+        if not checked:  # only the first row: later rows may have empty cells in a column that exists
             _check(name, row)
             checked = True
         for number, file in enumerate(row.artifacts):
@@ -157,7 +162,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                     f"{chosen}{Path(ref.filename).suffix}", fallback=row.key, mime_type=ref.mime_type
                 )
                 if (known := hash(chosen.casefold())) not in used:
-                    used.add(known)  # eight bytes of each name, not the name
+                    used.add(known)  # a hash takes eight bytes, a name many more
                     await _put(store, ref, folder / chosen)
                     made += 1
                     break
@@ -194,12 +199,12 @@ async def _put(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
 
 
 def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
-    """Make ``path`` another name of ``file``, the artifact's own, and return whether the file system can."""
+    """Make ``path`` a hard link to the artifact's ``file``. Return whether the file system supports it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
             raise UsageError(f"--files: {path.parent} is the store itself; name another folder")
-        with file.open("rb") as opened:
+        with file.open("rb") as opened:  # a link bypasses the check of the store's own export
             if hashlib.file_digest(opened, "sha256").hexdigest() != ref.sha256:
                 raise Corrupt(
                     f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",
@@ -207,7 +212,7 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
                 )
         if path.exists() and path.samefile(file):
             return True
-        new = temporary_path(path)
+        new = temporary_path(path)  # os.link() does not replace an existing file
         try:
             os.link(file, new)
             new.replace(path)

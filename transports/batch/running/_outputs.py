@@ -1,4 +1,7 @@
-"""What a run leaves in its folder: the manifest, the jobs that failed as an input, and a report."""
+"""Output files of a run: manifest (JSON Lines and Parquet), failed jobs as a new input, and report.
+
+Also the notes about an added input, such as duplicate lines and columns probably meant as parameters.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from ._reading import first_jobs
 logger = logging.getLogger("transports")
 
 _ROWS = 5000
-#: Types of our own columns, in Parquet's words; the others are found in the manifest.
+#: Arrow types of the kit's own columns. Types of carried columns are inferred from the manifest.
 _TYPES = {
     **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
     **dict.fromkeys(("attempts", "size_bytes"), "int64"),
@@ -34,7 +37,7 @@ _TYPES = {
 _FOUND = {bool: "bool", float: "double", str: "string"}
 #: Integers up to this are exact as a double.
 _EXACT = 2**53
-#: What a column of several kinds of numbers is; one of other kinds is JSON text.
+#: Type of a column with several kinds of numbers. A column of other mixed kinds is JSON text.
 _MERGED = {
     frozenset({"int53"}): "int64",
     frozenset({"int53", "int64"}): "int64",
@@ -43,10 +46,10 @@ _MERGED = {
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
-    """Write the lines of a manifest to ``path`` as Parquet, and return whether pyarrow is there to do it.
+    """Write the lines of a manifest to ``path`` as Parquet. Return whether pyarrow is installed.
 
-    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Of more
-    than 1,000 of them the first are written, with a warning; the manifest has all. Raises
+    A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit. Only
+    the first 1,000 carried columns are written, with a warning if there are more. Raises
     :class:`~transports.errors.LedgerError`."""
     try:
         import pyarrow
@@ -108,16 +111,18 @@ def _cell(value: object, kind: str) -> object:
     return encode_json(value).decode() if kind == "json" and value is not None else value
 
 
-#: Names that are told.
+#: Maximum number of names in hints.
 _MOST = 10
 #: Codes of apps for parameters that are missing.
 _MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
 
 
 def input_notes(added: Added, path: Path) -> list[str]:
-    """Return what is to be said of an input that was added: lines that bring no job, and, where most are the same or
-    none of the first has parameters, columns or fields that may be meant as such. An input that cannot be read any more
-    is not spoken of: its jobs are in the run."""
+    """Return notes for the user about an added input.
+
+    They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
+    report columns or fields that may be meant as parameters. An input that became unreadable meanwhile gets no such
+    note, since its jobs are in the run already."""
     before = added.lines - added.jobs - added.copies
     said = []
     if added.copies:
@@ -139,46 +144,46 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
 
 class CarriedParameters:
-    """Collects names that apps miss among the parameters of jobs and that these jobs carry along."""
+    """Names of carried fields reported by apps as missing parameters."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
 
     def look(self, row: Row) -> None:
-        """Look at one job."""
+        """Collect the names from one job."""
         if row.error_code in _MISSING and len(self._names) < _MOST:
             words = set(re.findall(r"\w+", row.error or ""))
             self._names |= {name for name in row.job.carried if _place(name) in words - row.job.params.keys()}
 
     def hints(self) -> list[str]:
-        """Return a sentence for each name."""
+        """Return a hint for each name."""
         return _hints(self._names)
 
 
 def _hints(names: Iterable[str]) -> list[str]:
     some = sorted(set(names))[:_MOST]
-    return [f"{name} is carried along, no parameter; name it params.{_place(name)} if it is one" for name in some]
+    return [f"{name} is carried along, not a parameter; name it params.{_place(name)} if it is one" for name in some]
 
 
 def _place(name: str) -> str:
-    """The name without what is left of a ``params.`` that was written in another way."""
+    """Return the name without a misspelt prefix ``params.``, such as ``Params .``."""
     return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
 
 
 #: Points of the throughput over time, and the percentiles of a report.
 _POINTS = 60
 _PERCENTILES = (50, 90, 95, 99)
-#: Rows that are written at once.
+#: Rows per write.
 _CHUNK = 500
 
 
 async def export_run(
     ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None
 ) -> dict[str, JSONValue]:
-    """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` where
-    pyarrow is installed; return the report, which has ``extra`` in it.
+    """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` if pyarrow
+    is installed. Return the report including ``extra``.
 
-    Each file replaces its older version at once. Raises :class:`~transports.errors.LedgerError`."""
+    Each file replaces its older version atomically. Raises :class:`~transports.errors.LedgerError`."""
     times = Times()
     try:
         await in_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -204,7 +209,7 @@ async def export_run(
 
 @asynccontextmanager
 async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` at the end of the block."""
+    """Open a new file that replaces ``path`` at the end of the block."""
     try:
         with replacing(path) as file:
             yield file
@@ -213,8 +218,10 @@ async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
 
 
 def manifest_line(row: Row) -> dict[str, JSONValue]:
-    """Return a job's line of the manifest. ``uri``, ``sha256`` and ``size_bytes`` are those of its first file, all are
-    in ``artifacts``. What the input carried follows, under ``carried.NAME`` where the name is taken."""
+    """Return a job's line of the manifest.
+
+    ``uri``, ``sha256`` and ``size_bytes`` describe its first file; ``artifacts`` has all files. Carried fields of the
+    input follow, as ``carried.NAME`` if the name is taken."""
     first: Mapping[str, JSONValue] = row.artifacts[0] if row.artifacts else {}
     line: dict[str, JSONValue] = {
         "id": row.job.id,
@@ -237,7 +244,7 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
 
 
 class Times:
-    """Adds up what a report says, in 16 bytes for each job."""
+    """Statistics of a run for its report, in 16 bytes per job."""
 
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()
@@ -249,7 +256,7 @@ class Times:
         self._carried = CarriedParameters()
 
     def add(self, row: Row) -> None:
-        """Count one line of the manifest. A copy is told of, but its job counts once."""
+        """Count one line of the manifest. Copies have a count of their own: their job counts once."""
         self._carried.look(row)
         if row.copy:
             self._copies += 1
@@ -264,9 +271,8 @@ class Times:
             self._milliseconds.append(row.milliseconds)
 
     def report(self) -> dict[str, JSONValue]:
-        """Return the counts of lines, copies and jobs, those of the jobs by state and by code, hints at parameters that
-        are carried along, percentiles of the jobs that succeeded in milliseconds, and how many jobs ended in each part
-        of the run's time."""
+        """Return the statistics: counts of lines, copies and jobs, jobs by state and by error code, hints at carried
+        parameters, percentiles of the succeeded jobs in milliseconds, and the throughput over time."""
         ordered = sorted(self._milliseconds)
         jobs = sum(self._states.values())
         return {

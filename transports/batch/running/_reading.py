@@ -1,4 +1,4 @@
-"""The input of a run: JSON Lines, CSV or Parquet, read in batches, however long it is."""
+"""Input of a run: JSON Lines, CSV or Parquet of any length, read in batches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ...protocol import encode_json, json_lines
 from .._consent import Consent
 from .._jobs import Job, job_document, parse_job, require_few_fields
 
-#: A line of JSON Lines.
+#: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
-#: Refused lines that are named, and the characters of each.
+#: Refused lines in a message, and characters of each.
 _MOST, _MAX_CHARS = 20, 300
-#: Columns that a message names, and the characters of each.
+#: Columns in a message, and characters of each name.
 _COLUMNS, _COLUMN_CHARS = 20, 60
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
 class Refused:
-    """The lines of the input at ``path`` that are no jobs."""
+    """Invalid lines of the input at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class Refused:
         self._reasons: list[str] = []
 
     def add(self, reason: str) -> None:
-        """Note what is wrong, and where: ``line 3: capability is missing``."""
+        """Add an error with its position, such as ``line 3: capability is missing``."""
         self._count += 1
         reason = " ".join(reason.split())
         if len(self._reasons) < _MOST:
@@ -51,7 +51,7 @@ class Refused:
             lines = "\n".join([*self._reasons, *more])
             again = _AGAIN.replace("it", "them", 1)
             raise UsageError(
-                f"{self._path} has {self._count} lines that are no jobs; nothing was run: {again}\n{lines}",
+                f"{self._path} has {self._count} invalid lines; nothing was run: {again}\n{lines}",
                 details={"refused": lines},
             )
 
@@ -60,9 +60,10 @@ _AGAIN = "correct it, and give the same command again"
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
-    """Raise :class:`~transports.errors.UsageError`, which says what there is instead, for a table without a column
-    ``capability``, or with more columns than a job may have fields. ``delimiter`` is what its columns are separated
-    by."""
+    """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, or with more columns
+    than a job may have fields.
+
+    The message lists the columns of the table. ``delimiter`` is the separator of its columns."""
     try:
         require_few_fields(names)
     except UsageError as error:
@@ -79,17 +80,17 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     elif delimiter and any(one != delimiter and one in names[0] for one in _SEPARATORS):
         advice = f"separate columns with {_SEPARATORS[delimiter]}"
     else:
-        advice = "one must be capability, what each row calls, such as export.pdf"
+        advice = "one must be capability, with the capability of each row, such as export.pdf"
     raise UsageError(f"{path}: {found}; {advice}")
 
 
-#: Jobs of one batch, and the bytes of the input after which it is yielded all the same.
+#: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
 _BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 def fingerprint(path: Path, target: str | None) -> str:
-    """Return the SHA-256 of an input and of the target for jobs that name none. Raises
-    :class:`~transports.errors.UsageError` if it cannot be read."""
+    """Return the SHA-256 of an input and its default target. Raises :class:`~transports.errors.UsageError` if the input
+    cannot be read."""
     require_input(path)
     try:
         with path.open("rb") as file:
@@ -101,25 +102,25 @@ def fingerprint(path: Path, target: str | None) -> str:
 
 
 def require_input(path: Path) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a path that no input can be read from: a pipe or a device has no
-    end, or cannot be read twice."""
+    """Raise :class:`~transports.errors.UsageError` unless the path is a readable regular file: a pipe or a device may
+    have no end and cannot be read twice."""
     try:
         path.open("rb").close() if path.is_file() else path.stat()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
     if not path.is_file():
-        raise UsageError(f"{path} is no regular file; name one, or - to read JSON Lines from stdin")
+        raise UsageError(f"{path} is not a regular file; name one, or - to read JSON Lines from stdin")
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
-    """Copy a stream, such as stdin, to ``path``, and return it: the run can then be gone on with without it."""
+    """Copy a stream such as stdin to ``path``, and return the path. The run can then be resumed without the stream."""
     with _writing(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
 
 
 def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
-    """Write jobs to ``path`` as JSON Lines, and return it."""
+    """Write jobs to ``path`` as JSON Lines, and return the path."""
     with _writing(path) as file:
         for job in jobs:
             file.write(encode_json(job_document(job)) + b"\n")
@@ -137,12 +138,14 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_jobs(path: Path, target: str | None = None, consent: Consent | None = None) -> Iterator[list[Job]]:
-    """Yield the jobs of a file in batches. ``.csv`` and ``.tsv`` have one job a row below a line of names, ``.parquet``
-    one a row; any other file is JSON Lines. Jobs without a target get ``target``. The files that jobs name are read,
-    for their keys. A job that goes beyond ``consent`` is none; relative paths are those in its folder.
+    """Yield the jobs of a file in batches.
 
-    Raises :class:`~transports.errors.UsageError` at the end for what is no job, with the first 20 lines of that and
-    the reasons, and for an input without any job.
+    ``.csv`` and ``.tsv`` have a header line and one job per row, ``.parquet`` one job per row; any other file is JSON
+    Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond ``consent``
+    is invalid; relative paths start at its folder.
+
+    Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with the first 20 lines and reasons, and
+    for an empty input.
     """
     batch: list[Job] = []
     taken = held = 0
@@ -173,11 +176,11 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
 
 
 def first_jobs(path: Path) -> list[Job]:
-    """Return the first jobs of an input that can be read, without looking at their files."""
+    """Return the first jobs of a readable input, without reading their files."""
     return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), _BATCH)]
 
 
-#: Where in the input an object stands, about how many bytes it has there, and what it is.
+#: Position of an object in the input, its approximate size in bytes, and the object.
 _Found: TypeAlias = tuple[str, int, Mapping[str, object]]
 
 
@@ -208,7 +211,7 @@ def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
                     refused.add(f"{where} has more cells than the first line has names")
                 else:
                     yield where, sum(len(cell or "") for cell in row.values()), row
-        except csv.Error as error:  # what follows cannot be told apart
+        except csv.Error as error:  # the boundaries of later rows are unknown
             refused.add(f"line {reader.reader.line_num} cannot be read ({error})")
         except UnicodeDecodeError as error:
             raise UsageError(
@@ -233,11 +236,11 @@ def _parquet(path: Path, refused: Refused) -> Iterator[_Found]:
                     number += 1
                     yield f"row {number}", batch.nbytes // batch.num_rows, _plain_row(row)
     except pyarrow.ArrowException as error:
-        raise UsageError(f"{path} cannot be read behind row {number} ({error})") from error
+        raise UsageError(f"{path} cannot be read after row {number} ({error})") from error
 
 
 def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
-    """A row without nothings: where rows have different parameters, Parquet gives all of them to each."""
+    """Return a row without nulls in ``params`` and ``files``: Parquet gives each row the fields of all rows."""
     plain = {name: _json(name, value) for name, value in row.items()}
     for name in ("params", "files"):
         inner = plain.get(name)

@@ -1,4 +1,9 @@
-"""The loop of one worker: settle what has ended and lease as many jobs as there is room for at once, run them."""
+"""Worker of a run: leases jobs of a ledger, runs them with a driver and settles their outcomes.
+
+The :class:`Runner` is the loop. Its limits are here, too: :class:`RunOptions`, the :class:`Rate` of starts,
+:class:`HostPauses` (back-off requested by hosts), :class:`Retries` with their budget, and prefetched leases
+(:class:`Ahead`).
+"""
 
 from __future__ import annotations
 
@@ -25,19 +30,19 @@ from .._jobs import NOT_SENT, Job, Outcome, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger._schema import host_of
 
-#: Seconds that an app may ask to wait; a job is not sent again where it asks for more.
+#: Maximum ``retry_after`` of an app in seconds. A job is not retried if the app asks for more.
 _MAX_RETRY_AFTER = 3600.0
-#: Retries that every run has, and how many more for each job that has ended.
+#: Retry budget of every run, and its increase per ended job.
 _FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
-#: Refusals that say when to come back and count as one retry.
+#: Refusals with a ``retry_after`` that count as one retry.
 _REFUSALS_PER_RETRY = 5
-#: Jobs whose refusals are remembered; of others that are lost later, refusals count as other retries.
+#: Jobs with remembered refusals. Beyond that number, refusals of the oldest count as other retries.
 _MAX_REFUSED = 10_000
 
 
 class Rate:
-    """At most ``per_second`` starts in a second, evenly: no more than a tenth of a second's worth at once. ``None`` is
-    no limit."""
+    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two.
+    ``None`` means no limit."""
 
     def __init__(self, per_second: float | None) -> None:
         self._limiter: AsyncLimiter | None = None
@@ -48,7 +53,7 @@ class Rate:
             self._pause = max(1 / per_second, 0.001)
 
     def room(self, count: int) -> int:
-        """Return how many of ``count`` may start now."""
+        """Return the number of starts allowed now, at most ``count``."""
         if self._limiter is None:
             return count
         low, high = 0, count
@@ -58,7 +63,7 @@ class Rate:
         return low
 
     def seconds(self) -> float:
-        """Return the seconds until there may be room for one, infinity if there is room now."""
+        """Return the seconds until another start may be allowed, infinity if one is allowed now."""
         return math.inf if self.room(1) else self._pause
 
     async def take(self, count: int) -> None:
@@ -68,39 +73,40 @@ class Rate:
 
 
 class HostPauses:
-    """The hosts that asked to be left alone for a while."""
+    """Hosts with a requested pause (``retry_after``)."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def pause(self, host: str, seconds: float) -> None:
-        """Leave ``host`` alone for ``seconds``, or for longer if it asked for that before."""
+        """Pause ``host`` for ``seconds``. A longer pause stays in force."""
         until = time.monotonic() + min(seconds, _MAX_RETRY_AFTER)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
     def closed(self) -> frozenset[str]:
-        """Return the hosts that are to be left alone now."""
+        """Return the currently paused hosts."""
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
 
     def seconds(self) -> float:
-        """Return the seconds until the first pause ends, infinity without one."""
+        """Return the seconds until the first pause ends, infinity without a pause."""
         now = time.monotonic()
         return min((until - now for until in self._until.values() if until > now), default=math.inf)
 
 
 class Retries:
-    """Which jobs are sent again, and after how long. A job is sent again ``limit`` times at most. All jobs together
-    share a budget, a fifth of what has ended and 20 more, so that an app that is down is not called ``limit`` times for
-    each job. A refusal that says when to come back costs nothing of it, and five of them are one of ``limit``: of
-    jobs that are sent at once, an app that takes so many in a second refuses the same one again and again."""
+    """Retry policy: at most ``limit`` retries per job, within a budget of all jobs.
+
+    The budget is a fifth of the ended jobs plus 20, so that an app that is down is not called ``limit`` times for each
+    job. A refusal with a ``retry_after`` does not use the budget, and five such refusals count as one of ``limit``: an
+    app with a rate limit may refuse the same job of a burst again and again."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._spent = 0
         self._ended = 0
-        #: Refusals of jobs that are sent again, by key, as far as this worker has seen them.
+        #: Refusals of retried jobs by key, as far as this worker has seen them.
         self._refusals: dict[str, int] = {}
 
     @property
@@ -108,14 +114,14 @@ class Retries:
         return _FREE_RETRIES + _RETRIES_PER_JOB * self._ended
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
-        """Return the seconds until the job is sent again, ``None`` if this outcome is its last."""
+        """Return the seconds until the job is retried, ``None`` if this outcome is final."""
         if outcome.retryable:
             key, wait = outcome.job.key, outcome.retry_after
             refused = self._refusals.pop(key, 0)
             if wait is not None:
                 if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
                     self._remember(key, refused + 1)
-                    return max(wait, backoff_delay(1))  # no later than its host is open: older jobs go first
+                    return max(wait, backoff_delay(1))  # not later than its host opens: older jobs go first
             else:
                 spent = attempts - refused + refused // _REFUSALS_PER_RETRY
                 if spent <= self._limit and self._spent < self._budget:
@@ -130,23 +136,23 @@ class Retries:
     def _remember(self, key: str, refused: int) -> None:
         if refused:
             self._refusals[key] = refused
-            if len(self._refusals) > _MAX_REFUSED:  # those that other workers were given, say
+            if len(self._refusals) > _MAX_REFUSED:  # a job leased by another worker stays here otherwise
                 del self._refusals[next(iter(self._refusals))]
 
 
-#: The largest number of any other limit; a ledger has room for no larger ones.
+#: Maximum of any other limit, within the range of the ledger's integers.
 _MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The limits of one worker.
+    """Limits of one worker.
 
-    ``concurrency`` jobs run at once; of one host at most ``per_host``, by all workers of the run together. ``rate`` is
-    how many are sent in a second. A job whose outcome is ``retryable`` is sent again up to ``retries`` times. After
-    ``deadline`` seconds nothing more is begun. A lease lasts ``lease_seconds`` and is renewed while its job runs.
-    ``consent`` is what jobs may do that somebody else may have written; :func:`run` sets it. Without one they may do
-    all that jobs of the program itself may.
+    ``concurrency`` jobs run at once; for one host at most ``per_host``, counted over all workers of the run. ``rate``
+    is the maximum number of starts per second. A job whose outcome is ``retryable`` is retried up to ``retries`` times.
+    After ``deadline`` seconds no more jobs are started. A lease lasts ``lease_seconds`` and is renewed while its job
+    runs. ``consent`` holds the permissions of untrusted jobs; :func:`run` sets it. Without it, jobs have no
+    restrictions.
 
     Raises :class:`~transports.errors.UsageError` for a number out of its range.
     """
@@ -173,43 +179,43 @@ class RunOptions:
 
 
 def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
-    """Return how many browsers a pool needs, by default one for each core, and how many sessions each of them, so that
-    there is a session for each of ``concurrency`` jobs."""
+    """Return the number of browsers of a pool, by default one per core, and the number of sessions of each browser, so
+    that each of ``concurrency`` jobs has a session."""
     count = browsers or min(concurrency, os.cpu_count() or 1)
     return count, -(-concurrency // count)
 
 
-#: Jobs that take less than so many seconds are short.
+#: Maximum average duration of short jobs in seconds.
 _SHORT = 0.1
-#: Seconds that a job may wait here: another worker may be free.
+#: Seconds that a prefetched job may wait here: another worker may be free.
 _MAX_WAIT = 1.0
-#: The part of a lease within which a job is begun. Later, it might be another worker's by then.
+#: Part of a lease within which a job is started. Later, its lease might have expired.
 _SAFE = 0.5
 
 
 class Elapsed:
-    """The time since it was made, by two clocks: the first goes on evenly, the second also while the machine sleeps."""
+    """Stopwatch with two clocks: a monotonic one, and the wall clock, which also runs while the machine sleeps."""
 
     def __init__(self) -> None:
         self._began = time.monotonic(), time.time()
 
     @property
     def seconds(self) -> float:
-        """The seconds, by the clock that counts more of them."""
+        """Seconds since creation, by the clock that shows more."""
         return max(time.monotonic() - self._began[0], time.time() - self._began[1])
 
 
 class Ahead:
-    """The jobs that one worker has leased and not begun, and how many there should be.
+    """Prefetched jobs of one worker: leased but not started.
 
-    None while jobs are long, and none under a limit that counts what is leased: other workers would get less than they
-    could run."""
+    A worker does not prefetch while jobs are long, nor with ``rate`` or ``per_host``: those limits count leased jobs,
+    so that other workers would get fewer jobs than they could run."""
 
     def __init__(self, options: RunOptions) -> None:
         limited = options.rate is not None or options.per_host is not None
         self._most = 0 if limited else options.concurrency
         self._safe = options.lease_seconds * _SAFE
-        #: Each with the time since it was asked for, and since it came: a slow ledger's answer is no wait here.
+        #: Each with the time since its lease was requested and since it arrived. The wait here excludes a slow ledger.
         self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
         self._average = math.inf
 
@@ -218,36 +224,36 @@ class Ahead:
 
     @property
     def size(self) -> int:
-        """How many jobs to lease beyond those that run."""
+        """Number of jobs to lease beyond the running ones."""
         return self._most if self._average < _SHORT else 0
 
     @property
     def is_low(self) -> bool:
-        """Whether it is time to lease more."""
+        """True if it is time to lease more jobs."""
         return len(self._jobs) <= self.size // 8
 
     @property
     def seconds(self) -> float:
-        """How long the first may still wait; infinity if there is none."""
+        """Remaining waiting time of the first job in seconds; infinity without jobs."""
         return self._left(*self._jobs[0][1:]) if self._jobs else math.inf
 
     def _left(self, asked: Elapsed, came: Elapsed) -> float:
-        """How long a job that was ``asked`` for and ``came`` then may still wait."""
+        """Return the remaining waiting time of a job in seconds, given when it was ``asked`` for and ``came``."""
         return max(min(_MAX_WAIT - came.seconds, self._safe - asked.seconds), 0.0)
 
     def add(self, jobs: Iterable[Leased], asked: Elapsed, others: Collection[str]) -> None:
-        """Add jobs that were ``asked`` for then, but for those that are here and the ``others`` that the worker has:
-        our own lease of them had ended meanwhile."""
+        """Add jobs whose lease was ``asked`` for then. Skip jobs that are here already and the ``others`` of the
+        worker: they were leased again after this worker's own lease had expired."""
         known, came = {*others, *(one.key for one, *_ in self._jobs)}, Elapsed()
         self._jobs += ((one, asked, came) for one in jobs if one.key not in known)
 
     def take(self) -> Leased:
-        """Return the job that is begun next."""
+        """Remove and return the next job to start."""
         return self._jobs.popleft()[0]
 
     def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
-        """Take out what will not be begun soon: what has waited too long, what is of a ``closed`` host, and all if the
-        worker has ``stopped``. Another worker may have it, or this one later."""
+        """Remove and return jobs that will not start soon: those that waited too long, those of ``closed`` hosts, and
+        all if the worker has ``stopped``. They can be leased again by any worker."""
         dropped: list[Leased] = []
         if not self._jobs or not (stopped or closed or not self.seconds):
             return dropped
@@ -263,8 +269,8 @@ class Ahead:
         return dropped
 
     def count(self, seconds: float | None) -> None:
-        """Count a job that took so long. ``None`` is one that ends later, or is sent again: older than what is leased
-        ahead, it would wait behind it."""
+        """Count a job's duration. ``None`` stands for a job that ends later or is retried: being older than the
+        prefetched jobs, it would wait behind them."""
         if seconds is None:
             self._average = max(self._average if self._average < math.inf else 0.0, _SHORT * 10)
         else:
@@ -273,36 +279,39 @@ class Ahead:
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two requests to a ledger that has nothing for this worker now. They double, up to a quarter of a
-#: lease: else a thousand workers that wait for others would keep the ledger busy.
+#: Seconds between two requests to a ledger without jobs for this worker. They double up to a quarter of a lease, since
+#: a thousand idle workers would keep the ledger busy.
 _IDLE = 0.4
-#: Seconds after which the end of a job is written, however few have ended.
+#: Seconds after which an ended job is written even if the batch of ended jobs is small.
 _LATEST = 0.02
 
 OnSettled: TypeAlias = Callable[[Settlement], object]
 
 
 class Driver(Protocol):
-    """What runs one job, such as a :class:`~transports.batch.Pool`."""
+    """Protocol for running one job, such as a :class:`~transports.batch.Pool`."""
 
     async def run(self, job: Job, /) -> Outcome:
-        """Run a job and return its outcome. Raises nothing for what the job does. A cancellation that comes before
-        anything of the job was sent is raised with :data:`~transports.batch.jobs.NOT_SENT` as its argument."""
+        """Run a job and return its outcome.
+
+        Errors of the job are part of the outcome and not raised. A cancellation before any part of the job was sent is
+        raised with :data:`~transports.batch._jobs.NOT_SENT` as its argument."""
 
 
 class Ended(StrEnum):
-    """Why a worker has ended."""
+    """Reason why a worker has ended."""
 
     #: Every job of the run has a final state.
     DONE = "done"
-    #: It was told to stop.
+    #: The worker was asked to stop.
     STOPPED = "stopped"
     #: The deadline of the run has passed.
     DEADLINE = "deadline"
 
 
 class Runner:
-    """Runs the jobs of a ledger with one driver. ``on_settled`` is told of each outcome once it is in the ledger."""
+    """Worker for the jobs of a ledger, with one driver. ``on_settled`` is called with each outcome once it is in the
+    ledger."""
 
     def __init__(
         self, ledger: Ledger, driver: Driver, options: RunOptions, on_settled: OnSettled = lambda _: None
@@ -317,7 +326,7 @@ class Runner:
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
         self._ahead = Ahead(options)
         self._deadline = math.inf
-        #: What is to be written; and what is written, and not told yet.
+        #: Settlements to write, and written settlements that ``on_settled`` has not seen yet.
         self._ended: list[Settlement] = []
         self._written: list[Settlement] = []
         self._wake = asyncio.Event()
@@ -327,15 +336,15 @@ class Runner:
         self._found_nothing = 0
 
     def drain(self) -> None:
-        """Begin no more jobs; :meth:`run` returns when those that run have ended."""
+        """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
         self._stopped = self._stopped or Ended.STOPPED
         self._wake.set()
 
     async def run(self) -> Ended:
         """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
 
-        If it is cancelled, the jobs that run are cancelled in their apps and settled: queued again if they are
-        idempotent or were not sent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
+        If it is cancelled, running jobs are cancelled in their apps and settled: queued again if they are idempotent or
+        were not sent, otherwise ``unknown``. Raises :class:`~transports.errors.LedgerError`.
         """
         if self._options.deadline is not None:
             self._deadline = time.monotonic() + self._options.deadline
@@ -366,11 +375,11 @@ class Runner:
 
     @property
     def _holds(self) -> bool:
-        """Whether the ledger has jobs as leased by this worker; those that have ended are until they are written."""
+        """True if this worker has leases in the ledger. An ended job keeps its lease until it is written."""
         return bool(self._running or self._ahead or self._ended)
 
     async def _keep_leases(self) -> None:
-        """Renew our leases, and end those of workers that are gone."""
+        """Renew the leases of this worker, and expire those of lost workers."""
         if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
             return
         self._renewed = time.monotonic()
@@ -383,7 +392,7 @@ class Runner:
             )
 
     async def _turn(self) -> int:
-        """Write what has ended, lease as many jobs as there is room for, and return how many they are."""
+        """Write ended jobs, lease as many jobs as there is room for, and return their number."""
         self._give_back()
         self._wake.clear()
         room, ended = self._room(), self._take_ended()
@@ -400,7 +409,7 @@ class Runner:
         return leased
 
     def _room(self) -> int:
-        """How many jobs may be leased now."""
+        """Return the number of jobs to lease now."""
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
         return 0 if self._stopped else max(self._rate.room(free), 0)
 
@@ -411,14 +420,14 @@ class Runner:
         return ended
 
     def _begin(self) -> None:
-        """Start as many of the leased jobs as may run."""
+        """Start as many leased jobs as may run."""
         self._give_back()
         while self._ahead and len(self._running) < self._options.concurrency:
             one = self._ahead.take()
             self._running[one.key] = one, asyncio.create_task(self._run_job(one))
 
     def _give_back(self) -> None:
-        """Give back what was leased and is not begun soon."""
+        """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = self._stopped or Ended.DEADLINE
         if dropped := self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None):
@@ -426,8 +435,10 @@ class Runner:
             self._wake.set()
 
     async def _ask(self, ended: list[Settlement], room: int) -> int:
-        """One transaction of the ledger, and what it means here; return how many jobs were leased. It is not cancelled
-        with the worker: what was written is told, and what was leased is given back if it is not begun."""
+        """Settle and lease in one transaction of the ledger, and return the number of leased jobs.
+
+        Not cancelled with the worker, so that every written outcome is reported and leased jobs that are not started
+        return to the queue."""
         asked, limits = Elapsed(), self._options
         try:
             if room:
@@ -437,10 +448,10 @@ class Runner:
             else:
                 held, leased = await self._ledger.settle(ended), []
         except BaseException:
-            self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
+            self._ended[:0] = ended  # written again when the run ends: known outcomes must not become unknown
             raise
         if held < len(ended):
-            logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
+            logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [one for one in ended if one.begun]
         self._ahead.add(leased, asked, {*self._running, *(one.key for one in self._ended)})
         return len(leased)
@@ -477,7 +488,8 @@ class Runner:
         self._end(Settlement(leased.key, outcome, delay))
 
     async def _checked(self, job: Job) -> Job:
-        """Return the job as it may be run: a ledger holds what others wrote, and a file may be another one by now."""
+        """Return the job after a check of its permissions: the ledger's jobs are untrusted, and a file may have been
+        replaced since the input was read."""
         consent = self._options.consent
         if consent is None:
             return job
@@ -496,11 +508,11 @@ class Runner:
             self._wake.set()
         elif len(self._ended) == 1:
             self._latest = loop.call_later(_LATEST, self._wake.set)
-        if settlement.again_after:
+        if settlement.again_after:  # wake up shortly after the job is due, so that the ledger agrees
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait(self) -> None:
-        """Wait until a job ends, or for as long as nothing can be done."""
+        """Wait until a job ends or a time limit passes."""
         seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
             seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
@@ -516,7 +528,7 @@ class Runner:
         return min(_IDLE * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
 
     async def _abandon(self) -> None:
-        """Cancel what still runs, and write what that leaves behind."""
+        """Cancel running jobs, and write their outcomes."""
         self._stopped = self._stopped or Ended.STOPPED
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:
@@ -531,7 +543,7 @@ class Runner:
 
 
 def _not_begun(leased: Leased) -> Settlement:
-    """A job that the next worker may run."""
+    """Return the settlement that returns a job to the queue without counting an attempt."""
     return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False)
 
 

@@ -1,1 +1,1 @@
-"""Evidence of a call in a page: Playwright's trace, a video, a HAR, the console, a picture; recorded, then redacted."""
+"""Evidence of a call in a page: Playwright trace, video, HAR, console, screenshot; recorded, then redacted."""

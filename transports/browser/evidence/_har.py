@@ -1,4 +1,11 @@
-"""HAR 1.2 without secrets: addresses, headers, cookies, queries, bodies. A trace's network log has such entries."""
+"""Redaction of recorded bodies, of a HAR 1.2, and of a Playwright trace, whose network log has entries of a HAR.
+
+Each has a pair of functions. ``learn_…`` collects secrets (passwords, tokens, cookies) from all files first; then
+``clean_…`` writes or returns the content without secrets. Unreadable content is left out, as it may hold a secret.
+
+A trace (``trace.zip``) has a log of JSON lines (``*.trace``), a log of requests (``*.network``), stacks, and
+``resources/``: bodies and pictures of the page, to which both logs refer by name.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +25,34 @@ import msgspec
 
 from ...privacy import REDACTED, Redactor, SecretValues
 
-#: What can only be meant as JSON, also where it cannot be read.
+#: Beginning of a text that can only be meant as JSON, also if it is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
-#: A text that is a form, such as ``a=1&b=2``, and one of GraphQL.
+#: A form, such as ``a=1&b=2``, and the beginning of GraphQL.
 _FORM = re.compile(r"[^\s=&<>{}]{1,256}=[^\s&]*(?:&[^\s=&]{1,256}=[^\s&]*)*")
 _GRAPHQL = re.compile(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)")
-#: A tag of XML that begins an element, and an attribute in one.
+#: Start tag of XML, and an attribute in a tag.
 _TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
 _ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
-#: Types of bodies that are texts.
+#: Parts of the MIME types of texts.
 _TEXTUAL = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
-#: How often a text may be inside of another.
+#: Levels of texts nested inside texts.
 _MAX_NESTED = 8
 _HEAD_END = re.compile(r"\r?\n\r?\n")
-#: What services write before their JSON, so that no script can load it.
+#: Prefix that services write before JSON, so that it cannot be loaded as a script.
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
-#: Opcode of a WebSocket's frame of text (RFC 6455 11.8).
+#: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
 TEXT_FRAME = 1
 
 
 def is_textual(mime_type: str) -> bool:
-    """Return whether a body of this type is a text, which must be read to be kept."""
+    """Return whether a body of this type is text. Text is kept only if it can be read and so redacted."""
     return any(one in mime_type for one in _TEXTUAL)
 
 
 def text_in(data: bytes, mime_type: str) -> str | None:
-    """Return the text that a body of this type is; ``None`` for one that cannot be read as that, such as one that is
-    compressed or has another charset than it says. Of a type that is no text, what looks like one is."""
+    """Return a body of this type as text, or ``None`` if it cannot be decoded (compressed, or in another charset than
+    declared). A body of a binary type is returned if it looks like text."""
     if not is_textual(mime_type):
         return text_of(data)
     charset = _CHARSET.search(mime_type)
@@ -57,7 +64,7 @@ def text_in(data: bytes, mime_type: str) -> str | None:
 
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what a body holds. Never raises, whatever the body is."""
+    """Let ``secrets`` learn the secrets in a body. Never raises, whatever the body is."""
     if (value := _json(text, mime_type)) is not None:
         learn_json(value, secrets)
     elif "x-www-form-urlencoded" in mime_type:
@@ -81,12 +88,12 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
 
 
 def learn_json(value: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what JSON values hold, also texts among them that are JSON themselves, and the binary
-    frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
+    """Let ``secrets`` learn the secrets in JSON values, in texts among these values that are JSON themselves, and in
+    binary frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
     waiting: list[object] = [value]
     while waiting:
         one = waiting.pop()
-        with contextlib.suppress(RecursionError):  # what is too deep for the rules is left out of what is kept
+        with contextlib.suppress(RecursionError):  # values that are too deep are left out of the cleaned files, too
             secrets.learn(one)
         for node in walk(one):
             match node:
@@ -98,8 +105,8 @@ def learn_json(value: object, secrets: SecretValues) -> None:
 
 
 def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
-    """Return a body without secrets. What cannot be read as its type is masked whole: JSON that is too deep, broken or
-    has a number that no reader takes, and parts of a form without a name."""
+    """Return a body without secrets. Parts that cannot be parsed as their type are masked whole: JSON that is too deep,
+    broken or has an invalid number, and parts of a form without a name."""
     try:
         return _cleaned(text, mime_type, secrets, 0)
     except RecursionError:
@@ -123,7 +130,7 @@ def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> st
 
 
 def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
-    """JSON values with each text in them cleaned that is JSON, a form or GraphQL itself."""
+    """Return JSON values in which texts that are JSON, forms or GraphQL themselves are cleaned."""
     match node:
         case str():
             return _cleaned_text(node, secrets, depth)
@@ -158,8 +165,8 @@ def _cleaned_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
 
 
 def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
-    """Lines of which some are JSON, all of them if ``only_json``. From the first on that cannot be read, nothing
-    stays: it may go on in the next."""
+    """Return cleaned lines, some of which are JSON, or all if ``only_json``. After the first unreadable line nothing is
+    kept: a secret may continue in the next line."""
     lines = text.split("\n")
     first = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first):
@@ -168,7 +175,7 @@ def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int
     for line in lines:
         head, rest = _head_and_json(line)
         if (value := _json(rest)) is not None:
-            # written anew, also where it is the same: of a key that stands there twice, one value was read
+            # written anew even if unchanged: of a duplicate key only one value was read, the other may be a secret
             done.append(head + msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode())
         elif _MEANT_AS_JSON.match(rest) or (only_json and rest.strip() and not _is_json(rest)):
             return "\n".join([*done, head + REDACTED])
@@ -178,7 +185,7 @@ def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int
 
 
 def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
-    """``multipart/form-data`` (RFC 7578) and its like."""
+    """Return a cleaned ``multipart/…`` body, such as ``multipart/form-data`` (RFC 7578)."""
     parts = _parts(text)
     if parts is None:
         return REDACTED
@@ -196,7 +203,7 @@ def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
 
 
 def _parts(text: str) -> list[tuple[str, str]] | None:
-    """The heads, with the empty line below, and the values of the parts; ``None`` for a text that has none."""
+    """Return the parts of a multipart body, each as head (with the empty line) and value; ``None`` if it has none."""
     boundary = text[: text.find("\n")].rstrip("\r") if "\n" in text else text
     if not boundary.startswith("--"):
         return None if text.strip() else []
@@ -217,7 +224,8 @@ def _name_of(head: str) -> str | None:
 
 
 def _cleaned_xml(text: str) -> str:
-    """XML without the elements and attributes of secret names. Entities can stand for anything: with some, nothing."""
+    """Return XML without elements and attributes of secret names. A text that declares entities, which can stand for
+    anything, is masked whole."""
     if "<!ENTITY" in text:
         return REDACTED
     done: list[str] = []
@@ -239,13 +247,13 @@ def _cleaned_attribute(found: re.Match[str]) -> str:
 
 
 def _head_and_json(line: str) -> tuple[str, str]:
-    """A line of NDJSON, or of an event stream (``data: …``), cut before its JSON."""
+    """Split a line of NDJSON, or of an event stream (``data: …``), before its JSON."""
     rest = line.removeprefix("data:").lstrip()
     return line[: len(line) - len(rest)], rest
 
 
 def walk(node: object) -> Iterator[object]:
-    """All values in JSON values, and they themselves."""
+    """Yield a JSON value and all values inside it."""
     waiting = [node]
     while waiting:
         yield (one := waiting.pop())
@@ -256,7 +264,7 @@ def walk(node: object) -> Iterator[object]:
 
 
 def decoded(text: str) -> bytes | None:
-    """Return what a text is the base64 of; ``None`` if it is none."""
+    """Return the bytes of a base64 text; ``None`` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
@@ -264,7 +272,7 @@ def decoded(text: str) -> bytes | None:
 
 
 def text_of(data: bytes) -> str | None:
-    """Return the text in bytes that look like one, to learn from; ``None`` for others."""
+    """Return bytes that look like text as text, with replacement characters, to learn from; ``None`` for others."""
     return None if b"\0" in data[:4096] else data.decode(errors="replace")
 
 
@@ -277,7 +285,7 @@ def _is_json(text: str) -> bool:
 
 
 def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
-    """An object or a list that the text is, whatever type it is said to have."""
+    """Return the JSON object or list in a text, whatever its declared type, or ``None``."""
     if "json" not in mime_type and text[:64].lstrip()[:1] not in ("{", "[", ")"):
         return None
     try:
@@ -289,23 +297,23 @@ def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object]
 
 
 _REDACTOR = Redactor()
-#: Keys whose values are no texts of the app.
+#: Keys of a HAR whose values are not content of the app.
 _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
 
-#: Beginnings of content that is compressed (gzip, Zstandard), in which nothing can be looked for.
+#: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FRAMES = "_webSocketMessages"
 
 
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
-    """Return the HAR in a file, whose secrets are learned. Raises :class:`ValueError` for a file that is none."""
+    """Return the HAR in a file, after learning its secrets. Raises :class:`ValueError` if the file is not a HAR."""
     har = msgspec.json.decode(path.read_bytes())
     if (
         not isinstance(har, dict)
         or not isinstance(har.get("log"), dict)
         or not isinstance(har["log"].get("entries"), list)
     ):
-        raise ValueError("the browser's driver wrote no HAR")
+        raise ValueError("the file of the browser's driver is not a HAR")
     for entry in har["log"]["entries"]:
         learn_entry(entry, secrets)
     return har
@@ -321,7 +329,7 @@ def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what one request and its response hold. Raises :class:`RecursionError` as
+    """Let ``secrets`` learn the secrets in one request and its response. Raises :class:`RecursionError` as
     :meth:`SecretValues.tree`."""
     for side in sides(entry):
         secrets.learn({key: value for key, value in side.items() if key != "cookies"})
@@ -357,7 +365,7 @@ def _cleaned_side(side: object, secrets: SecretValues) -> object:
 
 
 def _cleaned_pair(pair: object) -> object:
-    """A pair of a query, where a signature is as secret as a password."""
+    """Return a cleaned pair of a query, in which a signature is as secret as a password."""
     if isinstance(pair, dict) and (name := pair.get("name")) and (value := pair.get("value")):
         asked = f"?{name}={value}"
         return pair if _REDACTOR.text(asked) == asked else {**pair, "value": REDACTED}
@@ -392,13 +400,14 @@ def _bodies(entry: object) -> Iterator[tuple[str, str]]:
 
 
 def _frames(entry: object) -> list[object]:
-    """What a WebSocket sent and received, which the browser's driver adds to its entry."""
+    """Return the frames that a WebSocket sent and received; the browser's driver adds them to the entry."""
     frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
     return frames if isinstance(frames, list) else []
 
 
 def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
-    """Return the frames of a WebSocket without secrets, also without one that goes on in the next of its direction."""
+    """Return the frames of a WebSocket without secrets, also without those that continue in the next frame of the same
+    direction."""
     cleaned = list(frames)
     ways: dict[object, list[int]] = {}
     for index, frame in enumerate(frames):
@@ -422,17 +431,17 @@ def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:
-    """The request and the response of an entry."""
+    """Yield the request and the response of an entry."""
     for name in ("request", "response"):
         if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
             yield side
 
 
-#: Bytes of one file in a trace, unpacked, and of all of them.
+#: Largest unpacked bytes of one file in a trace, and of all its files.
 _MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
-#: Seconds for one search of all files.
+#: Time limit in seconds for one search of all files.
 _SECONDS = 20.0
-#: Keys of a log by which the viewer finds its way; their values are no texts of the app.
+#: Keys of a trace's log that its viewer needs; their values are not content of the app.
 _TRACE_STRUCTURE = frozenset(
     [
         "type",
@@ -456,7 +465,7 @@ _TRACE_STRUCTURE = frozenset(
         "_monotonicTime",
     ]
 )
-#: Actions that type, in lower case, and their parameters with what is typed.
+#: Actions that type, in lower case, and their parameters with typed text.
 _TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
                      "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
 _TYPED = ("value", "text", "key")
@@ -464,12 +473,13 @@ _TYPED_LOG = re.compile(
     r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
 )
 _LOGS = (".trace", ".network", ".stacks")
-#: What the trace's snapshots call the value that a field has, in the place of the one that it began with.
+#: Attributes of a field in a trace's snapshots: the initial value, and the current one as Playwright records it.
 _VALUES = ("value", "__playwright_value_")
 
 
 def learn_trace(path: Path, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what a trace holds. Raises :class:`ValueError` for a file that is none or is too large."""
+    """Let ``secrets`` learn the secrets in a trace. Raises :class:`ValueError` for a file that is too large, and
+    :class:`zipfile.BadZipFile` for one that is not a trace."""
     with zipfile.ZipFile(path) as archive:
         _check(archive)
         types = _mime_types(archive)
@@ -482,7 +492,7 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
 
 
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
-    """Write a trace without its secrets to ``target``. A binary file that holds one is left empty."""
+    """Write a trace without its secrets to ``target``. Binary files with a secret become empty."""
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
         types = _mime_types(archive)
         for name, data in _files(archive):
@@ -498,7 +508,7 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
 
 
 def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
-    """A body or a picture without secrets; nothing of a text that cannot be read, and of binary content with one."""
+    """Return a body or a picture without secrets; empty for unreadable text and for binary content with a secret."""
     text = text_in(data, mime_type) if is_textual(mime_type) else _text(data)
     if text is not None:
         return clean_body(text, mime_type, secrets).encode()
@@ -510,7 +520,7 @@ def _lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
-    """Remove values that go on in the next line of the console, in place."""
+    """Remove secrets that continue in the next line of the console, in place."""
     said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
     first = [_first_of(one.get("args")) for one in said]
     for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
@@ -526,20 +536,21 @@ def _first_of(items: object) -> object:
 def _check(archive: zipfile.ZipFile) -> None:
     sizes = [info.file_size for info in archive.infolist()]
     if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
-        raise ValueError(f"it has {sum(sizes):,} bytes, more than can be looked through for secrets")
+        raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")
 
 
 def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of all files, for as long as there is time. Raises :class:`ValueError` after that."""
+    """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
     until = time.monotonic() + _SECONDS
     for info in archive.infolist():
         if time.monotonic() > until:
-            raise ValueError(f"to look through it for secrets takes more than {_SECONDS:.0f} s")
+            raise ValueError(f"the search for secrets takes more than {_SECONDS:.0f} s")
         yield info.filename, archive.read(info)
 
 
 def read_lines(data: bytes) -> Iterator[Any]:
-    """The events of a log. What cannot be read, such as a tree that is too deep, cannot be cleaned: it is left out."""
+    """Yield the events of a log. Unreadable events, such as trees that are too deep, cannot be cleaned and are left
+    out."""
     for line in data.splitlines():
         try:
             yield msgspec.json.decode(line)
@@ -557,7 +568,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
-    """The MIME types of the files in ``resources/``, as the network log has them."""
+    """Return the MIME types of the files in ``resources/``, according to the network log."""
     types: dict[str, str] = {}
     for info in archive.infolist():
         for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
@@ -569,7 +580,7 @@ def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def learn_event(event: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn what one event of a log holds."""
+    """Let ``secrets`` learn the secrets in one event of a log."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             learn_entry(event.get("snapshot"), secrets)
@@ -595,8 +606,7 @@ def clean_event(event: object, secrets: SecretValues) -> object:
 
 
 def _without_typed(event: Any) -> object:
-    """Return an event without what was typed: keys one by one say nothing of their field, which may be for a
-    password."""
+    """Return an event without typed text: its field is unknown and may be a password field."""
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
             typed = {key: REDACTED for key in _TYPED if isinstance(params.get(key), str)}
@@ -607,7 +617,7 @@ def _without_typed(event: Any) -> object:
 
 
 def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
-    """The attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
+    """Yield the attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
     for node in walk(event):
         match node:
             case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":

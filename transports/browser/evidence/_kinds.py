@@ -1,4 +1,4 @@
-"""The kinds of evidence, and one file of it."""
+"""Kinds of evidence, files of evidence, and the log of timed lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Literal, TypeAlias, get_args
 from ...privacy import SecretValues
 from ...protocol import iso_utc
 
-#: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a picture of the page at the end.
+#: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a screenshot at the end.
 EvidenceKind: TypeAlias = Literal["trace", "video", "har", "console", "screenshot"]
 KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFile:
-    """A file with evidence of one call, for the store; ``ending`` is that of its name there."""
+    """A file with evidence of one call, for the store; ``ending`` is the extension of its name there."""
 
     kind: EvidenceKind
     path: Path
@@ -26,12 +26,12 @@ class EvidenceFile:
     ending: str
 
 
-#: Lines that are kept, and characters of each.
+#: Lines kept, and characters of each.
 _MAX_LINES, MAX_CHARS = 5000, 4000
 
 
 class TimedLines:
-    """What was said, each line with its time (UTC). ``silence`` stands for no lines."""
+    """Log of lines with their times (UTC). ``silence`` is its text without any lines."""
 
     def __init__(self, silence: str) -> None:
         self._silence = silence
@@ -39,8 +39,9 @@ class TimedLines:
         self._left_out = 0
 
     def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
-        """Keep a line, or count it where there are enough. A function makes the line only if it is kept; an empty text
-        is no line. What is said stands between its ``head`` and its ``tail``, and may go on in the next line."""
+        """Keep a line, or only count it beyond the limit. A function as ``text`` is called only if the line is kept; an
+        empty text is ignored. The line is ``head``, text, ``tail``; only the text is searched for secrets that continue
+        in the next line."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
             return
@@ -52,7 +53,7 @@ class TimedLines:
         self._lines.append((f"{iso_utc(time.time())} {head}", cut, tail))
 
     def text(self, secrets: SecretValues) -> str:
-        """Return the lines without secrets. That of many takes seconds."""
+        """Return the lines without secrets. Many lines take seconds."""
         left_out = [f"… and {self._left_out} more lines, which were not kept"] * bool(self._left_out)
         said = secrets.pieces([text for _, text, _ in self._lines])
         whole = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, said, strict=True)]

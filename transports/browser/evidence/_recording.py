@@ -1,4 +1,9 @@
-"""The evidence of one call while it runs: what is started before it, and the files that are written after it."""
+"""Recording of the evidence of calls: started before a call, written, redacted and returned as files after it.
+
+* :class:`PageEvidence` — the recorder of a session; :class:`CallEvidence` — its handle for one call.
+* :class:`CallRecording` — the recording of one call; :class:`ConsoleLog` — the console of the page.
+* :func:`find_ffmpeg` — Playwright's ffmpeg, which a video needs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def find_ffmpeg() -> tuple[Path, bool]:
-    """Return where Playwright looks for its ffmpeg, and whether it is there."""
+    """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
     import playwright
 
     package = Path(playwright.__file__).parent / "driver" / "package"
@@ -42,7 +47,7 @@ def find_ffmpeg() -> tuple[Path, bool]:
 
 
 def no_ffmpeg() -> str:
-    """Return what is missing for a video and how to get it, in words."""
+    """Return the message for a missing ffmpeg, with instructions."""
     path, _ = find_ffmpeg()
     return (
         "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
@@ -64,7 +69,8 @@ def _registry(package: Path) -> Path:
 
 
 class ConsoleLog:
-    """Listens to a page from :meth:`start` to :meth:`stop`. Secrets of the requests that it sends are learned too."""
+    """Log of a page's console and errors from :meth:`start` to :meth:`stop`. Secrets in the page's requests are learned
+    for the redaction."""
 
     def __init__(self, page: Page, secrets: SecretValues) -> None:
         self._page = page
@@ -78,19 +84,19 @@ class ConsoleLog:
         ]
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._listening = True
         for event, handle in self._listeners:
             self._page.on(event, handle)
 
     def stop(self) -> None:
-        """Listen no more. Idempotent."""
+        """Stop listening. Idempotent."""
         listening, self._listening = self._listening, False
         for event, handle in self._listeners if listening else ():
             self._page.remove_listener(event, handle)
 
     def text(self) -> str:
-        """Return the lines without secrets, each with its time (UTC) and where it was said."""
+        """Return the lines without secrets, each with its time (UTC) and its place in a script."""
         return self._lines.text(self._secrets)
 
     def _on_console(self, message: ConsoleMessage) -> None:
@@ -104,34 +110,34 @@ class ConsoleLog:
     def _on_request(self, request: Request) -> None:
         self._secrets.learn(request.url)
         self._secrets.learn(dict(request.headers))
-        with contextlib.suppress(UnicodeDecodeError):  # a body that is no text
+        with contextlib.suppress(UnicodeDecodeError):  # a binary body
             self._secrets.learn_pairs((request.post_data or "")[:MAX_CHARS])
 
 
 T = TypeVar("T")
 
 
-#: Kinds of which the browser can record one at a time.
+#: Kinds that the browser can record for one call at a time only.
 EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
-#: Seconds for one step: a browser that hangs costs its evidence, and the call no more time than that.
+#: Seconds for one step. A browser that hangs loses its evidence, but delays the call no longer than that.
 _STEP = 10.0
-#: Seconds for the picture at the end; a page that spins has none.
+#: Seconds for the screenshot at the end; a page that hangs has none.
 _PICTURE = 5.0
-#: Largest HAR in bytes that is looked through for secrets.
+#: Largest HAR in bytes; a larger one is not searched for secrets, and so not kept.
 _MAX_HAR = 16 << 20
 _TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
           "screenshot": "image/png"}  # fmt: skip
 _ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
-#: What the fields for passwords hold now, to be removed from all that is kept.
+#: Current values of password fields, to be redacted in all files.
 _PASSWORDS = (
     "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
 )
 
 
 class CallRecording:
-    """What is recorded of one call in ``page``. ``notes`` say what could not be had, and why.
+    """Recording of one call in ``page``. ``notes`` name the evidence that is missing, with reasons.
 
-    ``folder`` is for files on their way. Nothing raises an error of the browser.
+    ``folder`` is for unfinished files. No method raises an error of the browser.
     """
 
     def __init__(
@@ -155,7 +161,7 @@ class CallRecording:
         self._console = ConsoleLog(page, self._secrets)
 
     async def start(self) -> None:
-        """Start what must run beside the call."""
+        """Start the recordings that run during the call."""
         self.folder.mkdir(mode=0o700)
         if "console" in self._wanted:
             self._console.start()
@@ -170,16 +176,16 @@ class CallRecording:
         self.running = {kind for kind, started in zip(wanted, begun, strict=True) if started}
 
     async def _start_trace(self) -> None:
-        # A trace of its own for each call: chunks of one trace share its log of requests, which only grows.
+        # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
         tracing = self._page.context.tracing
         await tracing.start(screenshots=True, snapshots=True, title=self._title)
-        with contextlib.suppress(Exception):  # the call itself is no action of Playwright's, so it gets a name in it
+        with contextlib.suppress(Exception):  # a group, as the call itself is not an action of Playwright's
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop everything, and return the files of the kinds to ``keep``, without the secrets that were found.
+        """Stop all recordings, and return the files of the kinds to ``keep``, redacted.
 
-        If it was cancelled, it may be called again to stop the rest."""
+        After a cancellation it may be called again to stop the rest."""
         self._console.stop()
         made: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._step("screenshot", self._take_picture()):
@@ -201,7 +207,7 @@ class CallRecording:
         return await in_thread(self._clean, made)
 
     async def _stopped(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
-        """Stop a kind that runs, once. Whether it ran and could be stopped."""
+        """Stop a running recording, once. Returns whether it was running and could be stopped."""
         if kind not in self.running:
             return False
         self.running.discard(kind)
@@ -241,7 +247,8 @@ class CallRecording:
         return self.folder / f"{'raw' if raw else 'clean'}.{_ENDINGS[kind]}"
 
     def _clean(self, made: set[EvidenceKind]) -> list[EvidenceFile]:
-        """Redact what was recorded, in a thread: first all secrets are learned, from whichever file they are in."""
+        """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
+        redacted in every file."""
         self._secrets.learn(self._params)
         har = None
         if "trace" in made:
@@ -260,14 +267,14 @@ class CallRecording:
     def _read_har(self) -> dict[str, object]:
         path = self._path("har", raw=True)
         if path.stat().st_size > _MAX_HAR:
-            raise ValueError(f"it has {path.stat().st_size:,} bytes, more than can be looked through for secrets")
+            raise ValueError(f"it has {path.stat().st_size:,} bytes, too many to search for secrets")
         return learn_har(path, self._secrets)
 
     def _write_console(self) -> None:
         self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
 
     def _checked(self, kind: EvidenceKind, made: set[EvidenceKind], work: Callable[[], T]) -> T | None:
-        """Do a step of the redaction. A file that cannot be redacted is not kept."""
+        """Run a step of the redaction. A file that cannot be redacted is not kept."""
         try:
             return work()
         except (ValueError, OSError, RecursionError, zipfile.BadZipFile) as error:
@@ -278,7 +285,7 @@ class CallRecording:
 
 @runtime_checkable
 class HasPage(Protocol):
-    """A transport whose app is in a page."""
+    """Protocol for a transport whose app is in a page."""
 
     @property
     def page(self) -> Page | None:
@@ -286,7 +293,7 @@ class HasPage(Protocol):
 
 
 def page_of(transport: Transport) -> HasPage | None:
-    """Return the transport, or the one that it wraps (recorders do, and guards of secrets), if its app is in a page."""
+    """Return the innermost transport, below recorders and guards of secrets, if its app is in a page."""
     inner: object = transport
     while (wrapped := getattr(inner, "wrapped", None)) is not None:
         inner = wrapped
@@ -294,8 +301,8 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Records calls in the page of ``source``, in temporary files, without secrets: ``known`` are the values that
-    the user of the session was given. Close it at the end of the session."""
+    """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known`` are the secrets of
+    the session's user. Close it at the end of the session."""
 
     def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
         self._known = known
@@ -304,11 +311,11 @@ class PageEvidence:
         self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._numbers = itertools.count()
-        #: Kinds that are recorded now: a trace, a video and a HAR can be of one call at a time.
+        #: Kinds recorded now; those in EXCLUSIVE can be recorded for one call at a time.
         self.busy: set[EvidenceKind] = set()
 
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
-        """Begin to record a call with these parameters, whose secrets are removed from all files."""
+        """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
         page = self._source.page
         taken = {kind for kind in kinds if kind in EXCLUSIVE & self.busy}
         wanted = frozenset(kinds) - taken if page is not None else frozenset[EvidenceKind]()
@@ -324,7 +331,7 @@ class PageEvidence:
         )
         try:
             await recording.start()
-        except OSError as error:  # the call counts more than its evidence
+        except OSError as error:  # missing evidence must not fail the call
             self.busy -= wanted
             evidence.recording = None
             evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
@@ -339,7 +346,7 @@ class PageEvidence:
 
 
 class CallEvidence:
-    """The evidence of one call that runs. ``notes`` say what could not be had, and why."""
+    """Evidence of one call under way. ``notes`` name the evidence that is missing, with reasons."""
 
     def __init__(self, owner: PageEvidence, kinds: frozenset[EvidenceKind]) -> None:
         self._owner = owner
@@ -348,7 +355,7 @@ class CallEvidence:
         self.recording: CallRecording | None = None
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """End it, and return the files of the kinds to ``keep``; they are there until :meth:`discard`."""
+        """End the recording, and return the files of the kinds to ``keep``; they exist until :meth:`discard`."""
         if self.recording is None:
             return []
         try:

@@ -1,4 +1,8 @@
-"""The agent inside one page: installed before the app's first script, reached over a channel of its own.
+"""The agents inside a page and its frames, installed before the app's first script and reached over a channel.
+
+* :class:`PageAgent` — the agent of the page; it notices the loss of page, browser or driver.
+* :class:`FrameAgent` — the agent of a document in a frame.
+* :class:`FrameTools` — the WebMCP tools in the frames of a page: their names, lists and calls.
 
 No call into a page has a timeout of its own, and a frozen page never answers. So every wait here has a deadline, and
 ends at once when the page or the browser dies.
@@ -46,7 +50,8 @@ from ._scripts import load_script
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
-#: Parts of messages: the page, the browser or the connection to it has ended.
+# Playwright has no error types for the following events, so they are recognised by their messages.
+#: Parts of messages after the end of the page, of the browser or of the connection to it.
 CLOSED_MESSAGES = (
     "Target crashed",
     "has been closed",
@@ -55,9 +60,9 @@ CLOSED_MESSAGES = (
     "Session closed",
     "browser has disconnected",
 )
-#: The driver, a process of its own, has ended.
+#: Part of the message after the end of the driver, which is a process of its own.
 DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
-#: The page navigated or was reloaded.
+#: Parts of messages after the page navigated or was reloaded.
 NAVIGATED_MESSAGES = (
     "Cannot find context",
     "navigated or closed",
@@ -66,12 +71,12 @@ NAVIGATED_MESSAGES = (
     "Could not find object",
     "JSHandle is disposed",
 )
-#: Those of a navigation that say that the command did not reach the page's script.
+#: The subset of NAVIGATED_MESSAGES after which the command cannot have reached the page's script.
 NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
 def is_closed(error: Exception) -> bool:
-    """Return whether an exception of Playwright says that the page, its browser or the driver has ended."""
+    """Return whether an exception of Playwright means that the page, its browser or the driver has ended."""
     return any(text in str(error) for text in CLOSED_MESSAGES)
 
 
@@ -79,28 +84,28 @@ logger = logging.getLogger("transports.browser")
 
 T = TypeVar("T")
 
-#: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
+#: Bytes of content per answer that travel inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
-#: Answers of up to this many characters of JSON are returned directly (measured: above, a file is faster).
+#: Characters of JSON up to which an answer is returned directly (measured: above, a file is faster).
 _MAX_INLINE_TEXT = 2 << 20
 
 #: Seconds to wait for the event that explains why a page was closed.
 _CLOSE_DELAY = 0.1
-#: Seconds after which a page that answers nothing at all is given up.
+#: Seconds without any answer after which a page is given up.
 _RESPONSE_TIMEOUT = 1.0
 #: Seconds for each step of removing the agent from a page that stays open.
 _UNINSTALL_TIMEOUT = 2.0
-#: The methods of the agent that are requests of the protocol, as error messages call them.
+#: Names, in error messages, of the agent's methods that are requests of the protocol.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _LOOK = "inspecting the page"
-#: Events of a page in a second. Its agent sends fewer: more come from a script that has taken the agent's place.
+#: Events of a page per second. Its agent sends fewer: more come from a script that impersonates the agent.
 _MAX_EVENTS = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its ``agent``, which is of no other, its ``origin`` (``"null"`` for none of its own), and the
-    registered ``domain`` in its host, empty if it is not known."""
+    """One document: its ``agent``, its ``origin`` (``"null"`` if opaque), and the registrable ``domain`` of its host,
+    empty if unknown."""
 
     agent: PageObject
     origin: str
@@ -108,7 +113,7 @@ class Document:
 
 
 class Agent(ABC):
-    """The agent of a document of ``page``: what can be asked of it, over its ``channel``."""
+    """The agent of a document of ``page``: calls of its methods over its ``channel``, each with a deadline."""
 
     page: Page
     channel: Channel
@@ -142,7 +147,7 @@ class Agent(ABC):
         return reply
 
     async def document(self, *, timeout: float) -> Document:
-        """Return the document that is there now; ``timeout`` in seconds. It is asked once in each."""
+        """Return the current document; ``timeout`` in seconds. Each document is asked for its origin once."""
         agent = await self._find_agent(timeout)
         if self._document is None or self._document.agent is not agent:
             origin, domain = await asyncio.gather(
@@ -152,8 +157,8 @@ class Agent(ABC):
         return self._document
 
     async def _domain(self, timeout: float) -> str:
-        """Return the registered name in the document's host, by the browser's list of public suffixes; empty for an
-        address in numbers, and where the browser does not tell."""
+        """Return the registrable domain of the document's host, by the browser's Public Suffix List; empty for a
+        numeric address, and in browsers without CDP."""
         if self.channel.cdp is None:
             return ""
         tree = await self.send("Page.getFrameTree", timeout=timeout)
@@ -162,7 +167,7 @@ class Agent(ABC):
     async def _find_agent(self, timeout: float) -> PageObject:
         agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
         if not isinstance(agent, PageObject):
-            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+            raise ContextLost("cannot install scripts in this document (is it a PDF or a browser page?)")
         return agent
 
     async def invoke(
@@ -173,12 +178,12 @@ class Agent(ABC):
         returns: type[T] = object,  # type: ignore[assignment]
         of: PageObject | None = None,
     ) -> T:
-        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds. ``of`` is the agent
-        of one document; without it, it is that of the document that is there now.
+        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``of`` is
+        the agent of one document, by default that of the current document.
 
-        A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
-        result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
-        another.
+        A :class:`~._channel.PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
+        result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
+        is of another type.
         """
         agent = of or await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
@@ -197,13 +202,12 @@ class Agent(ABC):
 class PageAgent(Agent):
     """The agent of one page.
 
-    ``on_loss(error)`` is called once, as soon as the app is known to be gone, with what happened to it; it returns the
-    error for the calls under way and for later ones, which says what follows.
+    ``on_loss(error)`` is called once, as soon as the app is known to be gone, with the reason. It returns the error for
+    the calls under way and for later ones, whose message adds the consequence (reopened, or over).
 
-    ``on_event(kind, payload)`` is called in the event loop for everything the page emits: ``notification``,
-    ``progress``, ``elicitation``, ``capabilities``, and the kinds that
-    :meth:`PageEffects.on_event <transports.browser.effects.PageEffects.on_event>` takes. What is no event
-    of the agent is dropped, with one warning.
+    ``on_event(kind, payload)`` is called in the event loop for every event of the page: ``notification``, ``progress``,
+    ``elicitation``, ``capabilities``, and the kinds of :meth:`PageEffects.on_event
+    <transports.browser.effects.PageEffects.on_event>`. Invalid events are dropped, with one warning.
     """
 
     def __init__(
@@ -235,9 +239,9 @@ class PageAgent(Agent):
     async def install(self, *parts: str, now: bool = False, frames: FrameWatcher | None = None, **options: str) -> None:
         """Install the agent in every document that the page loads from now on.
 
-        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
-        configuration. With ``now`` the document that is loaded already gets the agent too. ``frames`` takes the
-        documents of frames, which then have agents of their own.
+        ``parts`` are further scripts of this folder, the arguments of ``agent.js``; ``options`` are added to its
+        configuration. With ``now`` the document that is loaded already gets the agent too. With ``frames`` the
+        documents in frames have agents of their own, whose events go to ``frames``.
         """
         own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
         source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
@@ -247,13 +251,14 @@ class PageAgent(Agent):
         await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
 
     async def target(self) -> dict[str, Any]:
-        """Return what the browser says of the page (CDP ``TargetInfo``), with ``targetId`` and ``browserContextId``."""
+        """Return the page's CDP ``TargetInfo``, with ``targetId`` and ``browserContextId``. It is asked for once."""
         if self._target is None:
             self._target = (await self.cdp.send("Target.getTargetInfo"))["targetInfo"]
         return self._target
 
     async def uninstall(self) -> None:
-        """Remove the agent from a page that stays open, and stop listening to it. Takes about four seconds at most."""
+        """Remove the agent from a page that stays open, and stop listening to the page. This takes about four seconds
+        at most."""
         with contextlib.suppress(TransportError):
             if self.channel.agent is not None:
                 await self.invoke("uninstall", timeout=_UNINSTALL_TIMEOUT)
@@ -271,20 +276,20 @@ class PageAgent(Agent):
     def _on_emit(self, text: object) -> None:
         if self.is_lost:
             return
-        if self._rate.is_over():  # before it is read
+        if self._rate.is_over():  # before parsing, which costs time
             self.end_flood()
         else:
             self.deliver(text, to=self._on_event)
 
     def end_flood(self) -> None:
-        """Give up a page whose events do not end."""
+        """Give up a page that floods us with events."""
         self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
-        """Hand an event that a script of ours has emitted on to ``to``, with its kind and payload."""
+        """Parse an event of a script of ours, and pass its kind and payload to ``to``."""
         try:
             kind, payload = parse_event(text)
-        except ProtocolError as error:  # it belongs to no call
+        except ProtocolError as error:  # logged, since there is no call that could raise it
             logger.log(logging.DEBUG if self._warned else logging.WARNING, "an event is ignored: %s", error.message)
             self._warned = True
         else:
@@ -296,8 +301,8 @@ class PageAgent(Agent):
         self._pinned = self._on_navigated is None
 
     def follow(self, on_navigated: Callable[[], object]) -> None:
-        """Declare every document of the page to be the app. A navigation fails the calls under way with
-        :class:`~transports.errors.ContextLost`, and ``on_navigated`` is called; the page is not lost."""
+        """Declare every document of the page to be the app. Then a navigation does not lose the page: it fails the
+        calls under way with :class:`~transports.errors.ContextLost` and calls ``on_navigated``."""
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
@@ -317,18 +322,19 @@ class PageAgent(Agent):
 
     @listener
     def _on_close(self, _: Page) -> None:
-        """A dying browser closes its pages first: wait a moment, so that the crash is reported as the reason."""
+        """Mark the page as lost, a moment later: a dying browser closes its pages first, and its crash is the reason to
+        report."""
         closed = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the app is gone."""
+        """True once the app is gone."""
         return self._lost.done()
 
     @property
     def lost(self) -> asyncio.Future[TransportError]:
-        """A future that is done once the app is gone, with the reason as its result. Callers must not change it."""
+        """A future that is done once the app is gone, with the reason as its result. Callers must not set it."""
         return self._lost
 
     async def check_responsive(self) -> None:
@@ -342,7 +348,7 @@ class PageAgent(Agent):
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            reason = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
+            reason = self._on_loss(error)  # may re-enter here: it notifies all sessions of the browser
             if not self._lost.done():
                 self._lost.set_result(reason)
                 for ended in self._waiting:
@@ -350,7 +356,7 @@ class PageAgent(Agent):
                         ended.set_exception(self.loss())
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """As :meth:`Agent.with_deadline`, until the page is lost."""
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
@@ -361,12 +367,12 @@ class PageAgent(Agent):
         try:
             with contextlib.suppress(CallTimeout):
                 await ended
-            if not task.done():  # else the answer came, if only in the turn of the deadline
+            if not task.done():  # an answer in the same turn of the loop as the deadline still counts
                 raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
             if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):
-                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
+                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
             raise self._map_error(error) from None
         except Exception as error:
             if DRIVER_CLOSED_MESSAGE not in str(error):
@@ -381,7 +387,7 @@ class PageAgent(Agent):
                 task.add_done_callback(partial(drop, work))
 
     def loss(self, **details: bool) -> TransportError:
-        """Return the reason why the app is gone, as an error of its own with these ``details``."""
+        """Return a new error with the reason of the loss and these ``details``."""
         lost = self._lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, details=details)
 
@@ -394,15 +400,15 @@ class PageAgent(Agent):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
             lost.details |= {"sent": False} if any(text in first for text in NOT_SENT_MESSAGES) else {}
             return lost
-        if any(text in first for text in CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
+        if any(text in first for text in CLOSED_MESSAGES):  # without an event: so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self.loss()
         return TransportError(f"the browser refused: {first}")
 
 
 class FrameAgent(Agent):
-    """The agent of a document in a frame of ``owner``'s page. The document ends before the page does; :meth:`leave`
-    says so."""
+    """The agent of a document in a frame of ``owner``'s page. :meth:`leave` marks the end of the document, which may
+    come before that of the page."""
 
     def __init__(self, owner: PageAgent, channel: Channel) -> None:
         self.page, self.channel = owner.page, channel
@@ -410,17 +416,19 @@ class FrameAgent(Agent):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def leave(self) -> None:
-        """Declare the document gone: what waits for it ends at once."""
+        """Declare the document gone: all waits for it end at once."""
         if not self._gone.done():
             self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """As :meth:`Agent.with_deadline`. A document that is gone is a :class:`~transports.errors.ContextLost`, whose
-        ``details`` hold ``sent: False`` if the work never reached it."""
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
+
+        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent: False`` in ``details``
+        if the work never reached it."""
         if self._gone.done():
             drop(work)
             raise self._lost(sent=False)
-        task = asyncio.ensure_future(work)  # at once: the page may be lost before it begins
+        task = asyncio.ensure_future(work)  # a task at once: the page may be lost before the wait begins
         try:
             return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
         except ContextLost as lost:
@@ -440,33 +448,35 @@ class FrameAgent(Agent):
         except PlaywrightError as error:
             if not is_closed(error):
                 raise
-            # A frame's session ends with the frame. Only the page's own says that page, browser or driver is gone.
+            # A frame's session ends with the frame. Only the page's own session reports the end of page or browser.
             raise self._lost() from None
 
     def _lost(self, **details: bool) -> ContextLost:
         return ContextLost("the frame navigated or went away", details=details)
 
 
-#: Stands between the name of a tool and the frame that it is in. Names of tools have none.
+#: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.
 MARK = "@"
-#: Frames with tools of one page, tools of one frame, and characters of a tool's name.
+#: Limits: frames with tools of one page, tools of one frame, and characters of a tool's name.
 _MAX_FRAMES, _MAX_TOOLS, _MAX_NAME = 64, 500, 128
-#: Calls that are known after their end.
+#: Calls remembered after their end, as a cancellation may come later.
 _MAX_SENT = 1000
-#: Events of a frame in a second, and those with which it is left out. Its agent sends fewer (agent.js).
+#: Events of a frame per second: the limit, and the flood after which the frame is left out. Its agent sends fewer
+#: (agent.js).
 _MAX_FRAME_EVENTS, _FLOOD = 300, 3000
-#: Seconds for a frame to say what its tools are, and for the tools of all that are asked while the page is opened.
+#: Seconds for a frame to list its tools, and for all frames to do so while the page is opened.
 _LIST_TIMEOUT, _SETTLE_TIMEOUT = 5.0, 1.0
-#: Seconds between two lists of a frame that changes all the time: the first, the longest, and what counts as quiet.
+#: Back-off in seconds between two lists of a frame that keeps changing: first pause, longest pause, and the quiet time
+#: after which it starts again.
 _FIRST_PAUSE, _LONGEST_PAUSE, _QUIET = 0.05, 5.0, 10.0
-#: What a frame of the page's own origin may be called. Never like another origin, which has a port.
+#: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(eq=False, slots=True)
 class ToolFrame:
-    """A document in a frame, with its tools: the name that each has here → its own name, and how it is listed."""
+    """A document in a frame, with its ``tools``: qualified name → own name, and entry in the list."""
 
     document: FrameDocument
     agent: FrameAgent
@@ -475,7 +485,7 @@ class ToolFrame:
     tools: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
     calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
     rate: Rate = field(default_factory=lambda: Rate(_MAX_FRAME_EVENTS))
-    listed: asyncio.Event = field(default_factory=asyncio.Event)  # whether it has been asked for its tools once
+    listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
     stale: bool = False
     reading: bool = False
     pause: float = _FIRST_PAUSE
@@ -484,7 +494,7 @@ class ToolFrame:
 
     @property
     def origin(self) -> str:
-        """The document's origin, as the browser says; ``"null"`` if it shares it with no other."""
+        """The document's origin, as the browser reports it; ``"null"`` if it is opaque."""
         return self.document.origin
 
     @property
@@ -494,22 +504,26 @@ class ToolFrame:
 
     @property
     def holder(self) -> str:
-        """The beginning of the handles of content that this document holds."""
+        """Prefix of handles of content in this document."""
         return f"frame:{self.number}/"
 
     @property
     def frame(self) -> Frame | None:
-        """Playwright's frame of the document, ``None`` if it is not known."""
+        """Playwright's frame of the document, ``None`` if it is unknown. With CDP it is found by its address."""
         frames = self.agent.page.frames[1:]
         return self.document.frame or next((frame for frame in frames if frame.url == self.url), None)
 
 
 class FrameTools:
-    """The tools in the frames of ``agent``'s page. It is a :class:`~.channel.FrameWatcher`.
+    """The tools in the frames of ``agent``'s page. Implements :class:`~._channel.FrameWatcher`.
 
-    ``on_change(removed)`` is called when tools have come, gone or changed, with the names of those that went.
-    ``on_effect(frame, kind, payload)`` gets what a frame does beside answering, with the id of its own call, if it has
-    one under way.
+    Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
+    and must not learn of each other's tools through us. Each document with tools has an agent of its own. A document
+    that floods events is slowed, then left out.
+
+    ``on_change(removed)`` is called when tools were added, removed or changed, with the names of the removed ones.
+    ``on_effect(frame, kind, payload)`` gets the side effects of a frame, with the id of the frame's own call if there
+    is one under way.
     """
 
     def __init__(
@@ -524,10 +538,9 @@ class FrameTools:
         self._frames: dict[FrameDocument, ToolFrame] = {}
         self._numbers = count(1)
         self._names: dict[str, tuple[ToolFrame, str]] = {}
-        self._sent: dict[
-            str, ToolFrame
-        ] = {}  # call → where it went, also when it has ended: a cancellation comes later
-        self._gone: dict[str, None] = {}  # names whose document has gone
+        # call → its frame, also after its end: a cancellation may come later
+        self._sent: dict[str, ToolFrame] = {}
+        self._gone: dict[str, None] = {}  # names of removed tools, which are not waited for
         self._appeared = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._used = True
@@ -535,18 +548,18 @@ class FrameTools:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def came(self, document: FrameDocument) -> None:
-        """Take a document in a frame; most have no tools."""
+        """Add a document in a frame; most documents have no tools."""
         self._frames[document] = ToolFrame(document, FrameAgent(self._agent, document.channel), next(self._numbers))
 
     def left(self, document: FrameDocument) -> None:
-        """Forget a document and its tools. Calls of them that are under way end."""
+        """Forget a document and its tools. Calls of these tools end at once."""
         if frame := self._frames.pop(document, None):
             frame.agent.leave()
             frame.listed.set()
             self._replace(frame, {})
 
     def emitted(self, document: FrameDocument, text: object) -> None:
-        """Take an event of a document; what is too much is dropped before it is read."""
+        """Handle an event of a document. Events beyond the rate limit are dropped unparsed."""
         frame = self._frames.get(document)
         if frame is None:
             return
@@ -561,7 +574,7 @@ class FrameTools:
     def _warn(self, frame: ToolFrame) -> None:
         if not frame.warned:
             frame.warned = True
-            logger.warning("the frame %s sends too many events: the rest of them is left out", _place(frame))
+            logger.warning("the frame %s sends too many events: the rest is left out", _place(frame))
 
     def _leave_out(self, frame: ToolFrame) -> None:
         logger.warning("the frame %s sent far too many events: it is left out, with its tools", _place(frame))
@@ -580,7 +593,7 @@ class FrameTools:
                 self._tell_effect(frame, kind, payload)
 
     def _tell_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
-        if effect.call not in frame.calls:  # a frame speaks for no call but its own
+        if effect.call not in frame.calls:  # a frame may name its own calls only
             effect.call = next(reversed(frame.calls), None)
         self._on_effect(frame, kind, effect)
 
@@ -603,7 +616,7 @@ class FrameTools:
             spawn(self._read(frame), self._tasks)
 
     def _label(self, frame: ToolFrame, window_name: str) -> str:
-        """Return what the frame is called, for as long as its document lives."""
+        """Return a label for the frame, unique on the page. It stays for the life of the document."""
         document = frame.document
         if document.origin == OPAQUE:
             label = OPAQUE
@@ -618,7 +631,7 @@ class FrameTools:
         )
 
     async def _read(self, frame: ToolFrame) -> None:
-        """Read the list of a frame until it is current. One that changes all the time is read ever more seldom."""
+        """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
         now = asyncio.get_running_loop().time
         try:
             while frame.stale and frame.document in self._frames:
@@ -642,7 +655,7 @@ class FrameTools:
         if len(text) <= PARSED_ON_LOOP:
             return parse_reply(request, text).payload
         if text.startswith('{"id":'):
-            logger.warning("the tools of the frame %s are left out: they are more than 2 MB", _place(frame))
+            logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _place(frame))
             return []
         return (await asyncio.to_thread(parse_reply, request, text)).payload
 
@@ -676,14 +689,14 @@ class FrameTools:
         self._on_change(removed)
 
     def listed(self) -> Iterable[dict[str, object]]:
-        """Yield the tools of all frames, as a page lists its own: with their names here, and ``frame``, the address of
-        their document."""
+        """Yield the tools of all frames as entries of a page's list, with their qualified names, and with the address
+        of their document as ``frame``."""
         for frame in self._frames.values():
             for _, tool in frame.tools.values():
                 yield tool
 
     async def settle(self) -> None:
-        """Wait until the frames that have tools have said which, for a second at most."""
+        """Wait until all frames with tools have listed them, for a second at most."""
         waiting = [frame.listed.wait() for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
         if waiting:
             with contextlib.suppress(TimeoutError):
@@ -691,14 +704,14 @@ class FrameTools:
                     await asyncio.gather(*waiting)
 
     async def appear(self) -> None:
-        """Return once a frame has tools, if that takes forever."""
+        """Return once a frame has tools; without any, never return."""
         await self._appeared.wait()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
-        """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. A tool
-        that was never there may still come, for ``patience`` seconds."""
+        """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
+        tool is waited for up to ``patience`` seconds, a removed one is not."""
         deadline = asyncio.get_running_loop().time() + patience
         while name not in self._names and name not in self._gone and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
@@ -710,13 +723,13 @@ class FrameTools:
         return found[0] if found else None
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
-        """Note that a call is sent to a frame."""
+        """Record that a call is sent to a frame."""
         frame.calls[call_id] = self._sent[call_id] = frame
         while len(self._sent) > _MAX_SENT:
             del self._sent[next(iter(self._sent))]
 
     def sent_to(self, call_id: str) -> ToolFrame | None:
-        """Return the frame that a call was sent to, which may have ended, if it was one that is there still."""
+        """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
         frame = self._sent.get(call_id)
         return frame if frame is not None and frame.document in self._frames else None
 
@@ -735,7 +748,7 @@ class FrameTools:
                 spawn(self._uninstall(frame), self._tasks)
 
     async def uninstall(self) -> None:
-        """Remove the agents from the frames of a page that stays open. Takes two seconds at most."""
+        """Remove the agents from the frames of a page that stays open. This takes two seconds at most."""
         await asyncio.gather(*(self._uninstall(frame) for frame in tuple(self._frames.values())))
 
     async def _uninstall(self, frame: ToolFrame) -> None:
@@ -748,7 +761,7 @@ class FrameTools:
 
 
 def own_tools(listed: object) -> list[dict[str, Any]]:
-    """Return the tools of a document's own list. One whose name has an ``@`` is left out: only a frame's has one."""
+    """Return the tools of a document's own list, without those whose name has an ``@``: it marks tools of frames."""
     if not isinstance(listed, list):
         return []
     return [

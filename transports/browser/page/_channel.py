@@ -1,4 +1,4 @@
-"""The contract of a channel into a page; :mod:`.channels` has the two that there are.
+"""The contract of a channel into a page; :mod:`._channels` has the two implementations.
 
 No method here has a deadline: callers wrap each in :meth:`PageAgent.with_deadline
 <transports.browser.page.agent.PageAgent.with_deadline>`.
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-#: The origin of a document that shares its origin with no other, as browsers spell it.
+#: An opaque origin (of a document that shares its origin with no other), as browsers spell it.
 OPAQUE = "null"
 
-#: Takes what a script of ours has emitted: a text, unless a script of the page's had its hand in it.
+#: Receiver of the output of a script of ours: a text, unless a script of the page has interfered.
 OnEmit: TypeAlias = Callable[[object], None]
 
 
@@ -34,7 +34,7 @@ class PageObject:
 
 
 class DevTools(Protocol):
-    """A CDP session: Playwright's, or ours with a frame (:mod:`.frame_sessions`)."""
+    """Protocol for a CDP session: Playwright's, or ours with a frame (:class:`~._channels.FrameSession`)."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a command and return its result."""
@@ -47,8 +47,8 @@ class DevTools(Protocol):
 class FrameDocument:
     """A document in a frame of a page, and the ``channel`` to its agent.
 
-    ``origin`` is what the browser says, ``OPAQUE`` for one of its own; ``of_page`` says whether it is the page's.
-    ``url`` is its address, ``id`` the frame's in CDP, ``frame`` Playwright's frame, as far as it is known.
+    ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``of_page`` is true if it is the page's
+    own origin. ``url`` is the document's address, ``id`` the frame's id in CDP, ``frame`` Playwright's frame if known.
     """
 
     channel: Channel
@@ -60,23 +60,23 @@ class FrameDocument:
 
 
 class FrameWatcher(Protocol):
-    """Takes what happens in the frames of a page. Who it is that speaks is the browser's word, not the frame's."""
+    """Protocol for a receiver of events of the frames of a page. The browser, not the frame, names the document."""
 
     def came(self, document: FrameDocument) -> None:
-        """Take a document that has an agent now."""
+        """Add a document that has an agent now."""
 
     def left(self, document: FrameDocument) -> None:
         """Forget a document that navigated or went away."""
 
     def emitted(self, document: FrameDocument, text: object) -> None:
-        """Take what the agent of a document has emitted."""
+        """Handle an output of the agent of a document."""
 
 
 class Channel(ABC):
     """The channel to one page, or to one document in a frame, used by one agent.
 
-    ``cdp`` is the page's CDP session where there is one. ``agent`` is the agent of the current document, once it has
-    come (:meth:`find_agent`).
+    ``cdp`` is the page's CDP session, if the browser has CDP. ``agent`` is the agent of the current document, once it
+    is known (:meth:`find_agent`).
     """
 
     cdp: DevTools | None = None
@@ -95,14 +95,14 @@ class Channel(ABC):
     ) -> None:
         """Run ``source`` before the first script of every later document, and with ``now`` in the current one too.
 
-        It is an expression, whose value is the agent, or ``undefined`` in a frame. It emits text through the global
+        It is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
         function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
-        With ``frames`` the documents in frames have agents too, and ``frames`` is told of them.
+        With ``frames`` the documents in frames have agents too, and their events go to ``frames``.
         """
 
     @abstractmethod
     async def find_agent(self) -> PageObject | None:
-        """Return the agent of the current document, or ``None`` if it has none. A page that hangs gives no answer."""
+        """Return the agent of the current document, or ``None`` if it has none. Never returns while the page hangs."""
 
     @abstractmethod
     async def ping(self) -> None:
@@ -126,19 +126,19 @@ class Channel(ABC):
 
     @abstractmethod
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print the page; return the PDF, or the name of a CDP stream of it.
+        """Print the page; return the PDF, or the name of a CDP stream with the PDF.
 
         ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
         """
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """Hear nothing more of a frame that harms the others, if that can be had. Returns whether it can."""
+        """Disconnect a frame that harms the others. Returns ``False`` if the channel cannot do that."""
         return False
 
     @abstractmethod
     async def close(self) -> None:
-        """Undo :meth:`install`, as far as the page is still there."""
+        """Undo :meth:`install`, if the page is still there."""
 
 
 P = ParamSpec("P")
@@ -149,8 +149,8 @@ logger = logging.getLogger("transports.browser")
 def listener(handle: Callable[P, object]) -> Callable[P, None]:
     """Return ``handle`` as a listener that logs its exceptions.
 
-    Playwright keeps what a listener raised and raises it in the *next* command, which is that of another call. A fault
-    of ours in one event must cost that event only.
+    Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call. A
+    bug of ours in one event must cost that event only.
     """
 
     @functools.wraps(handle)
@@ -164,5 +164,6 @@ def listener(handle: Callable[P, object]) -> Callable[P, None]:
 
 
 def listen(source: Any, event: str, handle: Callable[[Any], object]) -> None:
-    """Let ``handle``, as a :func:`listener`, hear an event of Playwright's ``source`` for as long as that lives."""
+    """Register ``handle``, as a :func:`listener`, for an event of Playwright's ``source``, as long as ``source``
+    lives."""
     source.on(event, listener(handle))

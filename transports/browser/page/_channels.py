@@ -1,8 +1,10 @@
-"""The two channels into a page.
+"""The two channels into a page, and the tracking of documents in its frames.
 
-One is a CDP session of its own (Chromium and its relatives), the other Playwright's own API (every browser it drives,
-so Firefox and WebKit too). A CDP call costs half of Playwright's ``evaluate``, can hand over streams, leaves nothing in
-the page that an app could see, and holds the agent where no script can reach it, so it is preferred where it exists.
+* :class:`CdpChannel` uses a CDP session of its own (Chromium and its relatives). A CDP call costs half of Playwright's
+  ``evaluate``, can return streams, leaves nothing in the page that an app could see, and holds the agent where no
+  script can reach it. So it is preferred where it exists. :class:`FrameContexts` and :class:`FrameSession` track the
+  documents in frames and attach to frames of other processes.
+* :class:`PlaywrightChannel` uses Playwright's own API (every browser it drives, so Firefox and WebKit too).
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.browser")
 
-#: Messages of one process of frames in a second: all that its documents emit, and all that they write to the console.
+#: Messages per second of one process of frames: all events of its documents, and all their lines in the console.
 _MAX_MESSAGES = 5000
-#: Documents in frames of one page that get an agent, and processes.
+#: Documents in frames of one page with an agent, and processes of such frames.
 _MAX_DOCUMENTS, _MAX_SESSIONS = 1000, 100
-#: What the page's session attaches: frames only, as workers have no tools.
+#: Filter for targets to attach to: frames only, as workers have no tools.
 _ONLY_FRAMES = [{"type": "iframe", "exclude": False}, {"exclude": True}]
 
 
 class Rate:
-    """Counts what comes, by the second."""
+    """Rate limit: a counter of events per second."""
 
     __slots__ = ("_begun", "count", "limit")
 
@@ -51,7 +53,7 @@ class Rate:
         self._begun = 0.0
 
     def is_over(self) -> bool:
-        """Count one, and return whether more than the limit came in this second."""
+        """Count an event, and return whether it exceeds the limit of this second."""
         now = time.monotonic()
         if now - self._begun >= 1.0:
             self._begun, self.count = now, 0
@@ -60,7 +62,7 @@ class Rate:
 
 
 class FrameSession:
-    """A CDP session with a process of frames, inside another session. It is a :class:`~.channel.DevTools`."""
+    """A CDP session with a process of frames, inside another session. Implements :class:`~._channel.DevTools`."""
 
     def __init__(self, parent: DevTools, session_id: str) -> None:
         self._parent, self._id = parent, session_id
@@ -71,7 +73,7 @@ class FrameSession:
         self.ended = False
 
     def on(self, event: Any, f: Callable[[Any], None]) -> None:
-        """As :meth:`DevTools.on <transports.browser.page.channel.DevTools.on>`."""
+        """Register a listener, as :meth:`DevTools.on <transports.browser.page.channel.DevTools.on>`."""
         self._listeners[event].append(f)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -92,10 +94,10 @@ class FrameSession:
         finally:
             self._replies.pop(number, None)
             if reply.done() and not reply.cancelled():
-                reply.exception()  # which sending may have raised first
+                reply.exception()  # mark it as retrieved: if sending failed first, the reply was never awaited
 
     def take(self, text: str) -> bool:
-        """Take a message of the process. Returns ``False`` once there are too many in a second."""
+        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
         if self._rate.is_over():
             return False
         message = json.loads(text)
@@ -112,7 +114,7 @@ class FrameSession:
         return True
 
     def end(self) -> None:
-        """Fail what waits for this process, which is gone."""
+        """Fail all commands that wait for this process, which is gone."""
         self.ended = True
         for reply in self._replies.values():
             if not reply.done():
@@ -124,10 +126,14 @@ def _gone(**details: bool) -> ContextLost:
 
 
 class FrameContexts:
-    """The documents in frames that one session reaches, and the sessions inside it.
+    """The documents in frames that one session reaches, and the sessions inside that session.
 
-    ``channel_of(session, agent)`` makes the channel of a document. For the page's own session ``is_page`` says which
-    frame is the page itself; all others are frames. ``source`` and ``binding`` are those of :meth:`Channel.install
+    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
+    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
+    installed. In both cases the browser names origin and frame of a context.
+
+    ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
+    the page from its frames. ``source`` and ``binding`` are those of :meth:`Channel.install
     <transports.browser.page.channel.Channel.install>`.
     """
 
@@ -146,15 +152,16 @@ class FrameContexts:
         self._binding = binding
         self._channel_of = channel_of
         self._root = root or self
-        self._contexts: dict[int, Mapping[str, Any]] = {}  # those that are a document's own
+        self._contexts: dict[int, Mapping[str, Any]] = {}  # default contexts of documents, no isolated worlds
         self._urls: dict[str, str] = {}  # frame → address
         self._documents: dict[int, FrameDocument] = {}
         self._inner: dict[str, tuple[FrameSession, FrameContexts]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.page = ""  # the page's own frame
-        self.origin = ""  # the page's
-        self.total = 0  # documents of the whole page
-        self.sessions = 0
+        # of the root, so for the whole page:
+        self.page = ""  # id of the page's main frame
+        self.origin = ""  # origin of the page
+        self.total = 0  # documents in frames
+        self.sessions = 0  # processes of frames
         listen(session, "Runtime.executionContextCreated", self._on_context)
         listen(session, "Runtime.executionContextDestroyed", lambda event: self._leave(event["executionContextId"]))
         listen(session, "Runtime.executionContextsCleared", lambda _: self._leave_all())
@@ -188,7 +195,7 @@ class FrameContexts:
                 self._leave(number)
 
     def know(self, tree: Mapping[str, Any]) -> None:
-        """Take the page's tree of frames, as CDP has it, when the session begins."""
+        """Read the page's tree of frames (CDP ``FrameTree``) at the beginning of the session."""
         self.page = self.page or tree["frame"]["id"]
         waiting = [tree]
         while waiting:
@@ -200,13 +207,13 @@ class FrameContexts:
                 self.origin = _origin(context)
 
     def is_page(self, context: int) -> bool:
-        """Whether a context is that of the page. One that is not known, as it has gone, is neither page nor frame."""
+        """Return whether a context is the page's own. False for a context that has gone already."""
         known = self._contexts.get(context)
         ours = known is not None and self._root is self
         return ours and (not self.page or self._contexts[context]["auxData"].get("frameId") == self.page)
 
     def keep(self, number: int, remote: Mapping[str, Any]) -> None:
-        """Take the agent that a frame's document has handed over."""
+        """Keep the agent of a frame's document, within the limit of documents, and announce the document."""
         object_id, root = remote.get("objectId"), self._root
         if (
             object_id is None
@@ -225,7 +232,7 @@ class FrameContexts:
         self._watcher.came(document)
 
     def emitted(self, number: int, text: object) -> None:
-        """Pass on what a frame's document has emitted."""
+        """Forward an output of a frame's document to the watcher."""
         if document := self._documents.get(number):
             self._watcher.emitted(document, text)
 
@@ -240,7 +247,7 @@ class FrameContexts:
             self._leave(number)
 
     async def install_now(self) -> None:
-        """Give an agent to the documents that are loaded already."""
+        """Install the agent in documents that are loaded already."""
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
@@ -268,16 +275,17 @@ class FrameContexts:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Take a call of the binding."""
+        """Handle a call of the binding."""
         if event["name"] == self._binding:
             self.emitted(event["executionContextId"], event["payload"])
 
     async def begin(self, *, waiting: bool) -> None:
-        """Have our script in every document of a process, which may be ``waiting`` for it."""
+        """Install our script in every document of a process. With ``waiting``, the process is paused until that is
+        done."""
         send = self._session.send
         script = {"source": self._source[1], "includeCommandLineAPI": True}
         with contextlib.suppress(PlaywrightError, TransportError):
-            await asyncio.gather(  # sent in this order, and not waited for one by one
+            await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
                 send("Runtime.enable"),
                 send("Runtime.addBinding", {"name": self._binding}),
                 send("Page.enable"),
@@ -303,7 +311,7 @@ class FrameContexts:
             await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
 
     def end(self, session_id: str) -> None:
-        """Forget a process of frames, with the processes inside it."""
+        """Forget a process of frames, and the processes inside that process."""
         found = self._inner.pop(session_id, None)
         if found is None:
             return
@@ -315,10 +323,11 @@ class FrameContexts:
             contexts.end(inner)
 
     def drop(self, document: FrameDocument) -> bool:
-        """Leave a document out that harms the others, with its process if it has one of its own."""
+        """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
+        own process."""
         for session_id, (_, contexts) in tuple(self._inner.items()):
             if document in contexts._documents.values():
-                self._drop(session_id, "it does not end")
+                self._drop(session_id, "it sends events without end")
                 return True
             if contexts.drop(document):
                 return True
@@ -326,7 +335,7 @@ class FrameContexts:
 
 
 def _origin(context: Mapping[str, Any]) -> str:
-    """Return the origin of a context: the browser writes ``://`` for an opaque one."""
+    """Return the origin of a context. Chromium writes ``://`` for an opaque one."""
     origin = str(context.get("origin", ""))
     return origin if origin not in ("", "://") else OPAQUE
 
@@ -345,13 +354,13 @@ async def open_channel(page: Page) -> Channel:
 
 @cache
 def _calling(method: str, arguments: int) -> str:
-    # Strict, and without spreading: else functions that the page may have replaced would see the agent's arguments.
+    # Strict and without spread syntax, so that functions replaced by the page never see the agent's arguments.
     names = ", ".join(f"a{index}" for index in range(arguments))
     return f'function({names}) {{ "use strict"; return this.{method}({names}); }}'
 
 
 class CdpChannel(Channel):
-    """The channel over a CDP session: the page's own, or that of a frame. What it installed ends with the session."""
+    """The channel over a CDP session of the page or of a frame. Its scripts and bindings end with the session."""
 
     cdp: DevTools
 
@@ -370,9 +379,9 @@ class CdpChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """As :meth:`Channel.install`, with a binding of the Runtime domain."""
-        # `inspect` of the console gives an object to the debugging session. It is there while our script runs, which is
-        # before any other, and for no script of the page.
+        """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
+        # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
+        # script runs, before any other script; no script of the page can call it.
         handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
         contexts: FrameContexts | None = None
         if frames is not None:
@@ -391,18 +400,18 @@ class CdpChannel(Channel):
             else:
                 self._keep(event["object"])
 
-        # A change of the address within a document (a fragment, history.pushState) is another event.
+        # Changes of the address within a document (a fragment, history.pushState) are another event, not this one.
         def on_frame_navigated(event: Mapping[str, Any]) -> None:
             if not event["frame"].get("parentId"):
                 on_document()
 
         listen(self.cdp, "Runtime.bindingCalled", on_binding)
         listen(self.cdp, "Page.frameNavigated", on_frame_navigated)
-        # Both come for each document, in this order and before any reply out of it.
+        # Both come for each document, in this order and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
         script = {"source": handing_over, "includeCommandLineAPI": True}
-        steps = [  # they are sent in this order, and not waited for one by one
+        steps = [  # pipelined: sent in this order, without waiting for each reply
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": binding}),
             self.cdp.send("Page.enable"),
@@ -447,11 +456,11 @@ class CdpChannel(Channel):
         if by_value:
             return reply["result"].get("value")
         if "objectId" not in reply["result"]:
-            raise _page_error(method, "it gives no object")
+            raise _page_error(method, "it returned no object")
         return PageObject(reply["result"]["objectId"])
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """As :meth:`Channel.set_file`. The file must be on the browser's machine."""
+        """Choose a file as :meth:`Channel.set_file` describes. The file must be on the browser's machine."""
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
     async def release_object(self, page_object: PageObject) -> None:
@@ -461,18 +470,18 @@ class CdpChannel(Channel):
         await self.cdp.send("HeapProfiler.collectGarbage")
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """As :meth:`Channel.print_to_pdf`; returns the name of a stream of the IO domain."""
+        """Print as :meth:`Channel.print_to_pdf` describes; return the name of a stream of the IO domain."""
         options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
         options |= {"preferCSSPageSize": True} if paper_height is None else {"paperHeight": paper_height}
         stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
         return stream
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """As :meth:`Channel.leave_out`, if it has a process of its own."""
+        """Disconnect a frame as :meth:`Channel.leave_out` describes, if it has a process of its own."""
         return self._frames is not None and self._frames.drop(document)
 
     async def close(self) -> None:
-        """As :meth:`Channel.close`: detaches the page's session, which removes its scripts and bindings."""
+        """Detach the page's session, which removes its scripts and bindings."""
         if isinstance(self.cdp, CDPSession):
             await self.cdp.detach()
 
@@ -481,8 +490,8 @@ class PlaywrightChannel(Channel):
     """The channel over Playwright's own API.
 
     It leaves globals of Playwright's in the page (``__playwright__binding__…``). Playwright runs everything in the
-    page's own world, so a page that replaces ``eval`` in time can take the agent. It wins nothing by that: the agent
-    has no power, and what it says is checked (:mod:`.received`).
+    page's own world, so a page that replaces ``eval`` in time can get hold of the agent. It gains nothing: the agent
+    has no privileges, and its output is validated (:mod:`._received`).
     """
 
     def __init__(self, page: Page, frame: Frame | None = None, agent_at: tuple[str, str] | None = None) -> None:
@@ -501,7 +510,7 @@ class PlaywrightChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """As :meth:`Channel.install`, with a binding and an init script of Playwright's."""
+        """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
         watched = _Frames(self, frames) if frames is not None else None
 
         @listener
@@ -522,7 +531,7 @@ class PlaywrightChannel(Channel):
             announcing = f"if (globalThis === globalThis.top) {announcing}"
         else:
             watched.begin(self._undo)
-        # A property that no script can replace gives the agent to who knows the key.
+        # A property that no script can replace returns the agent for the right key.
         handing_over = f"""(agent => {{
           "use strict";
           const value = key => (key === {self._key!r} ? agent : undefined);
@@ -536,11 +545,11 @@ class PlaywrightChannel(Channel):
                 await watched.install_now(source)
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
-        """Return the channel to the document that a frame of the page has now."""
+        """Return the channel to the current document of a frame of the page."""
         return PlaywrightChannel(self._page, frame, (self._place, self._key))
 
     async def keep(self, handle: JSHandle) -> None:
-        """Take the agent, if that is what ``handle`` stands for."""
+        """Keep the agent, if ``handle`` refers to one."""
         known = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
         self.agent = PageObject(handle) if known is True else None
 
@@ -570,13 +579,14 @@ class PlaywrightChannel(Channel):
                 return value
             case [_, str() as description]:
                 raise _page_error(method, description)
-        raise _page_error(method, "it gives no outcome")
+        raise _page_error(method, "it returned no outcome")
 
     async def set_file(self, element: PageObject, path: Path) -> None:
-        """As :meth:`Channel.set_file`. Playwright uploads the file if the browser is on another machine."""
+        """Choose a file as :meth:`Channel.set_file` describes. Playwright uploads the file to a browser on another
+        machine."""
         input_element = element.ref.as_element()
         if input_element is None:
-            raise _page_error("createFileInput", "it gives no element")
+            raise _page_error("createFileInput", "it returned no element")
         await input_element.set_input_files(path)
 
     async def release_object(self, page_object: PageObject) -> None:
@@ -586,7 +596,7 @@ class PlaywrightChannel(Channel):
         await self._page.request_gc()
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """As :meth:`Channel.print_to_pdf`; returns the PDF itself."""
+        """Print as :meth:`Channel.print_to_pdf` describes; return the PDF itself."""
         from playwright.async_api import Error
 
         try:
@@ -597,7 +607,7 @@ class PlaywrightChannel(Channel):
             if "PDF" not in error.message and "not supported" not in error.message:
                 raise
             raise UnsupportedBinary(
-                "the app wants its page printed, and this browser makes no PDF; open it in Chromium"
+                "the app printed its page, but this browser cannot make PDFs; open the app in Chromium"
             ) from None
 
     async def close(self) -> None:
@@ -605,10 +615,10 @@ class PlaywrightChannel(Channel):
 
 
 class _Frames:
-    """The documents in the frames of a page, as Playwright tells of them: it names the frame of every call of a
-    binding, and each document calls it first with an empty text.
+    """The documents in the frames of a page, tracked by Playwright's binding: each call names its frame, and the first
+    call of each document has an empty text.
 
-    Their origin is that of their address. A document without one, such as ``about:srcdoc``, counts as opaque.
+    A document's origin is that of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
     """
 
     def __init__(self, page: PlaywrightChannel, watcher: FrameWatcher) -> None:
@@ -625,14 +635,14 @@ class _Frames:
             self._watcher.left(document)
 
     def heard(self, frame: Frame, text: object) -> None:
-        """Take what the document of a frame has emitted; an empty text says that it is new."""
+        """Handle an output of the document of a frame; an empty text announces a new document."""
         if text == "":
             self._leave(frame)
         else:
             self._watcher.emitted(self.document_of(frame), text)
 
     async def install_now(self, source: str) -> None:
-        """Give an agent to the documents that are loaded already."""
+        """Install the agent in documents that are loaded already."""
         for frame in self._page.frames[1:]:
             with contextlib.suppress(PlaywrightError):  # a frame that is going away
                 channel = self._channel.inside(frame)
@@ -640,7 +650,7 @@ class _Frames:
                 self.document_of(frame).channel.agent = channel.agent
 
     def document_of(self, frame: Frame) -> FrameDocument:
-        """Return the document that a frame has now."""
+        """Return the current document of a frame."""
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)

@@ -1,6 +1,8 @@
-"""Reads what a page itself says is wrong: its script errors, its failed requests and the last lines of its console.
+"""Diagnostics of a page: script errors, failed requests, last lines of the console, and messages for failed openings.
 
-Nothing is collected while the page works: the browser keeps these things anyway, and is asked once something failed.
+Nothing is collected while the page works: the browser keeps these records anyway, and they are read after a failure
+(:func:`read_problems`). The rest explains why an address is not an app: :func:`explain_load_failure`,
+:func:`app_fault`, :func:`advice_for`, :func:`asks_to_sign_in`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from ._received import FoundApp
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
-#: Characters of an address that a page chose.
+#: Characters shown of an address that a page chose.
 _SHOWN = 200
+#: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
@@ -32,14 +35,14 @@ _REASONS = {
     "ignore_https_errors=True",
     "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
-    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_ABORTED": "the address is a download, not a page",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
     "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
 }
 
 
 def explain_load_failure(error: str, url: str) -> str:
-    """Return the reason of a failed navigation to ``url``, with what to do about it where the cause is known.
+    """Return the reason of a failed navigation to ``url``, with advice if the cause is known.
 
     ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
     """
@@ -51,17 +54,17 @@ def explain_load_failure(error: str, url: str) -> str:
 
 
 def now_at(current: str, target: str) -> str:
-    """Return words for a message about ``target``: where it has led to, if that is another document."""
+    """Return the current address for a message about ``target``; empty if it is the same document."""
     return "" if same_document(current, target) else f", now at {shown_address(current)},"
 
 
 def shown_address(url: str) -> str:
-    """Return an address that a page chose, for a message: without secrets, and not too long."""
+    """Return an address that a page chose for a message, without secrets and cut to 200 characters."""
     return redact_url(url)[:_SHOWN]
 
 
 def same_document(current: str, target: str) -> bool:
-    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    """Return whether a page at ``current`` is at ``target`` already. A fragment counts only if the target has one."""
     current_parts, target_parts = urlsplit(current), urlsplit(target)
     fragment = target_parts.fragment in ("", current_parts.fragment)
     return fragment and _document(current_parts) == _document(target_parts)
@@ -71,22 +74,23 @@ def _document(parts: SplitResult) -> tuple[str, str, str, str]:
     return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query
 
 
-#: What to do then, for a message.
+#: Advice for a page that asks to sign in.
 SIGN_IN = (
     "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
     "profile= or storage_state="
 )
-#: Words in an address.
+#: Words in the address of a sign-in page.
 _WORDS = re.compile(r"(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])", re.IGNORECASE)
 
 
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
-    """Whether the page in ``frame``, which was opened at ``target``, has a field for a password, or has led to an
-    address that speaks of signing in. Never raises; what hangs asks for nothing, after two seconds."""
+    """Return whether the page in ``frame``, which was opened at ``target``, has a password field, or has led to the
+    address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
+    a page that hangs."""
     moved = not same_document(frame.url, target)
     if moved and _WORDS.search(_place(frame.url)) and not _WORDS.search(_place(target)):
         return True
-    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+    with contextlib.suppress(Exception):  # must not hide the error that is being explained
         async with asyncio.timeout(_TIMEOUT):
             return await frame.locator("input[type=password]").count() > 0
     return False
@@ -97,29 +101,29 @@ def _place(url: str) -> str:
     return parts.netloc + parts.path
 
 
-#: Seconds for the page to answer; a page that hangs has nothing to say.
+#: Seconds for the page to answer.
 _TIMEOUT = 2.0
-#: Items of each kind that are kept: the first errors and requests, the last lines of the console.
+#: Items kept of each kind: the first errors and requests, the last lines of the console.
 _MAX_ITEMS = 20
 #: The first place in the stack of an error, as Chromium writes it.
 _FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
-#: Items that a message shows.
+#: Items shown in a message.
 _MAX_SUMMARY = 3
 #: Characters of one item.
 _MAX_CHARS = 300
-#: Marks a refusal of the page's policy, which may be of its own script, among other remarks on security.
+#: Mark of a violation of the page's policy, which may stop its own script, among other messages on security.
 _POLICY = "Content Security Policy"
 _NETWORK_PREFIX = "Failed to load resource: "
-#: By the rules alone: who sees it has the known values masked that they were given.
+#: Redacts by rules alone: the session that shows these lines masks its known values itself.
 _REDACTOR = Redactor(known=NO_SECRETS)
 
 
 @dataclass(slots=True)
 class PageProblems:
-    """What a page says since its last navigation, each item as one line of at most 300 characters, without secrets.
+    """Diagnostics of a page since its last navigation, each item as a line of at most 300 characters without secrets.
 
-    ``errors`` are exceptions that no script caught and what the browser refused (a policy), with file, line and column
-    where known; ``requests`` the failed ones as ``URL: reason``; ``console`` its lines as ``level: text``.
+    ``errors`` are uncaught exceptions and violations of the page's policy, with file, line and column if known.
+    ``requests`` are failed requests as ``URL: reason``. ``console`` are its lines as ``console.level: text``.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -131,30 +135,30 @@ class PageProblems:
         return [*self.errors, *self.requests, *self.console]
 
     def summary(self) -> str:
-        """Return three lines for a message: the first errors and requests, and the last of the console if there is
-        room. Empty if there are none."""
+        """Return three items for a message: the first errors and requests, then the last lines of the console. Empty if
+        there are none."""
         first = [*self.errors, *self.requests][:_MAX_SUMMARY]
         skipped = max(len(self.console) + len(first) - _MAX_SUMMARY, 0)
         return "; ".join([*first, *self.console[skipped:]])
 
     def as_details(self) -> dict[str, list[str]]:
-        """Return the kinds of which there are any: ``page_errors``, ``failed_requests`` and ``console``."""
+        """Return the non-empty kinds: ``page_errors``, ``failed_requests`` and ``console``."""
         kinds = {"page_errors": self.errors, "failed_requests": self.requests, "console": self.console}
         return {name: items for name, items in kinds.items() if items}
 
     def add_error(self, text: str, url: str, line: int, column: int) -> None:
-        """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns begin with 1."""
+        """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns count from 1."""
         where = f" ({redact_url(url)}:{line}:{column})" if url else ""
         _append(self.errors, _line(text) + where)
 
     def add_request(self, url: str, reason: str) -> None:
-        """Add a failed request. The icon that browsers ask for by themselves is left out."""
+        """Add a failed request. The icon that browsers request by themselves is left out."""
         if not url.partition("?")[0].endswith("/favicon.ico"):
             _append(self.requests, f"{redact_url(url)}: {_line(reason)}")
 
     def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
-        """Add a line of the console; the oldest goes if there are too many. An error has its place: where it was made,
-        if the page gave its stack, else ``frame``, where it was written."""
+        """Add a line of the console; the oldest is dropped if there are too many. An error gets its place: that of its
+        creation if the page logged its stack, otherwise that of the logging call, ``frame``."""
         where = ""
         if level == "error" and (made := _FRAME.search(text)):
             where = f" ({redact_url(made[1])}:{made[2]})"
@@ -165,9 +169,9 @@ class PageProblems:
 
 
 def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -> NotAbpApp:
-    """Return the error for a page that is no app, with what it says itself: the first three in the message, all in
-    ``details``. ``advice`` is left out if a script error has explained the ``fault``. A page that asks to ``sign_in``
-    explains it, too."""
+    """Return the error for a page that is not an app, with its diagnostics: the first three in the message, all in
+    ``details``. ``advice`` is left out if a script error explains the ``fault``. For a page that asks to sign in
+    (``sign_in``), that is the explanation."""
     if sign_in:
         return NotAbpApp(f"{fault}; {SIGN_IN}", code="PERMISSION_REQUIRED", details=problems.as_details())
     said = f"the page says: {problems.summary()}" if problems.summary() else ""
@@ -176,12 +180,12 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
 
 
 async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
-    """Return what ``page`` says is wrong, or its ``frame`` where that has a process of its own, within two seconds.
+    """Return the diagnostics of ``page``, or of ``frame`` if that has a process of its own, within two seconds.
 
-    Never raises: of a page that is gone or hangs, what was read until then is returned.
+    Never raises. For a page that is gone or hangs, the result is incomplete.
     """
     problems = PageProblems()
-    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+    with contextlib.suppress(Exception):  # must not hide the error that is being explained
         async with asyncio.timeout(_TIMEOUT):
             try:
                 cdp = await page.context.new_cdp_session(frame or page)
@@ -193,7 +197,7 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
 
 
 async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
-    """Read all that the browser has kept: it repeats that whenever the domains are enabled."""
+    """Read the records of the browser over CDP: it repeats them as events whenever the domains are enabled."""
 
     def on_exception(event: Mapping[str, Any]) -> None:
         details = event["exceptionDetails"]
@@ -213,7 +217,7 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
             problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
         elif level != "error" or source != "network":
             problems.add_console(level, text)
-        elif url != page_url:  # the status of the page itself is in the message already
+        elif url != page_url:  # the page's own status is in the message already
             problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
 
     listen(cdp, "Runtime.exceptionThrown", on_exception)
@@ -252,22 +256,22 @@ _LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no windo
 
 
 def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
-    """Return what is wrong with the page ``grace`` seconds after it loaded; empty if its ``window.abp`` is whole.
-    ``protocol`` is ``abp``, ``webmcp`` or ``auto``: what was looked for."""
+    """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is
+    complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
     if found.threw:
         return f"has a window.abp that throws: {found.threw[:200]}"
     if not found.present:
         return f"has {_LACKS[protocol]} {format_seconds(grace)} after it loaded"
     if found.missing:
-        return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
+        return f"has a window.abp without {' and '.join(found.missing[:2])}: it is incomplete"
     return ""
 
 
 def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
-    """Return what to look at where a page, answered with the HTTP ``status`` if that is known, has nothing to drive."""
+    """Return advice for a page without an app; ``status`` is its HTTP status if known."""
     if status == 426:  # Upgrade Required
-        return "take ws:// for a WebSocket"
+        return "use ws:// for a WebSocket"
     if protocol != "webmcp":
         return "is it the right address, and does the app speak ABP?"
-    without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
+    without = "" if found.webmcp else "; this browser has no WebMCP, see `abp doctor`"
     return f"does it register tools, or a form with a toolname?{without}"

@@ -1,8 +1,8 @@
-"""The one door for what comes from a page: replies, events, and the values that the agent returns.
+"""Validation of all messages of a page: replies, events, and return values of the agent.
 
-The app's scripts share their world with the agent and can change what it says (a ``toJSON`` of ``Object.prototype`` is
-enough). So a value of another shape than the agent gives is a :class:`~transports.errors.ProtocolError` of the call
-that it belongs to, and such an event is dropped.
+The app's scripts share a world with the agent and can change its output (a ``toJSON`` of ``Object.prototype`` is
+enough). So an unexpected value fails its call with a :class:`~transports.errors.ProtocolError`, and an unexpected event
+is dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...protocol import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 from ...protocol.messages import Message, misdirected
 
 T = TypeVar("T")
-#: Warnings of a reply, and characters of each.
+#: Warnings kept of a reply, and characters of each.
 _MAX_WARNINGS, _MAX_WARNING = 100, 1000
-#: Characters of an event: it is read in the event loop.
+#: Longest event in characters: it is parsed in the event loop.
 _MAX_EVENT = 8 << 20
-#: Bytes of content that the page holds.
+#: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -31,7 +31,7 @@ Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Held(msgspec.Struct):
-    """Content that stayed in the page: its ``id`` there, its ``size`` in bytes and its MIME type, if it has one."""
+    """Content held in the page: ``id`` there, ``size`` in bytes, and MIME ``type`` if it has one."""
 
     id: str
     size: Size
@@ -39,7 +39,7 @@ class Held(msgspec.Struct):
 
 
 class FoundApp(msgspec.Struct):
-    """What a page has of an app; see ``ready`` in ``agent.js``."""
+    """Result of the search for an app in a page; see ``ready`` in ``agent.js``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool
@@ -50,31 +50,34 @@ class FoundApp(msgspec.Struct):
 
 
 def checked(value: object, kind: type[T], what: str) -> T:
-    """Return a value of the page as a ``kind``; ``what`` names it. Raises :class:`~transports.errors.ProtocolError`."""
+    """Return a value of the page as a ``kind``; ``what`` names it in messages. Raises
+    :class:`~transports.errors.ProtocolError`."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(f"the page changed what its agent says: {what}: {str(error)[:200]}") from None
+        raise ProtocolError(f"the page interfered with its agent: {what}: {str(error)[:200]}") from None
 
 
 def parse_json(text: str, kind: type[T], what: str) -> T:
-    """Return a JSON text of the page as a ``kind``. It is parsed in the event loop, so that 100,000 values are its
-    limit. Raises :class:`~transports.errors.ProtocolError`."""
+    """Return a JSON text of the page as a ``kind``. Its limit is 100,000 values, since it is parsed in the event loop.
+    Raises :class:`~transports.errors.ProtocolError`."""
     return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
 
 
 def decode_base64(text: str) -> bytes:
-    """Return the bytes of base64 from the page. Raises :class:`~transports.errors.ProtocolError`."""
+    """Decode base64 from the page. Raises :class:`~transports.errors.ProtocolError`."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError as error:
-        raise ProtocolError(f"the page changed what its agent says: content that is no base64 ({error})") from None
+        raise ProtocolError(f"the page interfered with its agent: content that is not base64 ({error})") from None
 
 
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
 class _Binary(msgspec.Struct, array_like=True):
+    """Binary content of a reply, at ``path`` in its answer."""
+
     path: tuple[str | int, ...]
     kind: Literal["base64", "held", "broken"]
     value: str
@@ -84,11 +87,15 @@ class _Binary(msgspec.Struct, array_like=True):
 
 
 class _Rest(msgspec.Struct):
+    """Content and warnings of a reply, beside its answer."""
+
     binaries: list[_Binary] = []
     warnings: list[str] = []
 
 
 class _Reply(msgspec.Struct):
+    """A reply of the agent: ``answer`` with ``rest``, or the reason why there is no answer."""
+
     answer: Any = None
     rest: _Rest | None = None
     refused: str | None = None
@@ -98,13 +105,13 @@ class _Reply(msgspec.Struct):
 
 
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
-    """Return the reply to ``request`` from the agent's JSON, with content put back in its places. The handles of
-    content that its document holds begin with ``holder``.
+    """Return the reply to ``request`` from the agent's JSON, with content inserted at its paths. Handles of content in
+    the document begin with ``holder``.
 
     An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
-    :class:`~transports.errors.UsageError` if the document that was reached is of none of the request's origins,
+    :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
     :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
-    of very many values, and if it is not what the agent gives. A long text is for a thread.
+    has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
     """
     at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
     reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
@@ -113,21 +120,21 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     if reply.denied is not None and request.origins is not None:
         raise misdirected(reply.denied)
     if reply.threw is not None:
-        # not by repr(): a secret in it must stay as it is spelled, or it is not known as one
+        # not by repr(): it may escape characters of a secret, which redaction would not recognise then
         thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"
         if request.type != "capabilities/call":
             raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
         error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
         return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
     if reply.rest is None:
-        raise ProtocolError(f"the page changed what its agent says: the reply to {request.type} holds no answer")
+        raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
     answer, warnings = reply.answer, reply.rest.warnings
     if reply.rest.binaries:
         contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
         try:
             answer = replace(answer, contents)
         except (KeyError, RecursionError):
-            raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
+            raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
     if warnings:
         warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
@@ -140,7 +147,7 @@ def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "base64":
         content = decode_base64(binary.value)
     elif binary.size is None:
-        raise ProtocolError("the page changed what its agent says: content without a size")
+        raise ProtocolError("the page interfered with its agent: content without a size")
     else:
         content = Handle(f"{holder}{binary.value}", binary.size)
     return BinaryData(content, binary.mime_type or None, None, binary.name or None)
@@ -150,27 +157,27 @@ def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
 
 
 class Elicitation(msgspec.Struct):
-    """A question of the app: ``id`` is the agent's, ``request`` what the app asks."""
+    """A question of the app (``request``), with the agent's ``id`` for it."""
 
     id: str
     request: Any
 
 
 class Effect(msgspec.Struct):
-    """A side effect; ``call`` is the id of the call that was running in the page, if one was."""
+    """A side effect; ``call`` is the id of the call that was running in the page, if any."""
 
     call: str | None = None
 
 
 class Print(Effect):
-    """A call of ``print()``: the page's copy of that moment, if it could make one, and its title."""
+    """A call of ``print()``: ``id`` of the snapshot of the page, if it could be made, and title of the page."""
 
     id: int | None = None
     title: str = ""
 
 
 class FileChooser(Effect):
-    """A file chooser that the app opened."""
+    """A file chooser opened by the app."""
 
     multiple: bool | None = None
     directory: bool | None = None
@@ -187,13 +194,13 @@ class Clipboard(Effect):
 
 
 class Tools(msgspec.Struct):
-    """The tools of a frame are others now; ``name`` is its ``window.name``, which it chose itself."""
+    """A change of the tools of a frame; ``name`` is its ``window.name``, chosen by the frame itself."""
 
     name: str = ""
 
 
 class Flood(msgspec.Struct):
-    """A document sends more events than are taken: some are left out, or with ``ended`` nothing more will come."""
+    """A notice that a document sends too many events: some are left out, or with ``ended`` all from now on."""
 
     ended: bool = False
 
@@ -220,13 +227,13 @@ def parse_event(text: object) -> tuple[str, Any]:
     """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
 
     The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
-    module for side effects and questions, for ``tools`` and for ``flood``. The harness of embedded apps has ``counts``,
-    ``unknown`` and ``unloaded``.
+    module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``unknown`` and ``unloaded`` come
+    from the harness of embedded apps.
     """
     text = checked(text, str, "an event")
     if len(text) > _MAX_EVENT:
         raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {_MAX_EVENT:,}")
     kind, payload = parse_json(text, tuple[str, Any], "an event")
     if kind not in _EVENTS:
-        raise ProtocolError(f"the page changed what its agent says: an event of the kind {kind[:50]!r}")
+        raise ProtocolError(f"the page interfered with its agent: an event of the kind {kind[:50]!r}")
     return kind, checked(payload, _EVENTS[kind], f"an event of the kind {kind}")

@@ -1,4 +1,4 @@
-"""The scripts of this folder, which run in pages."""
+"""Loader of the scripts of this folder, and of a caller's adapter. They run in pages."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Adapter:
     @property
     def source(self) -> str:
         """The script as it is installed in a page: a function that runs at its origin only."""
-        # A line of its own ends a comment in the script's last line.
+        # The line break before the brace ends a comment in the script's last line.
         return f"({load_script('adapter.js')})({json.dumps(self.origin)}, (abp) => {{\n{self.script}\n}})"
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:
     """Read the script at ``path`` for the app at ``target``, and bind it to the origin of that address.
 
-    Raises :class:`~transports.errors.UsageError` for a file that is no text, and for a target without an origin.
+    Raises :class:`~transports.errors.UsageError` for a file that is not UTF-8 text, and for a target without an origin.
     """
     parts = urlsplit(target)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -46,15 +46,15 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     try:
         script = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
     return Adapter(path.name, script, origin_of(target) or "")
 
 
 def not_installed(adapter: Adapter, target: str, url: str) -> str:
-    """Return in words that ``target`` has led to the page at ``url``, where the adapter does not run."""
+    """Return the message for a ``target`` that led to the page at ``url``, where the adapter does not run."""
     here = urlsplit(url)
     return (
         f"{redact_url(target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
-        f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
+        f"is not installed: it is for {adapter.origin}; connect to an address of that origin"
     )

@@ -1,9 +1,9 @@
-"""Drives a page of ``playwright.sync_api`` with our coroutines.
+"""Adapter of blocking pages (``playwright.sync_api``) to our coroutines.
 
-Playwright's two APIs are faces of one implementation. The blocking one runs it in an event loop of its own, in a
-greenlet of the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for
-any coroutine. So our work runs where the page lives, and pauses between two calls. Three undocumented parts of
-Playwright are used, all in this module: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
+Playwright's two APIs wrap one implementation. The blocking API runs it in an event loop of its own, in a greenlet of
+the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for any
+coroutine. So our work runs in the page's own loop, and pauses between two calls. Three undocumented parts of Playwright
+are used, all in this module: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _CANCEL_TIMEOUT = 10.0
 
 
 class _Context(async_api.BrowserContext):
-    """A context that never asks Playwright for the wrapper of an object that its user may have seen.
+    """An asynchronous context whose page and browser are wrapped here, not by Playwright.
 
-    Playwright remembers the first wrapper of each implementation object, and both APIs return that one ever after.
+    Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
+    wrapper that the user has seen, or give the user an asynchronous one later.
     """
 
     @property
@@ -43,6 +44,8 @@ class _Context(async_api.BrowserContext):
 
 
 class _Page(async_api.Page):
+    """An asynchronous page whose context is a :class:`_Context`."""
+
     @property
     def context(self) -> BrowserContext:
         return _Context(self._impl_obj.context)
@@ -57,7 +60,7 @@ def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserCo
 
     It may only be used in the loop of its own Playwright, by a :class:`PageRunner`.
 
-    Raises :class:`~transports.errors.UsageError` if it is something else, or if Playwright has changed.
+    Raises :class:`~transports.errors.UsageError` for any other object, or if the internals of Playwright have changed.
     """
     if isinstance(thing, sync_api.Page):
         return _Page(_implementation_of(thing))
@@ -79,9 +82,9 @@ def _implementation_of(thing: Any) -> Any:
 
 
 class PageRunner:
-    """Runs coroutines in the loop of a blocking page or context, in the thread that owns it.
+    """Runner of coroutines in the loop of a blocking page or context, in the thread that owns it.
 
-    Between two calls that loop stands still: events arrive with the next call, of this API or of Playwright's.
+    Between two calls that loop stands still: events arrive with the next call of this API or of Playwright's.
     """
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
@@ -105,7 +108,7 @@ class PageRunner:
         try:
             self._owner._sync(asyncio.wait((task,)))
         except BaseException:
-            task.cancel()  # the wait was interrupted (Ctrl-C, or the driver is gone), the work was not
+            task.cancel()  # only the wait was interrupted (Ctrl-C, or the driver is gone), not the work
             if not self._is_stopped():
                 self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
             raise
@@ -121,14 +124,14 @@ class PageRunner:
         return self._loop.is_closed() or bool(getattr(self._owner._impl_obj._dispatcher_fiber, "dead", False))
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine during the next call; it is dropped if Playwright has been stopped."""
+        """Run a coroutine during the next call. It is dropped in another thread, or if Playwright has been stopped."""
         if self._loop.is_closed() or threading.get_ident() != self._thread:
             coroutine.close()
         else:
             self._loop.create_task(coroutine)
 
     def acquire(self, user: object) -> None:
-        """Do nothing: the loop belongs to Playwright, which also ends it."""
+        """Do nothing: Playwright owns the loop and also ends it."""
 
     def release(self, user: object) -> None:
         """Do nothing, as :meth:`acquire`."""

@@ -1,6 +1,6 @@
-// Runs an adapter: a script of the caller's that makes an app of a page that speaks no protocol. A function expression, called
-// as adapter(origin, (abp) => { … the caller's script … }) before the page's first script, in every document of the
-// page; the script runs only at the origin that it is made for.
+// Runner of an adapter, a caller's script that makes an app of a page without a protocol (docs/adapters.md). A function
+// expression, called as adapter(origin, (abp) => { … the caller's script … }) before the page's first script, in every
+// document of the page. The script runs only in the top document, and only at `origin`.
 (origin, run) => {
   "use strict";
   if (globalThis !== globalThis.top || location.origin !== origin) return;
@@ -48,10 +48,10 @@
     },
   };
 
-  // What the caller's script gets as `abp`.
+  // The argument `abp` of the caller's script.
   const helper = {
-    // schema: of the parameters, a JSON Schema; its description is the capability's. run(params, {signal, progress}) returns the
-    // data: plain values, buffers, Blobs, {content, mimeType, filename}.
+    // Adds a capability. schema: JSON Schema of the parameters, with title and description of the capability.
+    // run(params, {signal, progress}) returns the data: plain values, buffers, Blobs, {content, mimeType, filename}.
     capability(name, schema, work) {
       if (typeof work !== "function") throw new NativeError(`abp.capability(${JSON.stringify(name)}, schema, run): run is no function`);
       const { description = "", title = "", ...inputSchema } = schema ?? {};
@@ -59,7 +59,7 @@
       if (globalThis.abp !== app) defineProperty(globalThis, "abp", { value: app, configurable: true, writable: true, enumerable: true });
       if (session !== null) globalThis.__abp_capabilities_changed?.({ added: listed().filter((one) => one.name === name) });
     },
-    // The element of a selector, as soon as it is there; throws after `timeout` ms.
+    // Resolves with the element of a selector as soon as it exists; throws after `timeout` ms.
     async find(selector, timeout = 10_000) {
       for (const begin = performance.now(); performance.now() - begin < timeout; await new Promise((resolve) => setTimeout(resolve, 20))) {
         const element = document.querySelector(selector);

@@ -1,9 +1,10 @@
-// Our side of the page: runs before the app's first script in every document and exposes the page functions of the
-// protocol. It returns the agent, which the channel hands to us past the page: no script of the app may ever hold it. So
-// every function here is strict (a sloppy one shows its `this` to whom it calls), and none is given the agent.
+// The agent in a page: runs before the app's first script in every document and exposes the page functions of the
+// protocol. It returns the agent object, which the channel passes to Python past the page: no script of the app may ever
+// hold it. So every function here is strict (a sloppy function exposes its `this` to its callees as `caller`), and the
+// agent is never an argument.
 // A function expression, called as agent({binding, inline, longest, protocol?}, codec, effects, harness?, tools?, answers?),
-// where the last two are handed to the harness. A frame gets an agent of its own for its own tools (`protocol` "webmcp" and
-// "auto"), and knows nothing of the page's; else it returns undefined in a frame.
+// where the last two are arguments of the harness. With `protocol` "webmcp" or "auto", each frame gets an agent of its own
+// for its own tools, separate from the page's; otherwise the function returns undefined in a frame.
 (config, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
   // The raw binding is removed before any script of the app can see it.
@@ -35,14 +36,14 @@
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
   const { parse, stringify } = JSON, { min } = Math;
-  // A sandbox takes a document its origin; its address no script can change.
+  // The origin of the environment: unlike location.origin it is "null" in a sandbox. No script can change location.
   const givenOrigin = globalThis.origin;
   const clock = performance.now.bind(performance);
 
-  // --- what is told without being asked: no more than so much in a second, so that no document holds up the others -----
-  const RATE = framed ? 100 : 1000;      // events in a second; more are late
-  const MAX_LATE = 5 * RATE;             // events that wait; more are left out
-  const MAX_LEFT_OUT = 50 * RATE;        // events; then nothing is told any more
+  // --- rate limit of events, so that no document holds up the others ------------------------------------------------
+  const RATE = framed ? 100 : 1000;      // events per second; further ones are sent late
+  const MAX_LATE = 5 * RATE;             // late events that wait; further ones are left out
+  const MAX_LEFT_OUT = 50 * RATE;        // events left out; after that nothing more is sent
   const MAX_LATE_TEXT = 16 * 1024 * 1024; // characters
   const late = { __proto__: null };      // number → text
   let first = 0, next = 0, lateText = 0, leftOut = 0, allowance = RATE, allowedAt = clock();
@@ -84,7 +85,7 @@
     return true;
   };
 
-  const APP_LEAD = 300; // ms after the load for which window.abp goes before the tools of a page
+  const APP_LEAD = 300; // ms after the load in which window.abp is preferred to the tools of a page
   let uninstalled = false; // the app may keep references to our functions
   const undo = []; // steps that restore a page that stays open without us
   const replace = (target, name, value) => {
@@ -98,8 +99,8 @@
   };
 
   // --- events: page functions of the protocol, and the app's own callbacks; each event is delivered once -----------
-  const lastEvents = new Map(); // kind → the last event, and the way it came: page function or callback
-  // An app that uses both ways for one event sends it twice: returns the first one if it came just before.
+  const lastEvents = new Map(); // kind → the last event, and its way: page function or callback
+  // Returns the same event if it came just before over the other way: some apps use both ways for one event.
   const duplicateOf = (kind, way, payload) => {
     const text = codec.pack(payload).json, now = Date.now(), before = lastEvents.get(kind);
     if (before && before.way !== way && before.text === text && now - before.at < 100) {
@@ -126,7 +127,7 @@
   };
   const forward = (kind, way) => (payload) => {
     const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
-    if (ofTheList && way === "page" && chosen) return; // the tools speak for themselves
+    if (ofTheList && way === "page" && chosen) return; // changes of tools are announced by the tools themselves
     if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
   };
   const handlers = { elicitation: elicit };
@@ -161,13 +162,13 @@
   const currentCall = () => startingCall ?? [...calls].at(-1) ?? null;
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
-  const place = `${Math.random()}`.slice(2); // another document holds nothing under the same id
+  const place = `${Math.random()}`.slice(2); // makes ids unique: another document must not answer for this one
   const hold = (value) => {
     const id = `${place}-${nextId++}`;
     heldContent.set(id, value);
     return id;
   };
-  // A frame without tools is left alone, and a frame cannot be printed.
+  // In a frame effects are watched only once it has tools, and print() is left alone.
   const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall, prints: !framed, later: framed });
 
   const warnings = new WeakMap(); // answer → warnings about it
@@ -179,7 +180,7 @@
   const harness = makeHarness?.(
     { emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, warnings, framed, changed },
     makeTools, makeAnswers);
-  // The app that is driven: window.abp, or what the harness makes of the page's WebMCP tools.
+  // The driven app: window.abp, or the harness's wrapper of the page's WebMCP tools.
   let chosen = null;
   const theApp = () => {
     if (chosen === null && (framed || config.protocol === "webmcp")) chosen = harness.app;
@@ -218,7 +219,7 @@
     const rest = notes.length || binaries.length ? stringify({ binaries, warnings: notes }) : "{}";
     return longByReference(`{"answer":${packed.json},"rest":${rest}}`);
   };
-  // Very long text is fetched as large content is: the channel copies each character several times.
+  // Very long text is fetched as large content: the channel would copy each character several times.
   const longByReference = (text) => {
     if (text.length <= config.longest) return text;
     const blob = new NativeBlob([text]);
@@ -229,11 +230,11 @@
     try {
       const text = stringify(list ?? null);
       if (!/\\ud[89a-f]/i.test(text)) return longByReference(`{"answer":${text},"rest":{}}`);
-    } catch { /* a cycle, a BigInt: the codec knows what to do */ }
+    } catch { /* a cycle, a BigInt: handled by the codec */ }
     return toReply(list);
   };
 
-  // --- messages that may go to some origins only: compared here, before anything in them reaches a function of the app --
+  // --- messages for some origins only: checked here, before any part of them reaches a function of the app -----------
   class Misdirected { constructor(origin) { this.origin = origin; } }
   const admit = (origins, origin) => {
     if (origins === undefined || origins === null) return;
@@ -256,8 +257,8 @@
     __proto__: null,
     ...effects,
     ...harness,
-    // Describes window.abp once it is complete, or the page's tools, or what there is `grace` ms after the document has
-    // loaded. A page that has both is driven by window.abp.
+    // Describes window.abp once it is complete, or the page's tools, or the state `grace` ms after the document has loaded.
+    // A page with both is driven by window.abp.
     async ready(grace) {
       let completeAt = null;
       for (;;) {
@@ -282,7 +283,7 @@
         await new Promise((resolve) => setTimer(resolve, 10));
       }
     },
-    // Lets ready() end for a page whose frames have tools.
+    // Ends ready() for a page whose frames have tools.
     findInFrames() { inFrames = true; },
     initialize(text) {
       return replyOf(async () => {
@@ -294,7 +295,8 @@
           if (config.borrowed || !isTaken(error)) throw error;
           result = { error };
         }
-        // In a page of ours a session is the page's own, such as that of abp-webmcp.js, which begins another when it needs one.
+        // In a page of ours an existing session belongs to the page itself, for example to abp-webmcp.js, which can open
+        // a new one. So it is ended. In a borrowed page it may be the user's.
         if (!config.borrowed && isTaken(result?.error)) {
           await app.shutdown?.({ reason: "another client takes over" });
           result = await begin();
@@ -326,7 +328,7 @@
         } finally { calls.delete(id); }
       });
     },
-    // Tries both documented forms, since apps accept one or the other. An app that hangs is given 400 ms for each.
+    // Tries both documented forms, since apps accept one or the other, with a timeout of 400 ms each.
     async cancel(callId, reason) {
       for (const parameters of [[callId, reason], [{ callId, reason }]]) {
         try {
@@ -346,7 +348,7 @@
       elicitations.get(id)?.(answer);
       elicitations.delete(id);
     },
-    // --- content that stayed in the page, in the forms that the rungs of the ladder need ---
+    // --- content held in the page, in the forms needed by the rungs of the ladder (transfer/ladder.py) ---
     blob(id, start, end) {
       const value = heldContent.get(id);
       if (value instanceof Uint8Array) return new NativeBlob([value.subarray(start, end)]);
@@ -359,7 +361,7 @@
       if (value instanceof Uint8Array) return codec.toBase64(value.subarray(start, end));
       return codec.toBase64(new Uint8Array(await Reflect.apply(blobBytes, agent.blob(id, start, end), [])));
     },
-    // Holds what a blob: URL of the app refers to. Throws if it is revoked, or forbidden by the app's policy.
+    // Holds the content of a blob: URL of the app. Throws if it is revoked, or forbidden by the app's policy.
     async holdUrl(url) {
       const blob = await (await fetch(url)).blob();
       return stringify({ id: hold(blob), size: Reflect.apply(blobTag, blob, []) });
@@ -368,20 +370,20 @@
     // The element is never attached, so the DOM does not change.
     createFileInput: () => Object.assign(Reflect.apply(createElement, document, ["input"]), { type: "file" }),
     chosenSize: (input) => input.files[0]?.size ?? -1,
-    // Looks like a file input, for browsers that cannot read our files: filled piece by piece.
+    // An object like a file input, filled piece by piece, for browsers that cannot read our files.
     createFileBuffer: () => ({ parts: [], files: [] }),
     appendToBuffer(buffer, text) {
       buffer.parts.push(codec.fromBase64(text));
       buffer.files[0] = new NativeBlob(buffer.parts);
     },
-    // The link is not in the document, so the DOM does not change. `name` is what the browser calls the file in its events.
+    // The link is not in the document, so the DOM does not change. `name` identifies the file in the browser's events.
     clickDownload(url, name) {
       const link = Reflect.apply(createElement, document, ["a"]);
       Reflect.apply(setAttribute, link, ["href", url]);
       Reflect.apply(setAttribute, link, ["download", name]);
       Reflect.apply(clickOn, link, []);
     },
-    // The same with content that is held. The browser looks the URL up at the click, so it is revoked at once.
+    // Downloads held content in the same way. The browser resolves the URL at the click, so it is revoked at once.
     download(id, start, end, name) {
       const url = agent.url(id, start, end);
       agent.clickDownload(url, name);

@@ -1,5 +1,5 @@
-// Turns an app's answer into one JSON text plus a list of the binary content in it, and inserts content into parameters.
-// A function expression; agent.js passes the native functions that it saved before the app's first script ran.
+// Codec of binary content: packs an app's answer into one JSON text and a list of its content, and inserts content into
+// parameters. A function expression; agent.js passes native functions that it saved before the app's first script ran.
 (natives) => {
   "use strict";
   const { stringify, rawJSON, isView, toBase64, fromBase64, isBlob, isBuffer, isShared } = natives;
@@ -10,14 +10,14 @@
 
   class UnsupportedAnswer extends Error {}
 
-  // "Promise", "Response", "HTMLDivElement"; "Object" for plain objects and those of the app's own classes. It may call
-  // the app's code, which may throw and answer at any length.
+  // "Promise", "Response", "HTMLDivElement"; "Object" for plain objects and those of the app's own classes. This may call
+  // code of the app, which may throw or return a text of any length.
   const kindOf = (value) => {
     try { return apply(plainPrototype.toString, value, []).slice(8, -1).slice(0, 60); } catch { return "Object"; }
   };
 
-  // Whether an object without members of its own may hold something else, as those of the browser's classes do (Response,
-  // Map Iterator), and the app's classes made of them. The last prototype is Object's.
+  // Returns whether an object without own members may hold data all the same, as instances of the browser's classes do
+  // (Response, Map Iterator), and of classes derived from them. The last prototype is Object's and does not count.
   const holdsMore = (value) => {
     try {
       for (let proto = getPrototypeOf(value), next; proto && (next = getPrototypeOf(proto)); proto = next) {
@@ -28,7 +28,7 @@
     return false;
   };
 
-  // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
+  // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly its bytes, "blob" with a Blob,
   // "broken" with the reason why there are no bytes. Returns undefined for anything else.
   const content = (value) => {
     try {
@@ -37,7 +37,7 @@
         const view = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
         return ["view", isBuffer(value.buffer) ? view : view.slice()];
       }
-      // What is asked first is what it looks like: to be told that it is something else takes a caught exception.
+      // The likelier check comes first, as a failed check costs a caught exception.
       const blobFirst = !("byteLength" in value);
       if (blobFirst && isBlob(value)) return ["blob", value];
       if (isBuffer(value)) {
@@ -57,8 +57,9 @@
     typeof value.width === "number" && typeof value.height === "number" &&
     value.data instanceof Uint8ClampedArray && value.data.length === value.width * value.height * 4;
 
-  // Whether content() is worth asking: it throws inside for all else, which takes a hundred times as long as a look. Content
-  // has a byteLength or a size from its prototype, or, if a script gave it a plain prototype, no members of its own.
+  // Returns whether content() is worth calling: for other values it throws inside, which is a hundred times slower than
+  // this check. Content has a byteLength or a size from its prototype, or, if a script gave it a plain prototype, no own
+  // members.
   const mayBeContent = (value) => {
     if (isView(value)) return true;
     const prototype = getPrototypeOf(value);
@@ -69,8 +70,8 @@
   // Returns {json, found: [{path, kind, value}], warnings}. Throws UnsupportedAnswer for cycles and deep nesting.
   const pack = (answer) => {
     const found = [], warnings = [];
-    const steps = [];  // the keys that lead to the value that is copied: as many of them as it is deep
-    const open = [];   // the objects around it, outermost first; `opened` of them
+    const steps = [];  // path to the value being copied; only the first `depth` keys are valid
+    const open = [];   // its ancestors, outermost first; only the first `opened` are valid
     let opened = 0;
     const pathOf = (depth) => steps.slice(0, depth);
     const warn = (depth, text) => { if (warnings.length < 20) warnings.push(`${pathOf(depth).join(".") || "answer"}: ${text}`); };
@@ -81,7 +82,7 @@
       return copied === undefined ? null : copied;
     }]);
 
-    // Spreading reads each member once, makes "__proto__" a key and calls no setter.
+    // Spread syntax reads each member once, makes "__proto__" a plain key and calls no setter.
     const object = (value, depth) => {
       let out;
       try { out = { ...value }; } catch { return unreadable(value, depth); }
@@ -96,7 +97,7 @@
       else if (kind !== "Object" && holdsMore(value)) warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
       return out;
     };
-    // A getter of it throws: the others are read all the same.
+    // Copies an object with a getter that throws, without that member.
     const unreadable = (value, depth) => {
       const out = {};
       for (const key of keys(value)) {

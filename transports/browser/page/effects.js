@@ -1,7 +1,7 @@
 // Side effects of an app: printing, downloads, file choosers, the clipboard, object URLs that windows show.
-// A function expression: agent.js calls it before the app's first script; what it returns becomes part of the agent.
-// embedded.js calls it for an app in a frame, which cannot be printed (prints: false). With `later` only object URLs are watched,
-// until watch() is called.
+// A function expression: agent.js calls it before the app's first script and adds the returned methods to the agent.
+// embedded.js calls it for an app in a frame, which cannot be printed (prints: false). With `later`, everything but object
+// URLs is hooked only when watch() is called.
 (host) => {
   "use strict";
   const { emit, hold, currentCall, prints = true, later = false } = host;
@@ -12,7 +12,7 @@
   const drawImage = CanvasRenderingContext2D.prototype.drawImage, { createElement } = Document.prototype;
 
   const undo = []; // steps that restore a page that stays open without us
-  // Replaces a native function by a proxy, which has its name, length and source text. A missing one stays missing.
+  // Replaces a native function by a proxy, which keeps its name, length and source text. A missing one stays missing.
   const install = (owner, name, instead) => {
     const found = owner && Object.getOwnPropertyDescriptor(owner, name);
     if (typeof found?.value !== "function") return;
@@ -26,10 +26,10 @@
   let waiting = later ? [] : null;
   const hook = (...hooked) => (waiting ? waiting.push(hooked) : install(...hooked));
 
-  // --- window.print: for the app it has ended when it returns, as in a browser; the PDF is made afterwards ----------
+  // --- window.print: for the app, printing is over when it returns, as in a browser; the PDF is made afterwards -----
   const MAX_SNAPSHOTS = 32;     // prints that may wait for their PDF
   const DECODE_TIMEOUT = 2000;  // ms for the images of a snapshot to load
-  const snapshots = new Map(); // id → the page as it was when print() was called
+  const snapshots = new Map(); // id → copy of the page at the call of print()
   let nextSnapshot = 0, activeSnapshot = null, restore = null;
 
   const copyPixels = (source, canvas) => {
@@ -42,7 +42,7 @@
     width: image.naturalWidth, height: image.naturalHeight,
   })), []);
 
-  // Copies what cloneNode leaves out: pixels of canvases, selected options, open shadow trees.
+  // Copies the state that cloneNode omits: pixels of canvases, selected options, open shadow trees.
   const copyHiddenState = (from, to) => {
     const originals = from.querySelectorAll("*"), copies = to.querySelectorAll("*");
     if (originals.length !== copies.length) return;
@@ -69,7 +69,7 @@
     if (!body || snapshots.size >= MAX_SNAPSHOTS) return null;
     const clone = body.cloneNode(true), changes = new MutationObserver(() => { snapshot.changed = true; });
     const snapshot = {
-      clone, changes, changed: body.querySelector("canvas") !== null, // nothing reports a change of its pixels
+      clone, changes, changed: body.querySelector("canvas") !== null, // no observer reports changes of its pixels
       attributes: [...root.attributes].map(({ name, value }) => [name, value]), style: root.style.cssText,
       title: document.title, adopted: [...document.adoptedStyleSheets],
       sheets: [...document.styleSheets].map((sheet) => [sheet, sheet.ownerNode]),
@@ -94,10 +94,10 @@
     for (const [name, value] of attributes) {
       if (name !== "style" && root.getAttribute(name) !== value) root.setAttribute(name, value);
     }
-    if (root.style.cssText !== style) root.style.cssText = style; // a policy of the app may forbid the attribute
+    if (root.style.cssText !== style) root.style.cssText = style; // not setAttribute: the app's policy may forbid it
   };
 
-  // Inserts the copied body before the app's own one, which is hidden meanwhile: no element of the app is moved.
+  // Inserts the copied body before the app's own body, which is hidden meanwhile. No element of the app is moved.
   const displaySnapshot = (snapshot) => {
     const { body, documentElement: root, title } = document, adopted = [...document.adoptedStyleSheets];
     const attributes = [...root.attributes].map(({ name, value }) => [name, value]), style = root.style.cssText;
@@ -126,7 +126,7 @@
     undo?.();
   };
 
-  // These listeners run first. While a PDF is made the app gets no print events: it got both when it called print().
+  // These listeners run first. They keep print events from the app while a PDF is made: it got both at its print().
   const intercept = (type, react) => apply(addEventListener, globalThis, [type, (event) => {
     if (activeSnapshot === null || !event.isTrusted) return;
     event.stopImmediatePropagation();
@@ -143,13 +143,13 @@
   intercept("afterprint", restorePage);
 
   hook(globalThis, "print", (native, self, args) => {
-    if (!prints) return apply(native, self, args); // the frame's own print tells the harness
+    if (!prints) return apply(native, self, args); // the app in the frame reports its prints to the harness itself
     apply(dispatchEvent, globalThis, [new NativeEvent("beforeprint")]);
     const id = nextSnapshot++;
     try {
       const snapshot = takeSnapshot();
       if (snapshot) snapshots.set(id, snapshot);
-    } catch { /* an element that cannot be copied: the page is then printed as it is later */ }
+    } catch { /* an element that cannot be copied: the page is then printed in its later state */ }
     apply(dispatchEvent, globalThis, [new NativeEvent("afterprint")]);
     emit("print", { call: currentCall(), id, title: document.title });
   });
@@ -162,7 +162,7 @@
   const cancelFileChooser = (target, active) => {
     const input = target instanceof HTMLLabelElement ? target.control : target;
     if (!(input instanceof HTMLInputElement) || input.type !== "file" || input.disabled || active) return;
-    // Without a user's gesture the browser opens no chooser, and sends the app no event either.
+    // Without a user gesture the browser neither opens a chooser nor fires an event, so `cancel` is fired here.
     emit("filechooser", { call: currentCall(), multiple: input.multiple, directory: input.webkitdirectory });
     setTimer(() => apply(dispatchEvent, input, [new NativeEvent("cancel", { bubbles: true })]));
   };
@@ -189,7 +189,7 @@
     });
   }
 
-  // --- the clipboard: what the app writes becomes an output; the system's clipboard is not changed ------------------
+  // --- the clipboard: content written by the app becomes an output; the system's clipboard is not changed -----------
   const recordClipboard = async (blob) => {
     const call = currentCall(), content = await hold(blob);
     emit("clipboard", { call, type: blob.type, size: blob.size, ...content });
@@ -219,7 +219,7 @@
   });
 
   return {
-    // Makes the next PDF show snapshot `id`, or the page itself if nothing in it has changed since.
+    // Makes the next PDF show snapshot `id`, or the page itself if it has not changed since.
     async showSnapshot(id) {
       const snapshot = snapshots.get(id) ?? {};
       snapshots.delete(id);
@@ -235,7 +235,7 @@
     },
     unhook() { for (const step of undo.splice(0)) step(); },
     findBlob: (url) => blobsByUrl.get(url),
-    // A list of one, or of none.
+    // Returns a JSON list of at most one blob.
     blobOfUrl(url) {
       const blob = blobsByUrl.get(url);
       return stringify(blob ? [{ ...hold(blob), type: blob.type, size: blob.size }] : []);

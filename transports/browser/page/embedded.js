@@ -1,6 +1,6 @@
-// Side effects of an app in a frame that has a process of its own: effects.js without an agent.
-// A function expression, called as embedded({inline}, effects). Returns an object whose next() gives the events since the last
-// time, as texts, once there are any. There is no binding: the scripts of the frame run already and would see it come.
+// Side effects of an app in a frame (CDP): effects.js without an agent.
+// A function expression, called as embedded({inline}, effects). Returns an object whose next() resolves with the events since
+// the last call, as texts, once there are any. It does not use a binding: scripts of the frame run already and would see it.
 (config, makeEffects) => {
   "use strict";
   const MAX_WAITING = 1000; // events; the rest is left out

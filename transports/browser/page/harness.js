@@ -1,5 +1,6 @@
-// The page that embeds an app and speaks postMessage with it (docs/protocol.md 6.5); the agent sees it as an app.
-// A function expression: agent.js calls it in the harness page; what it returns becomes part of the agent.
+// The harness: a page that embeds an app and exchanges messages with it by postMessage (docs/protocol.md 6.5). For the
+// agent it is an app (window.abp).
+// A function expression: agent.js calls it in the harness page and adds the returned methods to the agent.
 (host) => {
   "use strict";
   const { emit, deliver } = host;
@@ -8,7 +9,7 @@
     ["capabilities/call-result", "capabilities/call"],
     ["capabilities/cancel-result", "capabilities/cancel"],
   ]);
-  const MAX_ENDED = 4096; // ids of ended requests, to tell a late reply from an unknown one
+  const MAX_ENDED = 4096; // ids of ended requests, to distinguish late replies from unknown ones
   const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
   let frame = null, origin = null, initialized = false, repeated = false;
@@ -71,7 +72,7 @@
       const id = crypto.randomUUID(), answer = request("initialize", params, id);
       const repeat = (delay) => setTimeout(() => {
         if (!pending.has(id)) return;
-        repeated = true; // an app whose script had not run yet missed the first one
+        repeated = true; // the app missed the first one if its script had not run yet
         post("initialize", params, id);
         repeat(delay * 2);
       }, delay);
@@ -84,7 +85,7 @@
       request("capabilities/call", { capability, params, options }, options.callId, buffers(params)),
     // A cancelled call ends at once, without waiting for its reply.
     cancel(callId, reason) {
-      if (typeof callId !== "string") return { callId, cancelled: false }; // the other form; there is one message only
+      if (typeof callId !== "string") return { callId, cancelled: false }; // agent.js tries a second form; not needed here
       const answer = request("capabilities/cancel", { callId, reason }, crypto.randomUUID());
       if (pending.has(callId)) finish(callId, { success: false, cancelled: true }, "late");
       return answer;
@@ -93,7 +94,7 @@
   });
 
   return {
-    // The origin that messages go to: the browser drops one that meets a document of another.
+    // Target origin of messages: the browser drops a message if the frame's document has another origin.
     receiver: () => origin,
     // Resolves once the frame has loaded a document, which may be an error page of the browser.
     embed(url, sandbox, allow) {

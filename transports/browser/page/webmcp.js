@@ -1,18 +1,18 @@
-// Makes an app of the protocol out of the WebMCP tools of one document: what agent.js drives in place of window.abp. Each
-// document, the page's and every frame's, has its own and knows its own tools only: which of them a call is for is decided
-// outside of the browser's pages (frames.py).
-// A function expression; what it returns becomes part of the agent, `app` among it.
+// Wrapper of the WebMCP tools of one document as an app of the protocol, driven by agent.js in place of window.abp. Each
+// document, the page's and every frame's, has its own wrapper for its own tools; Python routes calls to documents
+// (FrameTools in agent.py).
+// A function expression: agent.js adds the returned methods and `app` to the agent.
 (host, makeTools, makeAnswers) => {
   "use strict";
   const { emit, warnings: warningsOf, blobOfUrl, framed, changed: tellChange } = host;
   const { apply } = Reflect, { stringify } = JSON;
   const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
-  const SETTLE = 100;   // ms without a change after which a list counts as whole
-  const APPEAR = 1000;  // ms that a tool may take to appear in a page that has just loaded
+  const SETTLE = 100;   // ms without a change after which a list counts as complete
+  const APPEAR = 1000;  // ms for a tool to appear in a page that has just loaded
 
   // --- the list ------------------------------------------------------------------------------------------------------
   const answers = makeAnswers(blobOfUrl);
-  // Text of a tool, undefined of one that JSON cannot hold: that one is left out, and no other.
+  // JSON of a tool, or undefined if it cannot be JSON: then only this tool is left out.
   const textOf = (tool) => { try { return stringify(tool); } catch { return undefined; } };
   let listed = new Map(); // name → tool
   const refresh = async () => {
@@ -74,7 +74,7 @@
       let answer;
       try {
         const input = answers.toInput(params, tool.inputSchema), warn = (text) => notes.push(text);
-        // Told first: if the page navigates now, nobody is left to say it.
+        // Emitted before the form is sent: if the page navigates, this script is gone.
         if (tool.annotations?.autosubmit) emit("submitting", { call: callId });
         const running = tools.execute(name, input, { signal: controller.signal, warn, abp: { callId } });
         answer = await Promise.race([running.then((value) => answers.toAnswer(value, warn)), aborted]);
@@ -103,13 +103,13 @@
   return {
     __proto__: null,
     app,
-    // How many tools the page has, once no more have come for a moment, and whether the browser has WebMCP at all.
+    // Returns the number of tools, whether the list has settled, and whether the browser has WebMCP at all.
     async seeTools() {
       const found = await refresh();
       return { tools: found.size, settled: Date.now() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
     },
     inspectTools: async () => stringify(await tools.inspect()),
-    // Undoes what replaced functions of the page: it is driven by window.abp, or left.
+    // Restores replaced functions of the page, which is driven by window.abp or is left.
     standAside: () => tools.uninstall(),
   };
 }

@@ -1,12 +1,12 @@
-// Turns what WebMCP tools return into answers of the protocol, and files in parameters into what a tool's schema asks for.
-// A function expression; it runs in the tool's own frame, whose blob: URLs and streams nobody else can read.
+// Conversion of return values of WebMCP tools into answers of the protocol, and of files in parameters into the form in a
+// tool's schema. A function expression; it runs in the tool's own frame, where its blob: URLs and streams can be read.
 (blobOfUrl) => {
   "use strict";
   const { apply, ownKeys } = Reflect, { isArray } = Array, { parse, stringify } = JSON;
   const encode = Uint8Array.prototype.toBase64, decode = Uint8Array.fromBase64;
   const fetch = globalThis.fetch.bind(globalThis), revoke = URL.revokeObjectURL.bind(URL);
   const NativeBlob = Blob, NativeStream = globalThis.ReadableStream, NativeResponse = globalThis.Response;
-  const MAX_DEPTH = 64, LONG_TEXT = 64 * 1024; // characters of base64 that are taken out of the JSON
+  const MAX_DEPTH = 64, LONG_TEXT = 64 * 1024; // characters from which base64 is taken out of the JSON
   const MAX_MESSAGE = 2000;
 
   const quietly = (work) => { try { return work(); } catch { return undefined; } };
@@ -32,7 +32,7 @@
     } catch { return undefined; }
   };
   const blobUrl = async (url) => {
-    const known = blobOfUrl(url); // a strict policy forbids to fetch it
+    const known = blobOfUrl(url); // a strict policy would forbid fetch()
     const blob = known ?? await (await fetch(url)).blob();
     revoke(url);
     return blob;
@@ -49,17 +49,17 @@
     }
     const content = dataUrl(data);
     if (content) return { ...described, content };
-    return { mimeType: "application/octet-stream", ...described, downloadUrl: data }; // refused with the reason
+    return { mimeType: "application/octet-stream", ...described, downloadUrl: data }; // Python refuses it with a reason
   };
   const isFile = (value) => Boolean(text(value.blobUrl)?.startsWith("blob:") || text(value.dataUrl)?.startsWith("data:"));
 
-  // A copy of an answer, with the files in it as content.
+  // Copies an answer, with its files as content.
   const walk = async (value, warn, depth = 0, ancestors = new Set()) => {
     if (!isObject(value)) return value;
     if (NativeStream && value instanceof NativeStream) return new NativeResponse(value).blob();
     if (NativeResponse && value instanceof NativeResponse) return value.blob();
     const list = isArray(value);
-    if ((!list && !isPlain(value)) || depth > MAX_DEPTH || ancestors.has(value)) return value; // the codec's affair
+    if ((!list && !isPlain(value)) || depth > MAX_DEPTH || ancestors.has(value)) return value; // handled by the codec
     ancestors.add(value);
     try {
       if (list) {
@@ -92,7 +92,7 @@
   };
   const failure = (value, message) => {
     const error = isPlain(value.error) ? value.error : {};
-    const { success: _, isError, error: __, message: ___, content, ...rest } = value; // what it says besides
+    const { success: _, isError, error: __, message: ___, content, ...rest } = value; // the rest becomes the details
     const told = Object.keys(rest).length ? quietly(() => parse(stringify(rest))) : undefined;
     const details = error.details === undefined && told ? { details: told } : {};
     return { success: false, error: { ...error, ...details, code: text(error.code) ?? "OPERATION_FAILED",
@@ -100,7 +100,7 @@
   };
   const isFailure = (value) => isPlain(value) && (value.isError === true || (value.success === false && value.error !== undefined));
 
-  // One text block is its JSON, or its text; several blocks stay blocks, each text as JSON where it is some.
+  // A single text block becomes its JSON or its text. Several blocks stay blocks, whose texts are parsed if they are JSON.
   const dataOf = (value) => {
     if (typeof value === "string") return fromText(value);
     if (!isBlocks(value)) return value;
@@ -138,7 +138,7 @@
     [/^(size|byteLength|bytes_?length)$/i, ({ content }) => content.byteLength],
   ];
   const typeOf = (schema) => (isArray(schema?.type) ? schema.type.find((type) => type !== "null") : schema?.type);
-  // The branch of anyOf and oneOf that can take a file: a text or an object.
+  // The branch of anyOf or oneOf that can hold a file: a string or an object.
   const branch = (schema) => {
     const some = schema?.anyOf ?? schema?.oneOf;
     return (isArray(some) && some.find((one) => ["string", "object"].includes(typeOf(one)))) || schema || {};
@@ -148,7 +148,7 @@
     if (type === "string") return asText(upload, schema, name);
     const members = isPlain(schema.properties) ? Object.entries(schema.properties) : [];
     const content = members.find(([key]) => key === "content");
-    if (!members.length || (content && typeOf(content[1]) !== "string")) return upload; // a buffer is what it takes
+    if (!members.length || (content && typeOf(content[1]) !== "string")) return upload; // the tool expects a buffer
     const shaped = {};
     for (const [key, member] of members) {
       const part = PARTS.find(([pattern]) => pattern.test(key));

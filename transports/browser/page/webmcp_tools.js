@@ -1,6 +1,6 @@
-// The WebMCP tools of one document: those that its scripts register, whose real answers are seen here before the platform
-// makes text of them, and those that only the platform knows (forms, and tools registered before this script came).
-// A function expression; it runs in every frame. `changed` is called when the tools may be others.
+// The WebMCP tools of one document: tools registered by its scripts, whose return values are captured here before the
+// platform converts them to text, and tools known only to the platform (forms, and tools registered before this script ran).
+// A function expression; it runs in every frame. `changed` is called when the list may have changed.
 (changed) => {
   "use strict";
   const { apply, getPrototypeOf } = Reflect, { getOwnPropertyDescriptor } = Object, nativeDefine = Object.defineProperty;
@@ -8,17 +8,17 @@
   const addListener = EventTarget.prototype.addEventListener;
   const PLATFORM_TIMEOUT = 2000; // ms for the platform to list its tools
   const FILL_TIMEOUT = 500;      // ms for the platform to fill a form
-  const LEAVE_TIMEOUT = 500;     // ms for a page to navigate once a form of it was sent
+  const LEAVE_TIMEOUT = 500;     // ms for a page to navigate after a form was sent
   const METHODS = ["registerTool", "unregisterTool", "provideContext", "clearContext"];
 
   class ToolError extends Error {
     constructor(code, message) { super(message); this.code = code; }
   }
 
-  const tools = new Map();     // name → {name, title, …, execute}: what scripts have registered
+  const tools = new Map();     // name → {name, title, …, execute}: tools registered by scripts
   const contexts = new Set();  // objects called modelContext: the platform's, and a polyfill's
   const wrappers = new WeakSet();
-  const responses = new WeakMap(); // form → what the page gave to event.respondWith()
+  const responses = new WeakMap(); // form → argument of event.respondWith()
   const undo = [];
 
   const replace = (owner, name, make) => {
@@ -32,7 +32,7 @@
     } catch { /* frozen: its tools are called as the platform offers them */ }
   };
 
-  // --- what scripts register ----------------------------------------------------------------------------------------
+  // --- tools registered by scripts ----------------------------------------------------------------------------------
   const schemaOf = (schema) => {
     try { return typeof schema === "string" ? parse(schema) : parse(stringify(schema ?? {})); } catch { return {}; }
   };
@@ -55,7 +55,7 @@
   const quietly = (work) => { try { return work(); } catch { return undefined; } };
   const wrap = {
     registerTool: (native) => function registerTool(tool, options) {
-      const result = apply(native, this, arguments); // throws for a name that is taken, and the like
+      const result = apply(native, this, arguments); // throws for a name that exists already, and the like
       const entry = quietly(() => keep(tool, this, options?.signal, "registerTool"));
       if (typeof result?.then === "function") result.then(undefined, () => forget(entry));
       else if (typeof result?.unregister === "function") { // an older dialect
@@ -95,7 +95,7 @@
   const observeAll = () => {
     for (const holder of [document, navigator]) quietly(() => observe(holder.modelContext));
   };
-  // A polyfill is seen when it installs itself, before a script can register a tool with it.
+  // Detects a polyfill when it installs itself, before a script can register a tool with it.
   replace(Object, "defineProperty", (native) => function defineProperty(target, name) {
     const result = apply(native, this, arguments);
     if (name === "modelContext") observeAll();
@@ -114,11 +114,11 @@
     apply(addListener, target, [type, () => { observeAll(); changed(); }, { once: true }]);
   }
 
-  // --- what only the platform knows ---------------------------------------------------------------------------------
+  // --- tools known only to the platform -----------------------------------------------------------------------------
   const waitAtMost = (milliseconds, promise) =>
     Promise.race([promise, new Promise((resolve) => setTimer(resolve, milliseconds))]);
   const offersTools = (context) => typeof context.getTools === "function" && typeof context.executeTool === "function";
-  // Polyfills of 2025 list their tools there, and take text.
+  // Polyfills of 2025 list their tools in navigator.modelContextTesting, and accept text as input.
   const testing = () => {
     const shim = quietly(() => navigator.modelContextTesting);
     return typeof shim?.listTools !== "function" ? undefined : {
@@ -131,7 +131,7 @@
     observeAll();
     const context = platform();
     const listed = context && await waitAtMost(PLATFORM_TIMEOUT, quietly(() => context.getTools())?.catch?.(() => []));
-    // Those of other frames are listed there: a tool belongs to its document.
+    // The platform also lists tools of other frames, which belong to the wrappers there.
     return [...listed ?? []].filter((tool) => !tool.window || tool.window === globalThis).map((tool) => ({ context, tool }));
   };
   const formOf = (name) => [...document.forms].find((form) => form.getAttribute("toolname") === name);
@@ -145,8 +145,8 @@
     const run = (value) => context.executeTool(tool, value, { signal });
     let output;
     try { output = await run(input); } catch (error) {
-      if (!/Failed to parse input/.test(String(error?.message))) throw error; // else it may have run already
-      output = await run(stringify(input)); // before Chromium 155
+      if (!/Failed to parse input/.test(String(error?.message))) throw error; // the tool may have run: no second attempt
+      output = await run(stringify(input)); // Chromium before 155 takes text
     }
     if (typeof output !== "string") return output;
     return output === "undefined" ? undefined : quietly(() => parse(output)) ?? (output === "null" ? null : output);
@@ -162,7 +162,7 @@
     }
     return output;
   };
-  // The platform fills the form, then waits for a person to send it. What is filled in stays.
+  // The platform fills the form, then waits for a person to send it. The form stays filled in.
   const fillForm = async (work, name) => {
     let failure;
     const filled = new Promise((resolve) => apply(addListener, globalThis, ["toolactivated", resolve, { once: true }]));
@@ -179,7 +179,7 @@
     if (Array.isArray(value.content) && value.content.every?.((block) => typeof block?.type === "string")) return "blocks";
     return "plain";
   };
-  const seen = new Map(); // tool → {dialect?, ended?}: what it answered last, and whether it ended after its signal
+  const seen = new Map(); // tool → {dialect?, ended?}: kind of its last answer, and whether it ended after its signal
   const watch = async (name, signal, work) => {
     const facts = { ...seen.get(name) };
     seen.set(name, facts);
@@ -217,8 +217,8 @@
       const more = found.filter(({ tool }) => !names.has(tool.name)).map(({ tool }) => describe(tool));
       return [...[...tools.values()].map(describe), ...more].map(withHints);
     },
-    // Returns what the tool returned. `warn` is told of an answer that the platform has made text of.
-    // `abp` is {callId}: an app of the protocol that offers itself as tools knows the call by it.
+    // Runs a tool and returns its value. `warn` gets a warning if the platform converted the answer to text. `abp` is
+    // {callId}, by which an app of the protocol that offers itself as tools identifies the call.
     async execute(name, input, { signal, warn, abp }) {
       const entry = tools.get(name);
       if (entry) {

@@ -1,4 +1,4 @@
-"""A driver that is started ahead of its browser, so that a program imports what a session needs beside it."""
+"""Start of a driver ahead of its browser, so that the imports of a session run at the same time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextvars import ContextVar
 from ._browser_process import BrowserProcess
 from ._runfolder import RunFolder
 
-#: Seconds until the driver's process runs, and imports may take the interpreter's lock.
+#: Seconds until the driver's process runs, so that imports may hold the interpreter's lock.
 _LEAD = 0.03
-#: The process that nobody has taken yet, as a list of one.
+#: The process that was not taken yet. A list, so that taking it is visible in every task that shares the context.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
 
 
 @asynccontextmanager
 async def driver_ahead() -> AsyncIterator[None]:
-    """Start a driver at once for the first browser that is started in the block; without one it ends with the block.
+    """Start a driver at once for the first browser that is started in the block. An unused driver ends with the block.
 
-    Raises nothing if the driver cannot run: the browser that it is for does."""
+    Raises nothing if the driver cannot run: the start of the browser raises."""
     process = BrowserProcess()
     ahead = [process]
     with RunFolder() as folder:
@@ -35,6 +35,6 @@ async def driver_ahead() -> AsyncIterator[None]:
 
 
 def next_process() -> BrowserProcess:
-    """Return what the next browser runs in: a process whose driver was started ahead, if there is one."""
+    """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
     ahead = _ahead.get([])
     return ahead.pop() if ahead else BrowserProcess()

@@ -1,4 +1,8 @@
-"""One run of a browser and of its driver, from its start to its end."""
+"""One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
+
+Below it: the start of the driver with its environment and compile cache, and the address of a remote browser
+(:class:`Remote`).
+"""
 
 from __future__ import annotations
 
@@ -30,39 +34,38 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
 
 _HOW_TO_SEE_WHY = (
-    "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks one of its libraries "
     "(apt-get install libatomic1)"
 )
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
-    """Start the driver; return Playwright and the driver's process id, as a list of one.
+    """Start the driver; return Playwright, and the driver's process id in a list.
 
-    The list is empty if this version of Playwright keeps its process elsewhere: it is private there. Then a driver
-    that hangs while it is attached to a browser ends only with this process.
+    The process is private to Playwright. The list is empty if this version keeps it elsewhere; then a driver that hangs
+    while it is attached to a browser ends only with this process.
 
-    Raises :class:`~transports.errors.BrowserNotFound` for a driver that cannot run here.
+    Raises :class:`~transports.errors.BrowserNotFound` if the driver cannot run here.
     """
     from playwright.async_api import async_playwright
 
     manager = async_playwright()
     try:
         playwright = await manager.start()
-    except Exception as error:  # plain ones: the driver, a Node.js, is not there, or ends at once
+    except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
         raise BrowserNotFound(f"Playwright's driver did not start ({first_line(error)}); {_HOW_TO_SEE_WHY}") from error
     client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
     transport = getattr(client, "_transport", None)
     ended = getattr(transport, "on_error_future", None)
-    if isinstance(ended, asyncio.Future):  # nobody awaits it: asyncio would log the end of each driver that is killed
+    if isinstance(ended, asyncio.Future):  # Playwright never awaits it: asyncio would log the end of a killed driver
         ended.add_done_callback(lambda done: done.cancelled() or done.exception())
     process = getattr(transport, "_proc", None)
     return playwright, [] if process is None else [process.pid]
 
 
-#: The variable that says where Node.js keeps its scripts compiled. Loading the driver takes a fifth less of the
-#: processor with it.
+#: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
 _COMPILE_CACHE = "NODE_COMPILE_CACHE"
-#: What names the temp folder on some system or other.
+#: Variables with the temp folder, on one system or another.
 _TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
 _lock = threading.Lock()
 _users = 0
@@ -71,10 +74,10 @@ _saved: dict[str, str | None] = {}
 
 @contextlib.contextmanager
 def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
-    """Give child processes that are started inside the block ``folder`` as their temp folder, and ``cache``, which is
-    a :func:`compile_cache`.
+    """Set the temp folder (``folder``) and the :func:`compile_cache` (``cache``) of child processes that are started
+    inside the block.
 
-    Blocks may overlap if all name the same folder; the last one restores the variables.
+    Blocks may overlap if all use the same folder; the last one restores the variables.
     """
     global _users
     with _lock:
@@ -100,8 +103,9 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
 
 
 def compile_cache() -> Path | None:
-    """Return the folder of this user for compiled scripts of the driver, made if it was not there; ``None`` if there
-    can be none, or the environment names another. What is in it is run, so nobody else may write there. It blocks."""
+    """Return the user's folder for compiled scripts of the driver, created if missing; ``None`` if it cannot be created
+    safely, or if the environment names another one. Its files are executed, so no other user may have write access.
+    It blocks."""
     if _COMPILE_CACHE in os.environ:
         return None
     given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
@@ -112,7 +116,7 @@ def compile_cache() -> Path | None:
             return None
         base.mkdir(0o700, parents=True, exist_ok=True)
         mode = base.stat().st_mode
-        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace what is in it
+        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace its folders
             return None
         for one in (folder.parent, folder):
             one.mkdir(0o700, parents=True, exist_ok=True)
@@ -126,9 +130,10 @@ def compile_cache() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The address of a browser that runs already, and the headers that are sent to it; neither is ever shown whole.
+    """Address of a browser that runs already, with headers for its requests. Both may hold secrets and are shown only
+    redacted.
 
-    With ``is_server`` it is that of a Playwright server, else of a Chromium's DevTools.
+    With ``is_server`` it is a Playwright server, otherwise the DevTools of a Chromium.
     """
 
     url: str
@@ -137,8 +142,8 @@ class Remote:
 
     @classmethod
     def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
-        """Return what these options name, if they name one. Raises :class:`~transports.errors.UsageError` for two
-        addresses, and for headers without one."""
+        """Return the browser of these options, or ``None`` without one. Raises :class:`~transports.errors.UsageError`
+        for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
             raise UsageError("cdp_url= and browser_server= each name a browser; give one of them")
         url = browser_server if cdp_url is None else cdp_url
@@ -161,12 +166,13 @@ class Remote:
             server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
             return server
         url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
-        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
+        # Without Playwright's defaults, so that the user's download, media and focus settings stay.
         return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
 
     async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
-        """Return the WebSocket of a Chromium, and the headers for it: those are for the origin of the address alone.
-        Playwright asks for it, too, but sends the headers wherever a redirect or the answer leads."""
+        """Return the WebSocket URL of a Chromium, and the headers for it, which are only for the origin of the address.
+
+        Playwright can ask for the URL, too, but it would send the headers wherever a redirect or the answer leads."""
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
@@ -183,7 +189,7 @@ class Remote:
         except (ValueError, TypeError, KeyError):
             url = None
         if not isinstance(url, str):
-            raise self.error(f"(it answered HTTP {answer.status} to /json/version and names no WebSocket)")
+            raise self.error(f"(it answered HTTP {answer.status} to /json/version without a WebSocket URL)")
         return url, headers if origin_of(url) == origin_of(self.url) else {}
 
     def error(self, reason: str) -> ConnectFailed:
@@ -199,54 +205,55 @@ class Remote:
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
 
 
-#: Contexts that were opened for one session, and that no caller has got hold of: with them ends all that they hold.
+#: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
+#: browser ends.
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
-#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+#: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
 _CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 
 
 class BrowserProcess:
-    """A driver, and the browser that it started or attached to. It is used for one run and never again.
+    """A driver, and the browser that it started or attached to. Used for one run only.
 
-    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`; :meth:`end` after whatever became of them. None
-    but the last has a time limit: the caller sets one.
+    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always :meth:`end`, also after failures. Only
+    :meth:`end` has a time limit of its own; the caller limits the others.
     """
 
     browser: PlaywrightBrowser
 
     def __init__(self) -> None:
-        #: The context that all sessions share, if there is one.
+        #: The context that all sessions share, if any.
         self.context: BrowserContext | None = None
-        #: The browser's own CDP session; Firefox and WebKit have none.
+        #: The browser's own CDP session; ``None`` for Firefox and WebKit.
         self.cdp: CDPSession | None = None
-        #: The process ids of the driver and, where it was started here, of the browser.
+        #: Process ids of the driver and, if it was started here, of the browser.
         self.pids: list[int] = []
         self._playwright: Playwright | None = None
         self._starting: asyncio.Future[None] | None = None
         self._extensions: dict[Path, str] = {}
-        self._downloads = False  # whether there may have been any
+        self._downloads = False  # whether a download may have begun
         self._attached_to: BrowserContext | None = None
 
     def begin_driver(self, folder: Path) -> asyncio.Future[None]:
-        """Begin to start the driver, with ``folder`` for its temporary files; return what is done when it has
+        """Begin to start the driver, with ``folder`` for its temporary files; return a future that is done once it has
         started."""
         self._starting = asyncio.ensure_future(self._start_driver(folder))
         return self._starting
 
     async def start_driver(self, folder: Path) -> None:
-        """Start the driver, or wait for it if :meth:`begin_driver` was called."""
+        """Start the driver, or wait for the start that :meth:`begin_driver` began."""
         await (self._starting or self.begin_driver(folder))
 
     async def _start_driver(self, folder: Path) -> None:
-        cache = await asyncio.to_thread(compile_cache)  # a home may be on a slow disk
+        cache = await asyncio.to_thread(compile_cache)  # the home folder may be on a slow disk
         with child_environment(folder, cache):
             starting = asyncio.ensure_future(start_driver())
             try:
                 self._playwright, self.pids = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                # A driver that has only half started cannot be stopped: let it start, so that end() can stop it.
+                # A half-started driver cannot be stopped: let it start, so that end() can stop it.
                 await asyncio.wait((starting,), timeout=_GRACE)
                 if starting.done() and not starting.exception():
                     self._playwright, self.pids = starting.result()
@@ -272,8 +279,8 @@ class BrowserProcess:
         profile: Path | None,
         extensions: bool,
     ) -> None:
-        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one. ``slow_mo``
-        in milliseconds is added to each step of Playwright."""
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need a profile.
+        ``slow_mo`` in milliseconds is added to each step of Playwright."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
         root = sys.platform == "linux" and os.geteuid() == 0
@@ -288,7 +295,7 @@ class BrowserProcess:
             "timeout": 0,  # the time for starting is limited around this
         }
         if engine == "chromium":
-            # Chromium refuses to start as root with its sandbox. Playwright leaves it off unless it is asked for.
+            # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
             options["chromium_sandbox"] = not root
         if engine == "firefox" and not choice.built_by_playwright:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
@@ -306,27 +313,29 @@ class BrowserProcess:
             self.cdp = await self.browser.new_browser_cdp_session()
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
-            # Its parent is the driver, unless a script that waits for it stands between the two, as Debian's does.
+            # Without the driver's id from start_driver(), its parent is the driver, unless a wrapper script that waits,
+            # such as Debian's, stands between the two.
             self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def load_extension(self, folder: Path, browser_name: str) -> str:
-        """Return the browser's id for the extension in ``folder``, which is loaded once. Raises
-        :class:`~transports.errors.ConnectFailed` if the browser refuses it."""
+        """Return the browser's id for the extension in ``folder``, loading it the first time. Raises
+        :class:`~transports.errors.ConnectFailed` if the browser refuses the extension."""
         assert self.cdp is not None
         if folder not in self._extensions:
             self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
         return self._extensions[folder]
 
     def note_download(self) -> None:
-        """Note that a download may begin: if it is cut off, the browser removes what it wrote, so it is given time."""
+        """Note that a download may begin. Then :meth:`end` gives the browser time to remove the files of downloads that
+        it cuts off."""
         self._downloads = True
 
     async def responds(self, timeout: float) -> bool:
         """Return whether the browser is alive and answers within ``timeout`` seconds."""
         try:
-            if self.cdp is None:  # Playwright does not notice the end of a browser whose driver has ended, too
+            if self.cdp is None:  # after the end of the driver, is_connected() may still be true, so check its process
                 return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
             async with asyncio.timeout(timeout):
                 await self.cdp.send("Browser.getVersion")
@@ -335,7 +344,7 @@ class BrowserProcess:
         return True
 
     def resident_bytes(self) -> int:
-        """Return the resident memory of the driver and the browser; pages that processes share count in each."""
+        """Return the resident memory of driver and browser in bytes; pages shared by processes count in each."""
         total = 0
         for process in process_tree(self.pids):
             with contextlib.suppress(psutil.Error):
@@ -343,10 +352,10 @@ class BrowserProcess:
         return total
 
     async def end(self) -> None:
-        """End the browser, or let go of one that was attached to, and end the driver.
+        """End the browser, or detach from a remote one, and end the driver.
 
         Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
-        nothing to write is killed at once: ending by itself takes it 0.2 s.
+        nothing to write is killed at once, which saves 0.2 s.
         """
         OPEN_BROWSERS.discard(self)
         if self._starting is not None:
@@ -366,8 +375,10 @@ class BrowserProcess:
             self.pids = []
 
     async def _close(self) -> None:
-        """Let the browser write what is wanted, and remove what is not: what its caller records in a context (a HAR
-        is written when that is closed, and not when the browser is), a profile, downloads that were cut off."""
+        """Close the browser as far as it has files to write or to remove.
+
+        A context that a caller records in is closed by itself, since its HAR is written then, and not at the end of the
+        browser. The browser is closed for its profile, and to remove downloads that were cut off."""
         callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
         await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
         if self.cdp is None or self.context is not None or self._downloads:
@@ -375,7 +386,7 @@ class BrowserProcess:
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """Give a step of closing ``seconds`` to succeed; whatever becomes of it, the next step is more forceful."""
+    """Run a step of closing for at most ``seconds`` and ignore its failure: the next step is more forceful."""
     with contextlib.suppress(TimeoutError, Exception):
         async with asyncio.timeout(seconds):
             await work

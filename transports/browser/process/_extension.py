@@ -1,4 +1,4 @@
-"""Chrome extensions as targets (``extension:FOLDER``, or a folder with a ``manifest.json``), and how one is loaded."""
+"""Chrome extensions as targets (``extension:FOLDER``, or a folder with a ``manifest.json``), and their loading."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ...errors import ConnectFailed, UsageError, first_line
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-#: Path of the page that speaks ABP, unless ``extension_page=`` names another.
+#: Default path of the page that speaks ABP; ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
 _SCHEME = "extension:"
 
 
 def extension_folder(target: str) -> Path | None:
-    """Return the absolute folder of the extension that ``target`` names, or ``None`` if it names none.
+    """Return the absolute folder of the extension ``target``, or ``None`` if the target is not an extension.
 
-    Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder that holds no ``manifest.json``.
+    Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder without a ``manifest.json``.
     """
     named = target.startswith(_SCHEME)
     if not named and "://" in target:
         return None
     folder = Path(target.removeprefix(_SCHEME))
-    with suppress(OSError, RuntimeError, ValueError):  # no name of a folder, or the home of nobody
+    with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
         folder = folder.expanduser()
         if (folder / "manifest.json").is_file():
             return folder.resolve()
     if named:
-        raise UsageError(f"{folder} is no extension: there is no manifest.json in it; give the unpacked, built one")
+        raise UsageError(f"{folder} is not an extension: it has no manifest.json; give the unpacked, built extension")
     return None
 
 
@@ -49,7 +49,7 @@ def extension_page_in(folder: Path, page: str | None) -> str:
 async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
     """Load the extension in ``folder`` over the browser's own CDP session, and return its id there.
 
-    Raises :class:`~transports.errors.ConnectFailed` if the browser, which ``browser`` names, refuses it.
+    Raises :class:`~transports.errors.ConnectFailed` if the browser refuses it; ``browser`` is its name for messages.
     """
     from playwright.async_api import Error
 

@@ -1,4 +1,4 @@
-"""Finds the browser to start: named by the caller, installed on the system, or installed by Playwright."""
+"""Search for a browser to start (:func:`find_browser`) and for running browsers to attach to (:func:`find_running`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import BrowserNotFound, UsageError
 
 HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
-#: The accepted values of ``browser=``, and the engine of Playwright that drives each.
+#: Accepted values of ``browser=``, and Playwright's engine for each.
 ENGINES = {
     "chromium": "chromium",
     "chrome": "chromium",
@@ -43,7 +43,7 @@ _COMMANDS = {
     "firefox": ("firefox", "firefox-esr", "/Applications/Firefox.app/Contents/MacOS/firefox"),
     "webkit": (),
 }
-#: Where ``playwright install`` puts its builds: a pattern of paths, and the file names of the executables.
+#: Builds of ``playwright install``: a pattern of paths, and the file names of the executables.
 _PLAYWRIGHT_BUILDS = {
     "chromium": ("chromium-*/chrome-*/*", ("chrome", "chrome.exe", "Chromium")),
     "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
@@ -53,7 +53,7 @@ _PLAYWRIGHT_BUILDS = {
 
 @dataclass(frozen=True, slots=True)
 class BrowserChoice:
-    """A browser executable, and the ``reason`` it was chosen, in words for ``abp doctor``.
+    """A browser executable, and the ``reason`` for the choice, in words for ``abp doctor``.
 
     ``built_by_playwright`` is true for Playwright's own patched builds.
     """
@@ -66,8 +66,8 @@ class BrowserChoice:
 def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
     """Return the browser to start, or ``None`` if there is none.
 
-    In this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
-    installed Chrome, Chromium or Edge, the one that ``playwright install chromium`` installed.
+    The search order is: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
+    installed Chrome, Chromium or Edge, the build of ``playwright install chromium``.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
     :class:`~transports.errors.UsageError` for an unknown name.
@@ -105,14 +105,14 @@ def _playwright_browsers() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ms-playwright"
 
 
-#: Where browsers keep the profiles of a user, below the folder of each system.
+#: Folders of browsers with the user's profiles, below the system's folder for such data.
 _BRAVE = "BraveSoftware/Brave-Browser"
 _LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
 _MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
 _WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
-#: The file in a profile's folder that says the port and the path of the browser's own target.
+#: File in a profile's folder with the port and the path of the browser's own target.
 _FILE = "DevToolsActivePort"
-#: The port that all instructions name.
+#: The port in all instructions.
 _USUAL_PORT = 9222
 #: Seconds for a browser to answer, and bytes of its answer.
 _TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
@@ -120,15 +120,15 @@ _TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RunningBrowser:
-    """A browser that listens: its address for ``cdp_url``, and where it was found."""
+    """A browser that listens: its address for ``cdp_url``, and the place where it was found."""
 
     url: str
     where: str
 
 
 async def find_running() -> list[RunningBrowser]:
-    """Return the browsers that listen: those whose profile's folder says their port, then one at port 9222. A folder
-    that a browser left behind names a port at which nothing, or something else, listens."""
+    """Return the browsers that listen: those with a port file in their profile's folder, then one at port 9222. A file
+    that a browser left behind names a port at which nothing listens, or another program."""
     named = await asyncio.to_thread(lambda: list(_in_profiles()))
     found: dict[int, RunningBrowser] = {}
     for port, path, folder in named:
@@ -170,7 +170,7 @@ async def _listens(port: int) -> bool:
 
 
 async def _version(port: int) -> str | None:
-    """The name of the browser that answers at a port, ``None`` if none does."""
+    """Return the name of the browser that answers at a port, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

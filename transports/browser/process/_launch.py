@@ -1,4 +1,7 @@
-"""Starts a browser, or attaches to one, and makes sure that what was started is gone afterwards."""
+"""A browser for sessions (:class:`Browser`): start or attach, restart, close; with locks of profiles and start errors.
+
+:class:`BrowserLender` is the protocol for a source of running browsers, such as a pool.
+"""
 
 from __future__ import annotations
 
@@ -39,32 +42,32 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class BrowserLender(Protocol):
-    """Lends each session a browser for as long as it lasts, such as a :class:`transports.batch.Pool`."""
+    """Protocol for a source of running browsers, such as a :class:`transports.batch.Pool`."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is lent any more: sessions whose browser ends are over."""
+        """True once no browser is lent any more: then a session whose browser ends is over."""
 
     def lend(self) -> AbstractAsyncContextManager[Browser]:
-        """Lend a browser that runs for the length of a block. One that dies meanwhile is not started again; its
-        borrower gives it back and borrows another. Raises :class:`~transports.errors.TransportError`."""
+        """Lend a running browser for the length of a block. If it dies meanwhile, it is not started again: the borrower
+        leaves the block and borrows another one. Raises :class:`~transports.errors.TransportError`."""
 
 
-#: Parts of the messages of browsers whose profile another process has open.
+#: Parts of messages of browsers if another process has the profile open.
 ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
 _locked: set[Path] = set()
 
 
 @contextlib.contextmanager
 def lock_profile(folder: Path) -> Iterator[None]:
-    """Reserve the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+    """Lock the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
 
     Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
-    started on an open profile would not only fail, it would open a window in the one that has it. Raises
+    started on an open profile would not only fail, but also open a window in the other browser. Raises
     :class:`~transports.errors.UsageError` if ``folder`` is a file.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"profile= must be a folder, and {folder} is none")
+        raise UsageError(f"profile= must be a folder, and {folder} is not")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = folder.resolve()
     locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
@@ -78,9 +81,9 @@ def lock_profile(folder: Path) -> Iterator[None]:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
+    """Return whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
 
-    A lock of another machine counts as free: the browser itself decides about that one.
+    A lock of another machine counts as free: the browser itself decides about it.
     """
     try:
         owner = str(lock.readlink())
@@ -92,7 +95,7 @@ def _is_locked(lock: Path) -> bool:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a browser on Windows has its lock file open, which nobody else can open then."""
+    """Return whether a browser on Windows has its lock file open: then other processes cannot open it."""
     try:
         with lock.open("rb"):
             return False
@@ -110,7 +113,7 @@ _HOW_TO_GET = {
     "webkit": "run `playwright install webkit`",
 }
 _SANDBOX_FAILED = "Chromium sandboxing failed!"
-#: How Playwright reports it, and how Chromium's helper does, below what else is said.
+#: Messages of a failed sandbox: Playwright's own, and that of Chromium's helper, which may stand below other lines.
 _SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
 _HOW_TO_SANDBOX = (
     "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
@@ -119,25 +122,25 @@ _HOW_TO_SANDBOX = (
 
 
 def is_playwright_error(error: BaseException) -> bool:
-    """Return whether an exception is one of Playwright's, without which it was not raised."""
+    """Return whether an exception is one of Playwright's."""
     from playwright.async_api import Error
 
     return isinstance(error, Error)
 
 
 def start_reason(error: BaseException) -> str:
-    """Return what Playwright says of a browser that did not start, in one line."""
+    """Return Playwright's reason for a browser that did not start, in one line."""
     return _SANDBOX_FAILED if any(text in str(error) for text in _SANDBOX_FAILURES) else first_line(error)
 
 
 def not_found(name: str | None) -> BrowserNotFound:
-    """Return the error for a browser that this system lacks; ``name`` is the one that was asked for, if any."""
+    """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
     wanted = name or "Chromium or Chrome"
     return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
 
 
 def require_display() -> None:
-    """Raise :class:`~transports.errors.BrowserNotFound` where a browser with a window cannot start."""
+    """Raise :class:`~transports.errors.BrowserNotFound` if there is no display for a browser window."""
     if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
         raise BrowserNotFound("there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True")
 
@@ -166,21 +169,21 @@ class Browser:
         async with Browser() as browser:
             async with connect(url, browser=browser) as app: ...
 
-    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; without it any Chromium or Chrome is
-    used. ``executable`` is the path of one. Each session gets a context of its own, so that cookies and storage of two
+    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; by default any Chromium or Chrome is
+    used. ``executable`` is a path instead. Each session gets a context of its own, so that cookies and storage of two
     sessions never mix, except with:
 
-    - ``profile``, a folder that keeps what a user is signed in to; one process at a time can have it open.
-    - ``extensions``, folders with a ``manifest.json``, which Chromium loads. Extensions live in the profile.
-    - ``cdp_url``, such as ``http://127.0.0.1:9222`` or ``wss://…``: a running Chromium, which is attached to with the
-      profile that it has. It is left running, with all tabs but ours.
+    - ``profile``, a folder that keeps the user's sign-ins; one process at a time can have it open.
+    - ``extensions``, folders with a ``manifest.json``, loaded by Chromium. Extensions live in the profile.
+    - ``cdp_url``, such as ``http://127.0.0.1:9222`` or ``wss://…``: a running Chromium to attach to, with its own
+      profile. It is left running, with all tabs but ours.
 
-    ``browser_server``, such as ``ws://127.0.0.1:3000``, is a Playwright server of the same version, which runs one
-    for us. ``headers`` go to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
+    ``browser_server``, such as ``ws://127.0.0.1:3000``, is a Playwright server of the same version, which starts a
+    browser. ``headers`` are sent to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
 
     ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
-    ends every process and removes every temporary file, even if the browser hangs. One that dies is started again as
-    soon as a session needs it (:meth:`restart`). Opening raises :class:`~transports.errors.BrowserNotFound`,
+    ends every process and removes every temporary file, even if the browser hangs. A browser that dies is started again
+    as soon as a session needs it (:meth:`restart`). Opening raises :class:`~transports.errors.BrowserNotFound`,
     :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
@@ -200,7 +203,7 @@ class Browser:
     ) -> None:
         if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
             raise UsageError(
-                "cdp_url= and browser_server= take a browser as it is; leave executable=, profile= and extensions= out "
+                "cdp_url= and browser_server= use a browser as it is; leave executable=, profile= and extensions= out "
                 "(with cdp_url= also name=)"
             )
         self.engine = ENGINES.get(name or "chromium", "")
@@ -226,17 +229,17 @@ class Browser:
 
     @property
     def attached(self) -> bool:
-        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
+        """True if the browser was not started here, and so keeps running after :meth:`aclose`."""
         return self._remote is not None
 
     @property
     def shares_context(self) -> bool:
-        """Whether all sessions share one context, and so their cookies and storage."""
+        """True if all sessions share one context, and so cookies and storage."""
         return bool((self._remote and not self._remote.is_server) or self._profile or self._extensions)
 
     @property
     def after_restart(self) -> str:
-        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        """Consequence of the end of the browser, for error messages: restart with or without cookies and storage."""
         if self.attached:
             return "it is attached to again as soon as it runs"
         if self._profile is not None:
@@ -275,7 +278,7 @@ class Browser:
             raise
 
     def _profile_folder(self) -> Path | None:
-        """Return the profile to start with; extensions need one, so they get a temporary one if none was given."""
+        """Return the profile to start with: the given one, or a temporary one for extensions, which need a profile."""
         if self._profile is not None or not self._extensions:
             return self._profile
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
@@ -308,7 +311,7 @@ class Browser:
 
     @property
     def playwright(self) -> PlaywrightBrowser:
-        """The ``Browser`` object of ``playwright.async_api``; another one after each restart."""
+        """The ``Browser`` object of ``playwright.async_api``; a new one after each restart."""
         return self._process.browser
 
     @property
@@ -328,44 +331,45 @@ class Browser:
 
     @property
     def version(self) -> str:
-        """The browser's version, as it says itself."""
+        """Version of the browser, as reported by it."""
         return self.playwright.version
 
     @property
     def closed(self) -> bool:
-        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        """True before opening and after closing. A browser that died is still open, as it is started again."""
         return self._closed
 
     async def responds(self, timeout: float = 3.0) -> bool:
-        """Whether the browser is alive and answers within ``timeout`` seconds."""
+        """Return whether the browser is alive and answers within ``timeout`` seconds."""
         return await self._process.responds(timeout)
 
     async def resident_bytes(self) -> int:
-        """The memory of its processes and its driver; of one that runs elsewhere, only the driver's."""
+        """Return the resident memory of browser and driver in bytes; of the driver only if the browser is remote."""
         return await asyncio.to_thread(self._process.resident_bytes)
 
     @short_traceback
     async def restart(self) -> None:
-        """End the browser and start another one with the same options. Raises as opening does.
+        """End the browser and start another one with the same options. Raises the errors of opening.
 
-        Its sessions open their apps again by themselves. What the browser held without a ``profile`` is gone: cookies,
-        storage, and pages that were opened without a session.
+        Its sessions open their apps again by themselves. Without a ``profile``, cookies and storage are lost. So are
+        pages that were opened without a session.
         """
         while self._restarting is not None and not self._restarting.done():
-            await asyncio.wait((self._restarting,))  # it may find the browser alive, and leave it as it is
+            await asyncio.wait((self._restarting,))  # not shared: it may find the browser alive and not restart it
         await self._restart_once(self._restart())
 
     @short_traceback
     async def ensure_running(self, *, patience: float) -> None:
-        """Start the browser again, as :meth:`restart` does, if it has died or answers nothing for ``patience`` seconds.
+        """Start the browser again, as :meth:`restart` does, if it has died or does not answer for ``patience`` seconds.
 
-        Any number of sessions may wait for this: it is started once for all of them, and one that stops waiting stops
-        none of the others. Raises as opening does, and :class:`~transports.errors.UsageError` if it is :attr:`closed`.
+        Any number of sessions may wait for this: the browser is started once for all, and cancelling one wait does not
+        cancel the others. Raises the errors of opening, and :class:`~transports.errors.UsageError` if the browser is
+        :attr:`closed`.
         """
         await self._restart_once(self._restart_if_dead(patience))
 
     async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
-        """Do ``work`` in a task of its own, or wait for the one that is under way instead."""
+        """Run ``work`` in a task of its own, or wait for the restart that is under way instead."""
         if self._closed:
             work.close()
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
@@ -392,17 +396,17 @@ class Browser:
     def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
         """Call ``callback(browser)`` once, when the browser is ended here or a session finds that it has ended.
 
-        Returns a function that takes it back."""
+        Returns a function that removes the callback."""
         self._end_callbacks.add(callback)
         return partial(self._end_callbacks.discard, callback)
 
     def mark_ended(self) -> None:
-        """Tell all sessions that the browser has ended: of the end of its driver, only a call under way learns."""
+        """Notify all sessions that the browser has ended. The end of its driver shows only in calls under way."""
         while self._end_callbacks:
             self._end_callbacks.pop()(self)
 
     def note_download(self) -> None:
-        """Note that a download to the disk may begin, so that the browser is given time to end."""
+        """Note that a download to the disk may begin, so that closing gives the browser time to end."""
         self._process.note_download()
 
     async def _end(self) -> None:
@@ -413,8 +417,8 @@ class Browser:
             self._stack.close()
 
     async def aclose(self) -> None:
-        """End the browser, or let go of it if it was attached to. Idempotent. Takes a few seconds at most, and kills
-        every process that does not end by itself."""
+        """End the browser, or detach from a remote one. Idempotent. Takes a few seconds at most, and kills every
+        process that does not end by itself."""
         self._closed = True
         if self._restarting is not None:
             self._restarting.cancel()

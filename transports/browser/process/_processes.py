@@ -1,4 +1,4 @@
-"""Lists and kills the processes of a browser."""
+"""The processes of a browser: list, check, kill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KILL_TIMEOUT = 3.0
 
 
 def process_tree(pids: list[int]) -> list[psutil.Process]:
-    """Return the processes and all their descendants. A process that has ended is left out, and so are its children."""
+    """Return the processes and all their descendants, without processes that have ended and their children."""
     found: dict[int, psutil.Process] = {}
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -26,7 +26,7 @@ def process_tree(pids: list[int]) -> list[psutil.Process]:
 
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill the processes and wait until they are gone, for at most three seconds. Never raises for one that is gone."""
+    """Kill the processes and wait until they are gone, for at most three seconds. Those gone already are ignored."""
     alive = [process for process in processes if is_running(process)]
     for process in alive:
         with contextlib.suppress(psutil.Error):
@@ -37,7 +37,7 @@ async def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Return whether the process is alive; a zombie, which its parent has not collected yet, is not."""
+    """Return whether the process is alive. A zombie, which its parent has not reaped yet, is not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

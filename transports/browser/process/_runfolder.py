@@ -1,7 +1,7 @@
-"""One temporary folder per process for everything a browser leaves behind: profiles, driver scratch files, uploads.
+"""One temporary folder per process for all files of a browser: profiles, scratch files of the driver, uploads.
 
-The browser's driver does not always clean up after itself (a killed one never does), so its ``TMPDIR`` is this folder.
-Removing the folder removes all of it. Folders of processes that died are removed at the next start.
+The browser's driver does not always clean up after itself (a killed one never does), so its ``TMPDIR`` is this folder,
+which is removed as a whole. Folders of processes that died are removed at the next start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
-#: Chromium puts a Unix socket below its TMPDIR, and such a path is limited to 104 bytes (macOS) or 108 (Linux).
+#: Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108 (Linux).
 _MAX_BASE_BYTES = 28
 #: The longest name of a run folder, and the slash before it.
 _NAME_BYTES = 36
@@ -31,7 +31,7 @@ _path: Path | None = None
 class RunFolder:
     """The folder of this process: ``with RunFolder() as path``. The first user creates it, the last one removes it.
 
-    Safe to use from several threads. Removing it also kills every process that names the folder in its command line.
+    Thread-safe. Removing the folder also kills every process with the folder in its command line.
     """
 
     def __enter__(self) -> Path:
@@ -53,8 +53,8 @@ class RunFolder:
 
 @contextlib.contextmanager
 def short_folder(longest: int) -> Iterator[Path]:
-    """Another folder of this process, whose path has at most ``longest`` bytes where there is such a place. It is
-    removed as a :class:`RunFolder` is."""
+    """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
+    removed in the same way as a :class:`RunFolder`."""
     folder = _make(longest - _NAME_BYTES)
     try:
         yield folder
@@ -69,7 +69,7 @@ def _make(longest_base: int) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    # A browser that was starting when its driver was killed would write its profile again: it is killed first.
+    # First kill browsers that were starting when their driver was killed: they would write the profile again.
     users = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -81,7 +81,7 @@ def _remove(folder: Path) -> None:
 
 
 def _start_time(pid: int) -> int:
-    """Return the start time of a process in whole seconds, which tells a reused pid apart; 0 if there is none."""
+    """Return the start time of a process in whole seconds, which identifies a reused pid; 0 without such a process."""
     try:
         return int(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -98,6 +98,6 @@ def sweep() -> None:
 
 
 def _base_folder(longest: int) -> Path:
-    """Return where a run folder goes: into the temp folder, or ``/tmp`` if its path is longer than that."""
+    """Return the parent of a run folder: the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
     own = Path(tempfile.gettempdir())
     return own if len(os.fsencode(own)) <= longest or not os.access(_SHORT, os.W_OK) else _SHORT

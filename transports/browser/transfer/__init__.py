@@ -1,1 +1,1 @@
-"""Moves content between a page and files: a ladder of ways out of the page, uploads into it."""
+"""Transfer of content between a page and files: a ladder of ways out of the page, uploads into it."""

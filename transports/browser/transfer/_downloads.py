@@ -1,6 +1,11 @@
-"""The fastest way out of a page: the browser itself writes a ``blob:`` URL to the disk, past Python.
+"""Downloads by the browser itself: content of a page (the fastest rung of the ladder), and the app's own downloads.
 
-Raw CDP instead of Playwright's ``expect_download``: the file is written where it is wanted, under a name we know.
+* :class:`CdpDownloads` writes a ``blob:`` URL to the disk over raw CDP, past Python. Unlike Playwright's
+  ``expect_download`` it chooses the folder and knows the name. :class:`GrowingFile` makes such a file readable early.
+* :class:`PlaywrightDownloads` does the same over Playwright's own API, for pages whose download folder is not ours to
+  set: the caller's own pages, and pages of browsers without CDP.
+* :class:`AppDownloads` receives the files that the app itself downloads. It shares the folder and the events of
+  :class:`CdpDownloads`.
 """
 
 from __future__ import annotations
@@ -31,11 +36,11 @@ _INTERVAL = 0.003  # seconds between two checks for the file
 
 
 class GrowingFile:
-    """Gives the file of a download the name ``path``, if it can while the browser still writes it.
+    """Early name ``path`` for the file of a download, set while the browser still writes the file, if possible.
 
     Chromium begins with a hidden file in ``temporary``, the folder for its temporary files, and renames it when its
-    writer pauses, which may be at the very end. So make this object before the download begins: a file that is new
-    there is taken for the download's own, if there is only one. This is a guess, which :meth:`take` corrects.
+    writer pauses, which may be at the very end. So create this object before the download begins: a single new file
+    there is assumed to be the download's. :meth:`take` corrects a wrong guess.
     """
 
     def __init__(self, path: Path, temporary: Path) -> None:
@@ -45,17 +50,17 @@ class GrowingFile:
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        """Begin to look for the file."""
-        if OPEN_FILES_MOVE:  # who reads it would keep it from being taken
+        """Start looking for the file."""
+        if OPEN_FILES_MOVE:  # elsewhere (Windows) a reader would keep take() from renaming the file
             spawn(self._look(), self._looking)
 
     async def take(self, written: Path) -> None:
-        """Rename the file that the browser has written to ``path``, whatever has that name by now."""
+        """Rename the file that the browser has written to ``path``, replacing a guess."""
         await cancel_and_wait(self._looking)
         await in_thread(_take, written, self._path)
 
     async def drop(self) -> None:
-        """Take the name away again."""
+        """Remove ``path`` again."""
         await cancel_and_wait(self._looking)
         self._path.unlink(missing_ok=True)
 
@@ -97,18 +102,18 @@ _MAX_PER_SECOND = 9
 _WAIT_FROM = 8 << 20
 #: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
 _START_TIMEOUT = 2.0
-#: Seconds for a download to begin once another one has worked: then a late one is only slow.
+#: Seconds for a download to begin after an earlier one has worked: then a late one is only slow.
 _SLOW_START_TIMEOUT = 30.0
-#: Seconds for the browser to take a cancellation, and to report its end.
+#: Seconds for the browser to accept a cancellation, and again to report the end of the download.
 _CANCEL_TIMEOUT = 2.0
 #: From this size in bytes on, the file can be read while the browser writes it.
 _LINK_FROM = 4 << 20
-#: Characters of the name that a download of ours gets, by which its events are known. The browser may add an extension.
+#: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
 
 
 class RungUnusable(Exception):
-    """A way that cannot be taken here; the next one may work. Never leaves this package."""
+    """Raised if a rung of the ladder cannot be used here; the next one may work. Never leaves this package."""
 
 
 def remaining(deadline: float) -> float:
@@ -123,13 +128,12 @@ def remaining(deadline: float) -> float:
 
 
 class CdpDownloads:
-    """Downloads from one page, one at a time.
+    """Downloads from one page over CDP, one at a time.
 
-    ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
-    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files. ``on_save()``
-    is called before each download.
-    ``on_app_download(event, folder)`` is called for every download that was not started here, with the folder that
-    downloads of this page go to.
+    ``slots`` are shared by all pages of the browser. ``folder`` is the download folder of the context if other sessions
+    have pages in it too, and ``temporary`` is the browser's folder for temporary files. ``on_save()`` is called before
+    each download. ``on_app_download(event, folder)`` is called for every download that was not started here, with the
+    download folder of this page.
     """
 
     def __init__(
@@ -180,20 +184,19 @@ class CdpDownloads:
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` is that of the document that has it.
+        ``agent`` is that of the document with the URL.
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
         ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
-        :class:`~transports.errors.TransportError` if it is lost.
+        :class:`~transports.errors.TransportError` if the page is lost.
         """
         await self._save(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
 
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
     ) -> None:
-        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does; in one call of
-        the page.
-        """
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does, with one call
+        into the page."""
         limit = end - start
         await self._save(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
 
@@ -207,7 +210,7 @@ class CdpDownloads:
             await self.set_folder(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             growing = GrowingFile(path, self._temporary)
-            if size >= _LINK_FROM and not self._slots.locked():  # two at once could not be told apart
+            if size >= _LINK_FROM and not self._slots.locked():  # files of two downloads could not be distinguished
                 growing.begin()
             name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
             self._beginning[name] = began
@@ -246,11 +249,11 @@ class CdpDownloads:
 
     @property
     def shared(self) -> bool:
-        """Whether the context also has pages of other sessions."""
+        """True if the context also has pages of other sessions."""
         return self._shared is not None
 
     async def set_folder(self, folder: Path) -> None:
-        """Have the browser write downloads of this browser context to ``folder``, named by their ids."""
+        """Set the folder for downloads of this browser context; files are named by their ids."""
         folder = self._shared or folder
         if self._folder == folder:
             return
@@ -264,8 +267,8 @@ class CdpDownloads:
         self._folder = folder
 
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
-        """Return the id of a download that begins. Only the page's own may come ``slowly``: a frame that may not
-        download gives no event, whatever worked before."""
+        """Return the id of a download once it begins. Only downloads of the page itself get the long timeout
+        (``slowly``): a frame that may not download gives no event, whatever worked before."""
         start_timeout = self._start_timeout if slowly else _START_TIMEOUT
         try:
             # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
@@ -316,12 +319,12 @@ class CdpDownloads:
             running.set_exception(too_large(self._limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
-        """Cancel a download and remove what it wrote. Takes four seconds at most.
+        """Cancel a download and remove its files. This takes four seconds at most.
 
-        A browser that has not reported its end by then may still write: what it writes is removed when it reports the
-        end, or is gone itself, though the session is over.
+        If the browser has not reported the end by then, it may still write. Its files are then removed when it reports
+        the end or disconnects, even after the end of the session.
         """
-        # The browser holds the file open until it reports the end, and then gives it its name.
+        # The browser holds the file open until it reports the end, and then renames it.
         ended = self._running.get(guid)
         if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
@@ -349,10 +352,10 @@ class CdpDownloads:
 
 
 def check_blob_url(url: str) -> None:
-    """Raise :class:`~transports.errors.ProtocolError` for what is no ``blob:`` URL: an address could be that of an
+    """Raise :class:`~transports.errors.ProtocolError` unless ``url`` is a ``blob:`` URL: any other could be that of an
     endless file."""
     if not url.startswith("blob:"):
-        raise ProtocolError("the page gave no blob: URL for its content")
+        raise ProtocolError("the page offered its content at a URL other than blob:")
 
 
 def _remove_written(guid: str, folder: Path) -> None:
@@ -361,9 +364,9 @@ def _remove_written(guid: str, folder: Path) -> None:
 
 
 def is_over(progress: Mapping[str, Any], limit: int) -> bool:
-    """Return whether a download has, or is known to get, more than ``limit`` bytes; ``progress`` is the event of CDP.
+    """Return whether the received or the total bytes of a download exceed ``limit``; ``progress`` is the event of CDP.
 
-    The total is 0 until the browser knows it.
+    The total is 0 while it is unknown.
     """
     size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
     return size > limit
@@ -371,12 +374,12 @@ def is_over(progress: Mapping[str, Any], limit: int) -> bool:
 
 #: Seconds between two downloads: Chromium silently drops more than ten a second from one frame.
 _MIN_INTERVAL = 1 / 9
-#: Content of fewer bytes is as quick over text slices.
+#: Below this size in bytes text slices are as fast.
 _MIN_SIZE = 8 << 20
 
 
 class PlaywrightDownloads:
-    """Downloads from one page, one at a time. ``slots`` are shared by all pages of the browser."""
+    """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
         self._slots = slots
@@ -385,16 +388,16 @@ class PlaywrightDownloads:
         self._unusable_reason = ""
 
     def close(self) -> None:
-        """Do nothing: between two downloads there is no listener."""
+        """Do nothing: there are no listeners between two downloads."""
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` is that of the document that has it.
+        ``agent`` is that of the document with the URL.
 
-        Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal,
-        :class:`~transports.errors.TooLarge` for a file of more than ``limit`` bytes, and
-        :class:`~transports.errors.TransportError` if the page is lost. Playwright reports no progress: a file is
-        measured at its end. It is no larger than the blob that the browser holds already.
+        Raises :class:`RungUnusable`, at once after the first refusal, :class:`~transports.errors.TooLarge` for a file
+        of more than ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost. Playwright
+        reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
+        already.
         """
         if size < _MIN_SIZE:
             raise RungUnusable("too small to be worth a download")
@@ -408,7 +411,7 @@ class PlaywrightDownloads:
             except TransportError as error:
                 if not error.session_survives:
                     raise
-                if isinstance(agent, PageAgent):  # a context that refuses one download of a page refuses them all
+                if isinstance(agent, PageAgent):  # a context that refuses one download of the page refuses all
                     self._unusable_reason = error.message
                 raise RungUnusable(error.message) from None
             if path.stat().st_size > limit:
@@ -437,24 +440,23 @@ class PlaywrightDownloads:
             try:
                 written = await download.path()
                 await asyncio.to_thread(shutil.move, written, path)
-            except (Error, OSError):  # on another machine
+            except (Error, OSError):  # the browser is on another machine
                 await download.save_as(path)
         finally:
             with contextlib.suppress(Error):
                 await download.delete()
 
 
-#: Frames that are remembered, to tell their downloads from those of other pages of the browser.
+#: Frames remembered, to separate their downloads from those of other pages of the browser.
 _MAX_FRAMES = 1000
 _REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class AppDownloads:
-    """The app's downloads, each identified by the browser's ``guid``.
+    """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
 
-    ``on_started(guid, url, name, frame)`` returns whether the file is wanted; an unwanted download is cancelled, and so
-    is one as soon as the browser reports more than ``max_bytes`` of it, or more than ``max_total`` of all that are on
-    the disk.
+    ``on_started(guid, url, name, frame)`` returns whether the file is wanted. A download is cancelled if it is
+    unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed ``max_total`` bytes.
     """
 
     def __init__(
@@ -473,7 +475,7 @@ class AppDownloads:
         self._downloads = downloads
         self._max_bytes = max_bytes
         self._max_total = max_total
-        self._sizes: dict[str, float] = {}  # bytes on the disk
+        self._sizes: dict[str, float] = {}  # id → bytes on the disk
         self._folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
         self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
@@ -528,8 +530,8 @@ class AppDownloads:
     async def wait(self, guid: str) -> int:
         """Wait for the end of a download and return its size in bytes.
 
-        Raises :class:`~transports.errors.TransportError` if the browser broke it off, and
-        :class:`~transports.errors.TooLarge` over the limit, after which nothing is left of it.
+        Raises :class:`~transports.errors.TransportError` if the browser cancelled it, and
+        :class:`~transports.errors.TooLarge` over the limit; then its file is removed.
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
@@ -551,19 +553,19 @@ class AppDownloads:
         self._sizes.pop(guid, None)
 
     def remove(self, guid: str) -> None:
-        """Delete a finished download. One that is gone already is ignored."""
+        """Delete a finished download, if it is still there."""
         self._sizes.pop(guid, None)
         (self._folder / guid).unlink(missing_ok=True)
 
     def cancel(self, guid: str) -> None:
-        """Cancel an unwanted download and remove what it wrote, in the background."""
+        """Cancel an unwanted download and remove its files, in the background."""
         ended, folder = self._running.pop(guid)
         self._sizes.pop(guid, None)
         ended.cancel()
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Cancel downloads under way and remove the folder. Takes a few seconds at most."""
+        """Cancel downloads under way and remove the folder. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
         for guid, (ended, folder) in self._running.items():
@@ -583,7 +585,7 @@ class AppDownloads:
 
 def _over_total(limit: int) -> StoreFull:
     return StoreFull(
-        f"the app's downloads have more than the {limit:,} bytes that a session may store; ask it for fewer, or raise "
+        f"the app's downloads exceed the {limit:,} bytes that a session may store; request fewer, or raise "
         "ABP_MAX_SESSION_BYTES",
         details={"limit": limit},
     )

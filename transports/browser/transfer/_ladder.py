@@ -1,6 +1,6 @@
-"""Moves content that is too large for an answer out of the page (docs/performance.md).
+"""Transfer of content that is too large for an answer out of the page (docs/performance.md).
 
-There are three rungs, the fastest first. Each is tried if the one before it cannot be used here:
+There are three rungs, the fastest first. Each is tried if the one before it is unusable:
 
 1. ``download``: the browser itself writes the file.
 2. ``stream``: CDP ``IO.resolveBlob`` and ``IO.read``, 4 MB at a time.
@@ -33,20 +33,20 @@ from ._downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_fi
 MB = 1 << 20
 #: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
 _DOWNLOAD_FROM = 1 * MB
-#: Just after launch a browser holds about 500 MiB of live blobs: larger content goes in slices, one alive at a time.
+#: Just after launch a browser can hold about 500 MiB of live blobs: larger content goes in slices, one alive at a time.
 _MAX_WHOLE = 400 * MB
 _SLICE = 64 * MB
 _STREAM_CHUNK = 4 * MB
-_FRAME_CHUNK = 1 * MB  # from a frame, whose messages are inside others
+_FRAME_CHUNK = 1 * MB  # from a frame, whose CDP messages are nested in messages of the page's session
 _TEXT_SLICE = 6 * MB  # 8 MB of base64
 _COLLECT_EVERY = 128 * MB
 
 
 class Ladder:
-    """Moves the content of one document. ``downloads`` is ``None`` if the browser may not download for us.
+    """Transfers of content from one document. ``downloads`` is ``None`` if the browser may not download for us.
 
-    ``max_bytes`` is the largest content. What the page declares of a content is a limit as well: each rung stops at the
-    first byte beyond. ``used`` counts how many contents each rung has moved, for reports.
+    ``max_bytes`` is the largest content. The size that the page declares is a limit as well: each rung stops at the
+    first byte beyond. ``used`` counts the contents moved by each rung, for reports.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Ladder:
         self.used = used
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all of it.
+        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs.
 
         Raises :class:`~transports.errors.TransportError`, and :class:`~transports.errors.SizeMismatch` if no rung
         delivered every byte.
@@ -98,10 +98,10 @@ class Ladder:
         return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
 
     async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> str | bytes:
-        """Return an answer of the agent as it is, or the very long text that it refers to, as JSON.
+        """Return the JSON of an answer: the text itself, or a very long text that the answer refers to.
 
-        A temporary file in ``folder`` holds the text meanwhile. Raises :class:`~transports.errors.TooLarge` if it
-        could only be content over the limit (base64 is a third longer), and what :meth:`save` raises.
+        The long text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
+        longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
         """
         if not answer.startswith('{"id":'):
             return answer
@@ -120,7 +120,7 @@ class Ladder:
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
         """Write the content of a ``blob:`` URL of the page to ``path``. Only the page itself can read such a URL.
 
-        Raises :class:`~transports.errors.TransportError` if the URL was revoked, or may not be read, and
+        Raises :class:`~transports.errors.TransportError` if the URL was revoked or must not be read, and
         :class:`~transports.errors.TooLarge`.
         """
         deadline = time.monotonic() + timeout
@@ -146,15 +146,15 @@ class Ladder:
             await self._agent.invoke("release", held.id, timeout=5)
 
     def _collect_garbage(self, size: int) -> None:
-        """Begin to collect garbage in the page every 128 MB. Blobs live until then, and a browser has limited space for
-        them, so the next download waits for it."""
+        """Start a garbage collection in the page every 128 MB. Blobs live until it is done, and a browser has limited
+        space for blobs, so the next download waits for it."""
         self._moved += size
         if self._moved >= _COLLECT_EVERY:
             self._moved = 0
             spawn(self._collect(), self._collecting)
 
     async def _collect(self) -> None:
-        with contextlib.suppress(TransportError):  # a page that is lost fails the next call
+        with contextlib.suppress(TransportError):  # a lost page fails the next call anyway
             await self._agent.with_deadline(self._agent.channel.collect_garbage(), "collecting garbage", timeout=10)
 
     async def _collected(self) -> None:
@@ -204,7 +204,7 @@ class Ladder:
             blob = await self._agent.invoke("blob", held_id, 0, size, timeout=left, returns=PageObject)
             try:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
-            finally:  # the page cannot collect an object that CDP refers to
+            finally:  # an object that CDP refers to is never collected as garbage
                 await self._agent.release_object(blob)
             await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
         except (CallTimeout, ProtocolError):
@@ -266,7 +266,7 @@ def _append(part: Path, whole: Path) -> None:
         return
     with part.open("rb", buffering=0) as source, whole.open("r+b", buffering=0) as target:
         target.seek(0, os.SEEK_END)
-        try:  # the kernel copies it, ten times as fast as this process
+        try:  # a copy by the kernel is ten times as fast
             while os.copy_file_range(source.fileno(), target.fileno(), _SLICE):
                 pass
         except (AttributeError, OSError):

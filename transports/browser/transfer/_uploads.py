@@ -1,4 +1,4 @@
-"""Moves content in the parameters of a call into the page, each in the fastest way (docs/performance.md)."""
+"""Uploads: content in the parameters of a call, moved into the page in the fastest way (docs/performance.md)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...protocol import encode_json
 from ..page._agent import Agent
 from ..page._channel import PageObject
 
-#: Content of up to this many bytes travels as base64 in the call itself: faster than another round trip (measured).
+#: Bytes up to which content travels as base64 in the call itself: faster than another round trip (measured).
 _MAX_INLINE = 64 * 1024
 _SLICE = 3 << 20  # 4 MB of base64
 
 
 class Uploads:
-    """Prepares the parameters of calls to one document. ``folder`` is for bytes that must become a file first.
+    """Uploads to one document. ``folder`` is for bytes that must become a file first.
 
-    ``near`` says that the browser was started here, and sees our files. Else that is found out with the first one.
+    With ``near`` the browser was started here and sees our files. Otherwise that is probed with the first upload.
     """
 
     def __init__(self, agent: Agent, folder: Path, *, near: bool) -> None:
@@ -38,7 +38,7 @@ class Uploads:
     def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
     ) -> AbstractAsyncContextManager[tuple[str, list[PageObject]]]:
-        """Have a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
+        """Prepare a call for the page's agent: its JSON, and one ``<input type=file>`` for each large content.
 
         The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
         released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
@@ -76,10 +76,10 @@ class Uploads:
                     await self._agent.release_object(element)
 
     async def _element(self, path: Path, timeout: float) -> PageObject:
-        """Return an ``<input>`` of the page that holds the file.
+        """Return an ``<input>`` of the page with the file.
 
-        A browser on another machine cannot read our files: then the content travels as text, into an object that
-        looks like such an input.
+        A browser on another machine cannot read our files. Then the content travels as text, into an object with the
+        same interface.
         """
         if self._near is None:
             self._near = await self._sees_our_files(timeout)
@@ -92,8 +92,8 @@ class Uploads:
         return buffer
 
     async def _sees_our_files(self, timeout: float) -> bool:
-        """Whether the browser reads our disk. Another machine may have a file of the same path and size, but none of a
-        random name."""
+        """Return whether the browser reads our disk. The probe has a random name: another machine may have a file of
+        the same path and size, but not of this name."""
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
             file.write(b"near")
             file.flush()
@@ -103,7 +103,7 @@ class Uploads:
         return element is not None
 
     async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
-        """Return an input that holds the file, ``None`` if the browser does not find it."""
+        """Return an input with the file, or ``None`` if the browser does not find the file."""
         element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)

@@ -1,5 +1,7 @@
-"""The ``abp`` command. Exit status: 0 success, 1 the work failed, 2 bad usage; ended by a signal (Ctrl-C is 130,
-SIGTERM 143) or by a reader that went away (141), 128 and the signal's number, as every shell has it."""
+"""The ``abp`` command.
+
+Exit status: 0 success, 1 the work failed, 2 bad usage. A command that a signal ends exits with 128 plus the signal's
+number, as in every shell: Ctrl-C 130, SIGTERM 143, a closed reader of stdout (SIGPIPE) 141."""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from ._signals import Stopped, handle_signals, on_signal
 
 __all__ = ["main"]
 
-#: New objects until the garbage collector looks for cycles among them. Importing makes many and leaves no garbage: with
-#: Python's own 700 a sixth of the time until the browser starts goes to the collector.
+#: Allocations before the garbage collector runs. Imports allocate many objects and leave no garbage: with Python's
+#: default of 700, the collector uses a sixth of the time until the browser starts.
 _OBJECTS = 20_000
 
 
@@ -24,12 +26,12 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:], final=True)
     finally:
-        gc.freeze()  # the process ends, and would look for cycles in all its modules once more: 0.1 s
+        gc.freeze()  # saves 0.1 s: at exit Python would collect cycles in all modules once more
 
 
 def _run(given: list[str], *, final: bool) -> int:
     with handle_signals(final=final):
-        with on_signal(lambda: None) as signalled:  # not in the middle of an import, which would leave half a module
+        with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module
             from ._commands import run
             from ._output import print_error
         try:

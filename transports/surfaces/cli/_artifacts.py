@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def document_of(ref: ArtifactRef) -> dict[str, object]:
-    """Return an artifact as JSON values, with what is known of its origin."""
+    """Return an artifact as JSON values, including the metadata of its origin."""
     return {**ref.as_dict(), "source": dict(ref.source)}
 
 
@@ -41,10 +41,10 @@ def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
 
 
 def _date(ref: ArtifactRef) -> str:
-    """When the artifact was stored first, in local time to the minute."""
+    """Return the time when the artifact was first stored: local, to the minute, or empty if unknown."""
     try:
         return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):  # a store of a host need not say it
+    except (ValueError, OverflowError, OSError):  # a host's own store may not record it
         return ""
 
 
@@ -55,15 +55,15 @@ Id = Annotated[
     ),
 ]
 
-#: Ids that a message about an ambiguous name lists.
+#: Most ids in the message for an ambiguous name.
 _MAX_IDS = 5
 
 
 async def find(store: ArtifactStore, name: str) -> ArtifactRef:
-    """Return the artifact that a user means: by its id, by the beginning of one, or by a name of its file.
+    """Return the artifact with this id, beginning of an id, or file name.
 
-    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for a name or a
-    beginning of several."""
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` if several artifacts
+    match."""
     from ...artifacts import is_named
     from ...errors import ArtifactNotFound, UsageError
 
@@ -86,14 +86,14 @@ _TIME = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Which artifacts are wanted, all of them unless an option says otherwise."""
+    """Filter options of ``abp artifacts list``; without options all artifacts match."""
 
     capability: Annotated[
         str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")
     ] = None
     app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
     mime_type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or a kind of them: image/*.")
+        str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or all of a kind: image/*.")
     ] = None
     since: Annotated[
         str | None,
@@ -110,7 +110,7 @@ class QueryOptions:
     ] = None
 
     def query(self, limit: int | None) -> Query:
-        """Return the query that the options mean. Raises :class:`~transports.errors.UsageError`."""
+        """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
         from ...artifacts import Query
 
         given = asdict(self)
@@ -128,13 +128,13 @@ def _time(text: str | None, option: str) -> datetime | None:
         return datetime.now(UTC) - timedelta(seconds=seconds)
     try:
         found = datetime.fromisoformat(text)
-        return found.astimezone()  # without a zone it is local time
+        return found.astimezone()  # a time without a zone is local
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"{option} takes {_TIME}; this is {text!r}") from None
 
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
-    """Return the store at ``url``, by default that of the settings, as is the retention."""
+    """Return the store at ``url``. URL and retention default to the settings."""
     from ...session import Settings, open_configured_store, retention_settings
 
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
@@ -146,13 +146,13 @@ async def gc(
         float | None,
         typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; remove nothing.")] = False,
     output: Output = None,
     as_json: Json = False,
 ) -> int:
-    """Remove what nobody can reach.
+    """Remove unreachable files from the store.
 
-    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
     (after a day)."""
     async with store_at(output, _retention_by_age(ttl)) as store:
         removed = await store.gc(dry_run=dry_run)
@@ -188,7 +188,7 @@ async def fsck(
     output: Output = None,
     as_json: Json = False,
 ) -> int:
-    """Read every artifact and say what is damaged. Exit status 1 if anything is."""
+    """Read every artifact and report damaged ones. Exit status 1 if there are any."""
     async with store_at(output) as store:
         report = await store.fsck(repair=repair)
         summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
@@ -240,8 +240,8 @@ async def list_(
 ) -> None:
     """List artifacts, oldest first.
 
-    Each with its id, bytes, type, the time when it was stored first, and its name. An object store with an index looks
-    there."""
+    Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
+    index."""
     from ...artifacts import find as find_page
 
     query = wanted.query(limit)
@@ -260,7 +260,7 @@ async def versions_(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """List the artifacts of one file name, the latest last."""
+    """List the artifacts of one file name, latest last."""
     from ...artifacts import versions
 
     async with store_at(output) as store:
@@ -284,7 +284,7 @@ async def search_(
 @app.command()
 @asynchronous
 async def show(artifact_id: Id, output: Output = None, as_json: Json = False) -> None:
-    """Show what is known of one artifact."""
+    """Show the metadata of one artifact."""
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
     if as_json:
@@ -329,7 +329,7 @@ async def get(
 
 
 async def _show(chunks: AsyncIterator[bytes]) -> None:
-    """Print a text of an app on a terminal, which must obey nothing in it."""
+    """Print an app's text on a terminal without control sequences, which the terminal would obey."""
     decode = getincrementaldecoder("utf-8")("replace").decode
     async for chunk in chunks:
         sys.stdout.write(plain_text(decode(chunk)))
@@ -337,7 +337,7 @@ async def _show(chunks: AsyncIterator[bytes]) -> None:
 
 
 async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
-    """Write the file as a whole or not at all. A device or a pipe is written to, never replaced."""
+    """Write the file completely or not at all. A device or a pipe is written to, never replaced."""
     from ...errors import StoreError
 
     if path.exists() and not path.is_file():
@@ -360,15 +360,15 @@ async def open_(artifact_id: Id, output: Output = None) -> None:
         ref = await find(store, artifact_id)
     if ref.path is None:
         raise UsageError(
-            f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
+            f"{ref.id} is not a file on this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
         )
     if not await _launch(ref.path):
-        raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
+        raise ABPError(f"no program is registered for {ref.mime_type}; open {ref.path} yourself")
     print_note(f"opened {ref.path}")
 
 
 async def _launch(path: Path) -> bool:
-    """Open a file as the desktop does; return whether that went well."""
+    """Open a file with the desktop's program for it, and return whether that succeeded."""
     command = "open" if sys.platform == "darwin" else "xdg-open"
     null = asyncio.subprocess.DEVNULL
     try:
@@ -382,7 +382,7 @@ async def _launch(path: Path) -> bool:
 @asynchronous
 async def rm(
     artifact_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
+        list[str], typer.Argument(metavar="ID...", help="Ids; nothing is removed if one does not exist.")
     ],
     output: Output = None,
 ) -> int:

@@ -1,4 +1,7 @@
-"""``abp batch``: many jobs, run with limits, gone on with where they were stopped."""
+"""``abp batch``: runs of many jobs, with limits, workers, progress and resumption.
+
+The options of a worker come first, then the progress display, the engines (this process, or Ray), the report, and the
+subcommands."""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ if TYPE_CHECKING:
     from ...batch import Consent, Pool, RunOptions
     from ...batch.ledger import Counts, Settlement
 
-Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
+Store = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="Store of the files: a folder, s3://BUCKET/…")
+]
 Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
 PerHost = Annotated[
     int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
@@ -60,10 +65,10 @@ Rate = Annotated[
 ]
 Retries = Annotated[
     int,
-    typer.Option("--retries", metavar="N", min=0, help="How often a job is sent again that may be, after an error."),
+    typer.Option("--retries", metavar="N", min=0, help="Retries after an error, for jobs that may be repeated."),
 ]
 Deadline = Annotated[
-    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
+    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Start no more jobs after S seconds.")
 ]
 Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
 AllowPrograms = Annotated[
@@ -78,18 +83,18 @@ FilesFrom = Annotated[
         "--files-from",
         metavar="DIR",
         parser=local_folder,
-        help="Where jobs' files are (default: with the input); they may go to any target.",
+        help="Folder of the jobs' files (default: that of the input); they may go to any target.",
     ),
 ]
 Metrics = Annotated[
     str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve numbers for Prometheus at /metrics, on this machine."),
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at /metrics, on this machine."),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """The limits of a worker, and how it reaches apps. With Ray they travel to other machines."""
+    """Options of a worker: its limits, and its connection to apps. With Ray they are sent to other machines."""
 
     store: Store = None
     concurrency: Concurrency = 8
@@ -109,21 +114,21 @@ class WorkerOptions:
     evidence: EvidenceText = ""
 
     def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
-        """Return what jobs may do: those of a run with this ``target``, whose input is in the folder ``inputs``."""
+        """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
         from ...batch import Consent
 
         folder = self.files_from or inputs
         return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
-        """Return the limits of the worker, and what its jobs may do."""
+        """Return the limits of the worker, with the permissions of its jobs."""
         from ...batch import RunOptions
 
         return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
 
     def for_any_process(self, files: Path) -> WorkerOptions:
-        """Return the options with absolute paths, for another folder than this one. ``files`` is the store where
-        ``--store`` names none."""
+        """Return the options with absolute paths, for a process in another folder. ``files`` is the store if
+        ``--store`` is not given."""
         store = self.store if self.store and ":" in self.store else str(Path(self.store or files).absolute())
         return replace(self, store=store, adapter=self.adapter and self.adapter.absolute())
 
@@ -143,16 +148,15 @@ class WorkerOptions:
         )
 
 
-#: Seconds that the rate is measured over.
+#: Window of the rate in seconds, and most job ends that are remembered for the rate.
 _WINDOW = 10.0
-#: Jobs whose ends are remembered for it.
 _MOST = 5000
-#: What is shown until a job ends: the first browsers may take half a minute.
+#: Text in place of the rate until a job ends: the first browsers may take half a minute.
 _OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
-    """Shows how far a run is, while the context lasts. ``counts`` is where it begins."""
+    """Progress of a run, as a bar or as JSON events, while the context lasts. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
         from ...batch import State
@@ -193,7 +197,7 @@ class BatchProgress:
             self._bar.stop()
 
     def settled(self, settlement: Settlement) -> None:
-        """Show what became of a job."""
+        """Show the outcome of a job."""
         from ...batch import State
 
         outcome, again = settlement.outcome, settlement.again_after
@@ -214,7 +218,7 @@ class BatchProgress:
             self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
 
     def counted(self, counts: Counts) -> None:
-        """Show how many jobs are in which state, where nobody tells of each job."""
+        """Show the number of jobs in each state, for an engine that does not report single jobs."""
         from ...batch import State
 
         if counts != self._counts:
@@ -244,12 +248,12 @@ if TYPE_CHECKING:
     MakeEngine = Callable[[Ledger, BatchProgress], Engine]
 
 
-#: Exit status for a run of which not every job succeeded.
+#: Exit status of a run in which not every job succeeded.
 _SOME_FAILED = 3
 
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
-    """Return what makes the engine that is this process."""
+    """Return a factory of the engine in this process."""
     from ...batch.engines import LocalEngine
 
     options = working.run_options(consent)
@@ -258,7 +262,7 @@ def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
 
 
 def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
-    """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
+    """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
     from ...batch.engines import RayEngine, require_ray
 
     require_ray()
@@ -277,8 +281,8 @@ def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str
 async def work_off(
     ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
 ) -> tuple[int, Mapping[str, JSONValue]]:
-    """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and the report of the engine on its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
+    """Run jobs until all have ended or a signal comes. The first signal lets running jobs end. Return the exit status,
+    and the engine's report on its browsers. ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -286,7 +290,7 @@ async def work_off(
     def drain() -> None:
         loop.call_soon_threadsafe(engine.drain)
         loop.call_soon_threadsafe(
-            partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
+            partial(print_note, "no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
         )
 
     with draining(drain) as signalled, progress:
@@ -305,7 +309,7 @@ async def _metrics_at(address: str | None) -> AsyncIterator[None]:
     from ..shared import parse_address, serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
-        print_note(f"numbers for Prometheus: {url}", always=True)
+        print_note(f"Prometheus metrics: {url}", always=True)
         yield
 
 
@@ -317,7 +321,7 @@ def exit_status(counts: Counts) -> int:
 
 
 def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool) -> None:
-    """Print how a run stands and where its files are."""
+    """Print the report of a run: job counts, errors, hints, and the places of its files."""
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
@@ -335,16 +339,16 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-        print_text("To run a corrected copy of them in their place: the same command with that input and --extend")
+        print_text("To replace them by a corrected copy: the same command with that input and --extend")
     if count.get("queued") or count.get("leased"):
-        print_text("To go on: the same `abp batch run` command")
+        print_text("To resume: the same `abp batch run` command")
     if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
         print_text(f"To run {again} jobs again: the same command with --retry-failed")
     if any(number for state, number in count.items() if state != "succeeded"):
         print_text(f"To look at them: abp serve --batch {shlex.quote(str(folder))}")
 
 
-app = typer.Typer(help="Run many jobs, and go on where they were stopped.", rich_markup_mode=None)
+app = typer.Typer(help="Run many jobs, and resume interrupted runs.", rich_markup_mode=None)
 
 RunPlace = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's folder, or postgresql://HOST/DATABASE?run=NAME")
@@ -353,7 +357,7 @@ Events = Annotated[bool, typer.Option("--json", help="Print one JSON document a 
 
 
 class EngineName(StrEnum):
-    """Who lends the workers."""
+    """Engine of a run: this process, or Ray."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -368,7 +372,7 @@ def run_(
     *,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="RUN", parser=local_folder, help="The run's folder; if it has one, it goes on."),
+        typer.Option("--out", metavar="RUN", parser=local_folder, help="The run's folder; an existing run is resumed."),
     ],
     target: Annotated[
         str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
@@ -389,7 +393,7 @@ def run_(
     working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Run all jobs of an input; the same command again goes on where it stopped.
+    """Run all jobs of an input; the same command again resumes where it stopped.
 
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
@@ -402,6 +406,7 @@ def run_(
     async def begin(source: Path) -> int:
         begins = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
+            # only for a new run: a resumed one may have no jobs left, and need no browser
             if begins and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
             return await run(source)
@@ -454,7 +459,7 @@ async def worker(
     working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
+    """Work on a run until it is done, from any machine that reaches its ledger and its apps."""
     from ...batch.running import open_run
 
     ledger = open_run(run)
@@ -469,7 +474,7 @@ async def worker(
 @app.command()
 @asynchronous
 async def status(run: RunPlace, as_json: Json = False) -> None:
-    """Show how many jobs of a run are in which state."""
+    """Show the number of jobs in each state of a run."""
     from ...batch.running import open_run
 
     async with open_run(run, read_only=True) as ledger:
@@ -484,7 +489,7 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
 @app.command()
 @asynchronous
 async def cancel(run: RunPlace, as_json: Json = False) -> None:
-    """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
+    """Cancel the jobs of a run that have not started; running jobs may end. --retry-failed undoes it."""
     from ...batch.running import open_run
 
     async with open_run(run) as ledger:
@@ -515,7 +520,7 @@ async def export(
     store: Store = None,
     as_json: Events = False,
 ) -> int:
-    """Write the manifest, the failed jobs and the report of a run as it stands, and its files where they are wanted.
+    """Write the manifest, the failed jobs and the report of a run as it is now, and with --files its files.
 
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts import open_store

@@ -1,4 +1,4 @@
-"""``abp bench``: how fast an app is through the kit."""
+"""``abp bench``: benchmark of one capability, with latency statistics and a histogram."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bench(
 ) -> int:
     """Measure one capability: latencies, throughput, errors. Exit status 1 if any call failed.
 
-    The capability is called for real, once more than --calls says to warm up. What it answers is removed.
+    The capability is really called, --calls times and once before to warm up. Its artifacts are removed.
     """
 
     connection = options.connection()
@@ -91,8 +91,8 @@ def bench(
 
 @asynccontextmanager
 async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
-    """Open the store for the results, by default in a folder that is removed. They are in a scope of their own, so that
-    removing one removes nothing of anybody else's."""
+    """Open the store for the results, by default in a temporary folder. The results have a scope of their own, so that
+    removing them never removes other artifacts."""
     from ...artifacts import Scope
     from ...session import Settings, open_configured_store
 
@@ -120,7 +120,7 @@ def _heading(measured: Measurement) -> str:
 
 
 def _figures(measured: Measurement) -> dict[str, str]:
-    """The figures beside the latencies."""
+    """Return the figures of the report other than latencies."""
     from ...routing import human_size
 
     rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())
@@ -163,7 +163,7 @@ def _print(measured: Measurement) -> None:
 
 
 def _has_blocks() -> bool:
-    """Whether stdout can show block characters."""
+    """Return whether stdout can show block characters."""
     try:
         "█▏".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -183,13 +183,13 @@ def _draw(measured: Measurement, plot: Path) -> None:
     plot.write_text(picture, encoding="utf-8", errors="replace")
 
 
-#: The percentiles of a report, by their names. The 0th is the fastest call, the 100th the slowest.
+#: Percentiles of a report by name; the 0th is the fastest call, the 100th the slowest.
 _PERCENTILES = {"min": 0, "median": 50, "p95": 95, "p99": 99, "max": 100}
 
 
 @dataclass(slots=True)
 class Failure:
-    """Calls that failed with one code: how many, and the message of the first."""
+    """Count of the calls that failed with one code, and the message of the first."""
 
     message: str
     count: int = 0
@@ -197,25 +197,25 @@ class Failure:
 
 @dataclass(slots=True)
 class Measurement:
-    """The figures of a number of calls of one capability, ``concurrency`` of them under way at once.
+    """Statistics of the calls of one capability, ``concurrency`` of them at once.
 
-    It is filled while :meth:`run` runs, so that a run that is interrupted leaves what it measured until then. Times are
-    in seconds. What the calls store is removed at once, or the next answer with the same content would be found and not
-    stored; that time is in no figure.
+    :meth:`run` fills it call by call, so that an interrupted run keeps its figures. Times are in seconds. Artifacts are
+    removed after each call, since equal content would not be stored again by the next one; no figure includes that
+    time.
     """
 
     capability: str
     planned: int
     concurrency: int
     transport: str = ""
-    #: The latencies of the calls that succeeded, in the order in which they ended.
+    #: Latencies of successful calls, in the order of their ends.
     latencies: list[float] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
-    #: Bytes of the artifacts of the calls that succeeded.
+    #: Bytes of the artifacts of successful calls.
     size: int = 0
-    #: Contents that each rung of the transport moved (:attr:`transports.Transport.rungs`).
+    #: Number of contents moved by each rung of the transport (:attr:`transports.Transport.rungs`).
     rungs: Mapping[str, int] = field(default_factory=dict)
-    #: Whether the session ended before all calls were made.
+    #: True if the session ended before all calls were made.
     session_ended: bool = False
     _begun: int = 0
     _busy: dict[int, float] = field(default_factory=dict)
@@ -232,11 +232,11 @@ class Measurement:
 
     @property
     def seconds(self) -> float:
-        """How long the calls took: the time of the busiest of those who call, without what they did between calls."""
+        """Duration of the calls: the time of the busiest of the concurrent callers, without pauses between calls."""
         return max(self._busy.values(), default=0.0)
 
     def per_second(self, amount: float) -> float:
-        """Return ``amount`` per second of the calls; 0 if there were none."""
+        """Return ``amount`` per second of the calls; 0 without calls."""
         return amount / self.seconds if self.seconds else 0.0
 
     def latency_ms(self) -> dict[str, float]:
@@ -275,12 +275,11 @@ class Measurement:
         timeout: float | None = None,
         on_call: Callable[[int], object] = lambda count: None,
     ) -> None:
-        """Call once to warm up, which counts for nothing, then make the calls; ``on_call`` gets the number of those
-        that have ended.
+        """Make an uncounted call to warm up, then the calls; ``on_call`` gets the number of finished calls.
 
-        A call that fails is counted and does not end the others, unless the session did not survive it. Raises
-        :class:`~transports.errors.UsageError` for parameters that the capability does not take, and the error of the
-        first call if it ended the session."""
+        A failed call is counted and does not end the others, unless it ended the session. Raises
+        :class:`~transports.errors.UsageError` for invalid parameters, and the error of the warm-up call if it ended the
+        session."""
         self.transport = app.transport.name
         try:
             warm = await app.call(self.capability, params, timeout=timeout)
@@ -327,25 +326,24 @@ class Measurement:
 
 
 async def _remove(app: Session, outcome: object) -> None:
-    """Remove what a result holds, or an error with the part of an answer that could be stored."""
+    """Remove the artifacts of a result, or of an error with a partly stored answer."""
     result = getattr(outcome, "result", outcome)
     for ref in dict(getattr(result, "artifacts", {})).values():
-        with suppress(ABPError):  # another call with the same answer has removed it
+        with suppress(ABPError):  # a concurrent call with the same answer may have removed it
             await app.store.delete(ref.id)
 
 
 def percentile(ordered: Sequence[float], at: float) -> float:
-    """Return the smallest of ``ordered`` values that at least ``at`` percent of them do not exceed (the nearest rank):
-    always one that was measured."""
+    """Return the ``at``-th percentile of ``ordered`` values by the nearest-rank method: always a measured value."""
     return ordered[max(math.ceil(len(ordered) * at / 100) - 1, 0)]
 
 
-#: Characters of the longest bar in a terminal.
+#: Length of the longest bar in a terminal, in characters.
 _BAR_CHARS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 690, 130, 350
-#: Labels of the axis of times, at most.
+#: Most labels on the time axis.
 _LABELS = 6
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #222 } .title { font-weight: bold; font-size: 15px }
@@ -359,7 +357,7 @@ text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { f
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The number of values from ``low`` to ``high``, without ``high`` except in the last bin."""
+    """Histogram bin: the number of values from ``low`` to ``high``, excluding ``high`` except in the last bin."""
 
     low: float
     high: float
@@ -367,8 +365,9 @@ class Bin:
 
 
 def bins_of(values: Sequence[float], most: int) -> list[Bin]:
-    """Sort positive values into about as many bins as the root of their number, ``most`` at most. Bins grow by a
-    constant factor: a few slow calls would else leave all the others in the first. One bin for equal values."""
+    """Return a histogram of positive values with about as many bins as the square root of their number, ``most`` at
+    most. Bins grow by a constant factor; with equal widths, a few slow calls would leave all others in the first bin.
+    Equal values are in one bin."""
     low, high = min(values), max(values)
     number = 1 if low == high else min(most, math.ceil(math.sqrt(len(values))))
     counts = [0] * number
@@ -379,19 +378,19 @@ def bins_of(values: Sequence[float], most: int) -> list[Bin]:
 
 
 def _place(value: float, low: float, high: float) -> float:
-    """Where a value stands from ``low`` (0) to ``high`` (1) on a logarithmic axis; in the middle if these are one."""
+    """Return the position of a value from ``low`` (0) to ``high`` (1) on a logarithmic axis; 0.5 if they are equal."""
     return math.log(value / low) / math.log(high / low) if high > low else 0.5
 
 
 def format_ms(value: float) -> str:
-    """Return milliseconds with three digits that count: ``0.123``, ``1.23``, ``12.3``, ``1,234``."""
+    """Return milliseconds with three significant digits: ``0.123``, ``1.23``, ``12.3``, ``1,234``."""
     decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{decimals}f}"
 
 
 def histogram_lines(values: Sequence[float], *, blocks: bool = True) -> list[str]:
-    """Return a line for each bin of latencies in milliseconds: its limits, a bar, its count. Without ``blocks`` the
-    bars are in ASCII."""
+    """Return a histogram of latencies in milliseconds as lines: limits of a bin, bar, count. Without ``blocks`` the
+    bars are ASCII."""
     bins = bins_of(values, 12)
     limits = [(format_ms(one.low), format_ms(one.high)) for one in bins]
     width = max(len(text) for pair in limits for text in pair)
@@ -410,8 +409,8 @@ def _bar(part: float, *, blocks: bool) -> str:
 
 
 def histogram_picture(title: str, notes: str, values: Sequence[float], marks: Mapping[str, float]) -> str:
-    """Return the histogram of latencies in milliseconds as an SVG file. ``notes`` stand below the ``title``; ``marks``
-    are values with a name, each written beside a line of its own."""
+    """Return a histogram of latencies in milliseconds as an SVG file. ``notes`` are printed below the ``title``;
+    ``marks`` are named values, each drawn as a labelled line."""
     bins = bins_of(values, 30)
     low, high = bins[0].low, bins[-1].high
     lines = [
@@ -456,7 +455,7 @@ def _axis(bins: Sequence[Bin]) -> Iterator[str]:
     for number in range(0, len(edges), every):
         x = _LEFT + (_RIGHT - _LEFT) * number / len(bins)
         yield _text(x, _BOTTOM + 20, format_ms(edges[number]), "quiet", "middle")
-    legend = "milliseconds that a call took (logarithmic); how many calls"
+    legend = "milliseconds of a call (logarithmic); number of calls"
     yield _text((_LEFT + _RIGHT) / 2, _BOTTOM + 40, legend, "quiet", "middle")
 
 

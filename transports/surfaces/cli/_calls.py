@@ -1,4 +1,4 @@
-"""``abp call`` and ``abp capabilities``."""
+"""``abp call``, ``abp capabilities`` and ``abp discover``: calls, their printed results, and lists of capabilities."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from ...routing import Result
     from ...session import Session
 
-#: Characters of a summary, which are enough for hundreds of files.
+#: Characters of a summary: enough for hundreds of files.
 _MAX_SUMMARY = 100_000
 
 
 def print_result(result: Result) -> None:
-    """Print a result for people. A small answer without files is printed itself: on a terminal indented and in colour,
-    else as one line of JSON, then where it is kept. Warnings go to stderr."""
+    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
+    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
     print_warnings(result)
     on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
     if on_terminal:
@@ -62,7 +62,7 @@ def print_warnings(result: Result) -> None:
 
 
 def _print_value(value: object) -> None:
-    """Print JSON in colour, if the terminal has some and ``NO_COLOR`` is not set."""
+    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
     from rich.console import Console
     from rich.highlighter import JSONHighlighter
 
@@ -72,28 +72,28 @@ def _print_value(value: object) -> None:
     Console(file=sys.stdout).print(coloured, soft_wrap=True)
 
 
-#: Hints of tools (MCP, WebMCP) and their words.
+#: Words for the hints of tools (MCP, WebMCP).
 _HINTS = {
     "readOnlyHint": "read-only",
     "destructiveHint": "destructive",
     "consequentialHint": "consequential",
     "untrustedContentHint": "untrusted content",
 }
-#: Levels of objects in objects that the table shows, and the rows that it has at most.
+#: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Characters of a cell, but the last one of a row, and of a value in the example.
+#: Most characters of a cell, except the last of a row, and of a value in the example.
 _MAX_CELL, _MAX_VALUE = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
-    """Return what a caller should know of a capability beside its description, each in brackets after a space."""
+    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, and hints of its effects."""
     flags = "" if capability.available else " [unavailable]"
     flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
     return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
 
 
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
-    """Print a capability, its parameters and an example. ``target`` are the arguments of ``abp call`` that name the
+    """Print a capability with its parameters and an example. ``target`` are the arguments of ``abp call`` that name the
     app; without them the example is a line of ``abp shell``."""
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
@@ -130,7 +130,7 @@ def _cut(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """The type of a parameter, or the values that it may have."""
+    """Return the type of a parameter, or its allowed values."""
     if is_file(schema):
         return "file"
     values = schema.get("enum")
@@ -141,7 +141,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
-    """A call with the app's own example of parameters, else with the needed ones, each the smallest that fits."""
+    """Return an example call, with the app's own example of parameters or the smallest valid required parameters."""
     from ...binary import BinaryData
     from ...testing import CannotGenerate, generated_params
 
@@ -162,16 +162,16 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether ``-p KEY=VALUE`` takes the text as it is, and not for JSON."""
+    """Return whether ``-p KEY=VALUE`` passes the text unchanged, not decoded as JSON or ``@FILE``."""
     from ._params import parse_value
 
     return parse_value(value) == value and not value.startswith("@")
 
 
 def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
-    """Return the number and the parameters of each line of a JSON Lines file, except empty ones; a line's own replace
-    the ``common`` ones. Raises :class:`~transports.errors.UsageError` for a line that is no JSON object, before any
-    call is made."""
+    """Return the number and the parameters of each non-empty line of a JSON Lines file. A line overrides the
+    ``common`` parameters. Raises :class:`~transports.errors.UsageError` for a line that is not a JSON object, before
+    any call is made."""
     from ...protocol import json_lines
 
     try:
@@ -194,9 +194,9 @@ async def call_each(
     bar: ProgressBar,
     as_json: bool,
 ) -> int:
-    """Make the calls one after the other, print what each answers, and return the exit status: 1 if any failed.
+    """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
 
-    A failed call does not end the others, unless the session did not survive it. As JSON there is one document, whose
+    A failed call does not end the others, unless it ended the session. With ``as_json`` one document is printed, whose
     ``results`` are those of ``abp call --json``, each with its ``line``."""
     results: list[dict[str, object]] = []
     failed = 0
@@ -254,7 +254,7 @@ def call(
     evidence: EvidenceText = "",
     preset: Annotated[
         str | None,
-        typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
+        typer.Option("--preset", metavar="NAME", help="Routing of answers: tableau, github, or an installed plug-in."),
     ] = None,
     detach: Detach = False,
     server: ServerUrl = None,
@@ -265,7 +265,7 @@ def call(
 ) -> int:
     """Call one capability; every result becomes a file.
 
-    With --detach a running `abp serve` makes the call (--server, --token), and `abp calls` looks at it."""
+    With --detach a running `abp serve` makes the call (--server, --token); see `abp calls`."""
     if detach or server:
         refused = {
             "--each": each,
@@ -323,7 +323,7 @@ def capabilities(
     options: ConnectionOptions,
     as_json: Json = False,
 ) -> int:
-    """List what an app can do, or show one capability."""
+    """List the capabilities of an app, or show one of them."""
     connection = options.connection()
 
     async def work() -> int:
@@ -372,7 +372,7 @@ async def discover(
     ],
     as_json: Json = False,
 ) -> int:
-    """Read an app's manifest: what it says it can do, without a browser."""
+    """Read an app's manifest, which lists its capabilities, without a browser."""
     from ...http import discover
     from ...protocol import redact_url
     from ...session import Settings

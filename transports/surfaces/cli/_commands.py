@@ -1,4 +1,4 @@
-"""The ``abp`` command as a whole: its subcommands, and its errors."""
+"""Command line of ``abp``: subcommands, shell completion, and errors of a run."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from . import (
 from ._login import login
 from ._output import add_options, print_text, report_error, start_output, version_of
 
-#: A shell's script sets it to ``complete_bash``, ``complete_zsh`` and so on, and describes the line in more variables.
+#: Variable of the shells' completion scripts: ``complete_bash``, ``complete_zsh`` … More variables describe the line.
 _VARIABLE = "_ABP_COMPLETE"
 
 
 def complete(command: Callable[[], Any]) -> int | None:
-    """Print what may stand at the cursor of the line that a shell describes in the environment, and return an exit
-    status; ``None`` if no shell asks. ``command`` makes the command line, as Typer has it."""
+    """Print the completions for the line that a shell describes in the environment, and return an exit status; ``None``
+    if no shell asks. ``command`` returns the command line as Typer makes it."""
     instruction = os.environ.get(_VARIABLE)
     if not instruction:
         return None
@@ -47,8 +47,9 @@ def complete(command: Callable[[], Any]) -> int | None:
 
 
 def take_plain_values(command: Any) -> None:
-    """Let the parameters of a command, and of those in it, take what is plain by themselves (commands as Typer makes
-    them). What a value is, and what a message says, stays the same."""
+    """Install fast readers for plain values in the parameters of a command of Typer and its subcommands.
+
+    Values and messages stay the same. Typer's own readers import pydantic, which would delay the start of a browser."""
     made_late = command.get_help_option
 
     def get_help_option(ctx: object) -> Any:
@@ -62,14 +63,14 @@ def take_plain_values(command: Any) -> None:
 
 
 def _with_reader(param: Any) -> Any:
-    reading = getattr(param, "get_runtime_param", None)  # a part of Typer that may go: then it reads all values itself
+    reading = getattr(param, "get_runtime_param", None)  # internal to Typer; without it, Typer reads all values itself
     if reading is not None and not isinstance(getattr(reading, "__self__", None), _Reader):
         param.get_runtime_param = _Reader(reading).get
     return param
 
 
 class _Reader:
-    """Reads the values of one parameter: what is plain itself, all else as Typer does."""
+    """Reader of the values of one parameter: plain values directly, all others through Typer."""
 
     def __init__(self, typers: Callable[[], Any]) -> None:
         self._typers = typers
@@ -78,7 +79,7 @@ class _Reader:
         return self
 
     def coerce(self, value: Any, param: Any, ctx: object) -> object:
-        """Return the value of ``param`` from that of the command line, as Typer's own readers do."""
+        """Convert a value from the command line to that of ``param``, as Typer's own readers do."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         for plain in _plain(value, param.type_descriptor):
@@ -87,7 +88,7 @@ class _Reader:
 
 
 def _plain(value: Any, kind: Any) -> Iterator[object]:
-    """Yield what a value stands for, if that needs no look at it: texts, counts, paths that nothing is asked of."""
+    """Yield the converted value if it needs no validation: texts, counts, and paths without conditions."""
     given, wanted, info = type(value), kind.annotation, kind.parameter_info
     if info.parser is not None or info.path_type is not None:
         return
@@ -152,13 +153,13 @@ def _options(
 
 
 def command_for(args: Sequence[str]) -> Any:
-    """Return the command line as Typer makes it: with the one command that is called, or with all if that is unclear,
-    which takes 20 ms longer."""
+    """Return the command line as Typer makes it, with only the command that is called. If that is unclear, it has all
+    commands, which takes 20 ms longer."""
     return _command(args[0] if args else "")
 
 
 @cache
-def _command(name: str) -> Any:  # a class of the click that Typer brings along
+def _command(name: str) -> Any:  # a command of the click that Typer vendors
     wanted = copy(app)
     wanted.registered_commands = [
         info for info in app.registered_commands if info.callback and name == (info.name or info.callback.__name__)
@@ -181,6 +182,6 @@ def run(args: Sequence[str]) -> int:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
-        return end.exit_code if args else 2
+        return end.exit_code if args else 2  # without arguments the help is printed, which is bad usage
     except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a message
         return report_error(error, as_json="--json" in args)

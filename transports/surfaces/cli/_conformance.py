@@ -1,4 +1,4 @@
-"""``abp conformance``: check an app against the protocol."""
+"""``abp conformance``: checks of an app against the protocol, with JUnit and badge output."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ async def conformance(
         Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")
     ] = None,
 ) -> int:
-    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not, or if nothing
-    answers there.
+    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not, or if it does
+    not answer.
 
-    Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
-    with --skip what must not run.
+    Capabilities are really called, with small parameters made from their inputSchema (or its `examples`): exclude with
+    --skip those that must not run.
     """
     from ...protocol import encode_json
     from ...testing.conformance import Plan, check_app
@@ -106,7 +106,7 @@ def _print(report: Report) -> None:
 
 
 class _StatusLine:
-    """The check that runs now, on the last line of a terminal."""
+    """Status line of the running check, on the last line of a terminal."""
 
     def __enter__(self) -> _StatusLine:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""``abp demo``: drive the reference app with real input, and check every file that comes out."""
+"""``abp demo`` and ``abp fixture``: the reference app, driven with real input or served."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def demo(
     ] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
-    """Drive the reference app over all three transports and show the files that come out.
+    """Drive the reference app over all three transports and show the resulting files.
 
     Sixteen calls with real input; every file is read again and checked.
     """
@@ -66,9 +66,9 @@ async def demo(
     return 1 if wrong else 0
 
 
-#: Parameters that every transport sends, so that the same file must come out.
+#: Parameters sent over every transport; the resulting files must be equal.
 _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
-#: Calls in all, for the messages.
+#: Total number of calls, for the messages.
 _CALLS = 16
 
 
@@ -87,7 +87,7 @@ async def _large(app: Session, results: list[Result], params: Mapping[str, objec
 
 
 async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
-    """Over another transport: the same table, which must give the same file, and a large file."""
+    """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
     from ...errors import BinaryError
 
     first = next(result for result in results if result.capability == "data.csv")
@@ -138,7 +138,7 @@ def _show(results: list[Result]) -> None:
         for ref in result.artifacts.values():
             _row(table, result, ref)
     console = Console()
-    # a file has no width, and a path is easier to use in one piece
+    # not a terminal: wide enough that paths are not wrapped
     (console if console.is_terminal else Console(width=200)).print(table)
 
 
@@ -156,7 +156,7 @@ def _intact(ref: ArtifactRef) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == ref.sha256
 
 
-#: The addresses of the reference app, by their names in the JSON document.
+#: Labels of the reference app's addresses, by their names in the JSON document.
 _ADDRESSES = {
     "url": "Workbench",
     "strict_url": "with a strict content policy",

@@ -1,4 +1,4 @@
-"""``abp calls``, and ``abp call --detach``: calls of a running `abp serve` that go on without this command."""
+"""``abp calls`` and ``abp call --detach``: detached calls, which a running `abp serve` makes without this command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Token = Annotated[
         "--token",
         metavar="T",
         envvar="ABP_SERVE_TOKEN",
-        help="The server's, @FILE reads it (default ABP_SERVE_TOKEN).",
+        help="The server's token; @FILE reads it (default: ABP_SERVE_TOKEN).",
     ),
 ]
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `abp call --detach` printed it.")]
@@ -54,8 +54,10 @@ def start_detached(
     as_json: bool,
     refused: Mapping[str, object],
 ) -> int:
-    """Run ``abp call --detach``. ``refused`` are options by name that say how this command would reach the app: the
-    server does that, so that giving one is a :class:`~transports.errors.UsageError`."""
+    """Run ``abp call --detach``.
+
+    ``refused`` are connection options by name. The server connects to the app, not this command, so a value among them
+    raises :class:`~transports.errors.UsageError`."""
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
@@ -77,7 +79,7 @@ def start_detached(
 
 
 def _flat(files: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The files of parameters by their places, with dots between the keys."""
+    """Return the files in parameters by their paths, with dots between the keys."""
     out: dict[str, Any] = {}
     for key, value in files.items():
         out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -126,7 +128,7 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
 @app.command("cancel")
 @asynchronous
 async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
-    """Cancel a call, in the app too. One that has ended stays as it is."""
+    """Cancel a call, in the app too. A call that has ended stays as it is."""
     from ._server import open_server
 
     async with open_server(server, token) as opened:
@@ -138,7 +140,7 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error(call: Mapping[str, Any]) -> ABPError:
-    """The error of a call that has no result."""
+    """Return the error of a call without a result."""
     problem = (call["result"] or {}).get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
     code = str(problem.get("code") or "OPERATION_FAILED")
@@ -150,7 +152,7 @@ def _error(call: Mapping[str, Any]) -> ABPError:
 
 
 def _print_document(document: Mapping[str, Any]) -> None:
-    """Print what ``abp call`` prints of a result: the files, and the answer."""
+    """Print a result like ``abp call``: warnings, the answer, and the files."""
     for warning in document["warnings"]:
         print_note(f"warning: {warning}")
     print_text(plain_json(json.dumps(document["data"], ensure_ascii=False)))

@@ -1,4 +1,6 @@
-"""``abp doctor``: check that everything a call needs is here and works."""
+"""``abp doctor``: a diagnosis of the installation, from versions to a self-test in the browser.
+
+:data:`CHECKS` are the checks in their order; each adds :data:`Facts` to the report."""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ async def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Say what is here and whether it works: versions, plug-ins, store, ports, browser, and a self-test.
+    """Check the installation: versions, plug-ins, store, ports, browser, and a self-test.
 
-    What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
+    Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
     from ...browser import find_browser
     from ...errors import ABPError
 
@@ -60,7 +62,7 @@ async def doctor(
 
 
 def browser_version() -> str:
-    """Return the browser that would be started and its version, as one line."""
+    """Return the path and the version of the browser that would be started, as one line."""
     from ...browser import HOW_TO_INSTALL, find_browser
     from ...errors import ABPError
 
@@ -71,7 +73,7 @@ def browser_version() -> str:
     if choice is None:
         return f"browser: none; {HOW_TO_INSTALL}"
     version = ""
-    if sys.platform != "win32":  # there a browser opens a window instead of answering
+    if sys.platform != "win32":  # on Windows, --version opens a window instead of printing
         with suppress(OSError, subprocess.SubprocessError):
             command = [choice.path, "--version"]
             version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
@@ -87,11 +89,12 @@ async def _install() -> None:
     for commands in ways:
         if all([await _run(command) for command in commands]):
             return
-    print_note("no browser could be installed: what was tried is above", always=True)
+    print_note("no browser could be installed; see the commands above", always=True)
 
 
 async def _run(command: list[str]) -> bool:
     print_note(" ".join(command))
+    # stdout of the installer goes to stderr: stdout is for the report
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     )
@@ -104,16 +107,16 @@ async def _run(command: list[str]) -> bool:
 
 
 class Fact(NamedTuple):
-    """One line of the report, and the same as a JSON value."""
+    """Line of the report, as text and as a JSON value."""
 
     text: str
     value: object
 
 
-#: What was found, by name, in the order of the report.
+#: Facts by name, in the order of the report.
 Facts: TypeAlias = dict[str, Fact]
 
-#: A distribution of each extra, by which it is recognised.
+#: Distribution of each extra; the extra counts as installed if the distribution is.
 _EXTRAS = {
     "cloud": "obstore",
     "images": "pillow",
@@ -125,19 +128,19 @@ _EXTRAS = {
     "ray": "ray",
     "test": "pytest-playwright",
 }
-#: Variables whose values are printed; of others the names alone, as the values may be secrets.
+#: Variables printed with their values; of others only the names are printed, as the values may be secrets.
 _PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
     *("ABP_MAX_SESSION_BYTES", "ABP_MIN_FREE_DISK"),
 )
-#: What was run on each system (docs/compatibility.md).
+#: State of the tests on each system (docs/compatibility.md).
 _SYSTEMS = {
     "Linux": "the whole test suite was run",
     "Darwin": "macOS: written for, not run; please report what fails",
     "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
 }
-#: Bytes of the file of the self-test, and seconds for each check that waits.
+#: Size of the self-test's file in bytes, and timeout in seconds of each check that waits.
 _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
 
@@ -203,7 +206,7 @@ async def _settings(facts: Facts) -> None:
 
 
 async def _store(facts: Facts) -> None:
-    """Write, read and delete a file, in a scope of its own that nothing else sees."""
+    """Write, read and delete a file in the store, in a scope of its own."""
     from ...artifacts import Scope, open_store
     from ...errors import StoreError
     from ...protocol import redact_url
@@ -221,7 +224,7 @@ async def _store(facts: Facts) -> None:
             return
         try:
             if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
-                raise StoreError(f"{url} gave other bytes back than it was given; use another store")
+                raise StoreError(f"{url} returned other bytes than were stored; use another store")
         finally:
             await store.delete(ref.id)
     facts["store"] = Fact(
@@ -283,7 +286,7 @@ async def _browser(facts: Facts) -> None:
 
 
 async def _self_test(browser: Browser, facts: Facts) -> None:
-    """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
+    """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
     from aiohttp import web
 
     from ...adapters.playwright import PlaywrightTransport
@@ -317,10 +320,10 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
 
 _WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
 _WEBMCP_OFF = (
-    "off: this browser has none; take Chromium 149 or newer. One that was started elsewhere needs "
-    "--enable-features=WebMCP. A page with a polyfill works all the same"
+    "off: this browser has none; take Chromium 149 or newer. A browser that you start yourself needs "
+    "--enable-features=WebMCP. A page with a polyfill works nevertheless"
 )
-#: In the order in which they run.
+#: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _versions,
     _system,

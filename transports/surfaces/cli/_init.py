@@ -1,4 +1,4 @@
-"""``abp init``: begin an app, the tests of one, or a settings file."""
+"""``abp init``: templates of an app, of tests for an app, and of a settings file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ...errors import UsageError
 from ._options import Json
 from ._output import print_json, print_text
 
-#: A suffix of stored files whose own suffix would make them modules of this package.
+#: Suffix of stored templates whose own suffix would make them modules of this package.
 _STORED_SUFFIX = ".txt"
-#: The address in the stored files.
+#: Target in the templates, which ``--target`` replaces.
 _TARGET = "http://127.0.0.1:8000/"
 _AFTER_APP = """\
 Next, in {folder}:
@@ -33,7 +33,7 @@ Next, in {folder}:
 _AFTER_CONFIG = """\
 Next, in {folder}:
   edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json
-  abp mcp --trust                                     # say that the file is yours"""
+  abp mcp --trust                                     # confirm that the file is yours"""
 
 app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
@@ -51,7 +51,7 @@ def init_tests(
     target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The app.")] = _TARGET,
     as_json: Json = False,
 ) -> int:
-    """Write tests of an app that there is already into a folder."""
+    """Write tests of an existing app into a folder."""
     return _write("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
 
 
@@ -66,7 +66,7 @@ def init_config(
 
 def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False) -> int:
     if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is no empty folder; name a new one, so that nothing is overwritten")
+        raise UsageError(f"{folder} exists and is not an empty folder; name a new one, so that nothing is overwritten")
     written, templates = [], dict(_templates(files(__package__) / kind))
     if there := [name for name in templates if (folder / name).exists()]:
         raise UsageError(f"{folder / there[0]} exists; move it away, so that nothing is overwritten")
@@ -86,7 +86,7 @@ def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = 
 
 
 def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Yield the name of each file, relative to the new folder, and the stored file itself."""
+    """Yield the name of each template, relative to the new folder, and the stored file."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _templates(entry, f"{prefix}{entry.name}/")

@@ -1,4 +1,4 @@
-"""``abp login``: sign in to an app of ``abp.toml`` once, by hand."""
+"""``abp login``: a manual sign-in to an app of ``abp.toml``, kept for later calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def login(
     headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
-    """Open an app in a visible browser, and keep what you sign in to for later calls."""
+    """Open an app in a visible browser, and keep your sign-in for later calls."""
     from ...errors import UsageError
     from ...session import find_app, read_config, sign_in
 
@@ -38,8 +38,8 @@ async def login(
 
 
 async def _enter() -> None:
-    """Ask the person to sign in, and wait for a line on stdin; for ever where stdin ends without one. The thread that
-    reads does not hold up the end of the program."""
+    """Ask the user to sign in, and wait for a line on stdin; wait for ever if stdin ends without one. A daemon thread
+    reads, so that it does not delay the end of the program."""
     print_note("sign in, then close the window or press Enter here", always=True)
     loop, entered = asyncio.get_running_loop(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""``abp mcp``: the bridge, over stdio or HTTP."""
+"""``abp mcp``: the MCP bridge, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def trust_found_file() -> int:
-    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
-    for good, it would trust whatever the file becomes."""
+    """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
+    ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
     from ...privacy import Redactor
     from ...session import trust_found_file
 
@@ -32,7 +32,7 @@ def trust_found_file() -> int:
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():
-            # what a secret is read from is what is trusted; the value itself is elsewhere
+            # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
             shown = value if table == "secrets" else redactor.field(key, value)
             print_text(f"  {table}.{key} = {shown!r}")
     return 0
@@ -57,7 +57,7 @@ def mcp(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
+            "--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."
         ),
     ] = None,
     gallery: Annotated[
@@ -65,7 +65,7 @@ def mcp(
     ] = False,
     browsers: SharedBrowsers = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
+        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, print its settings, and exit.")
     ] = False,
     output: Output = None,
     ttl: Ttl = None,
@@ -133,7 +133,7 @@ def mcp(
 async def _gallery(
     store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
 ) -> AsyncIterator[Served]:
-    """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
+    """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options, serve as serve_web
 

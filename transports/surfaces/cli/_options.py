@@ -1,4 +1,7 @@
-"""Options that several commands take."""
+"""Shared options of commands: target, connection, credentials, store and evidence.
+
+:class:`ConnectionOptions` are options as the parser reads them, :class:`Connection` the resulting arguments of
+:func:`transports.connect`. :class:`spread_groups` lets commands take such groups of options as one parameter."""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ R = TypeVar("R")
 
 
 class spread_groups(Generic[R]):
-    """A command for Typer that has the fields of a dataclass in the place of each parameter that is one. Every field
-    has a default.
+    """Command for Typer in which each parameter that is a dataclass is replaced by the fields of this dataclass. Every
+    field must have a default.
 
-    Its signature is made when it is asked for: of all commands that takes a while, and one is called."""
+    The signature is made on first use: it takes time for all commands, and only one is called."""
 
     def __init__(self, command: Callable[..., R]) -> None:
         self._command = command
@@ -75,9 +78,9 @@ Attach = Annotated[
 
 
 def attached_to(attach: bool, cdp_url: str | None) -> str | None:
-    """Return the address of the browser that ``--attach`` finds, without it ``cdp_url``.
+    """Return the address of the browser that ``--attach`` finds, or ``cdp_url`` without ``--attach``.
 
-    Raises :class:`~transports.errors.UsageError` if there is none, and if there are several and nobody can be asked."""
+    Raises :class:`~transports.errors.UsageError` if there is none, or several and no terminal to ask at."""
     if not attach:
         return cdp_url
     from ...browser import find_running
@@ -178,7 +181,7 @@ Timeout = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How a command reaches an app: the options of :func:`transports.connect` that it takes."""
+    """Connection of a command to an app: its options for :func:`transports.connect`."""
 
     transport: str = "auto"
     browser: str | None = None
@@ -202,15 +205,15 @@ class Connection:
         pause: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> AsyncIterator[Session]:
         """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
-        :func:`transports.connect`.
+        :func:`transports.connect`, as are the errors.
 
-        Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
-        the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
-        raise."""
+        The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without
+        a terminal they get the default answer of a session without a handler, which a note on stderr reports."""
         if isinstance(store, str):
             refuse_file_name(store)
         async with AsyncExitStack() as stack:
-            elsewhere = self.profile or self.cdp_url or self.browser_server  # these look at nothing before they start
+            # with these, connecting does not probe the address before the browser starts, so this must not either
+            elsewhere = self.profile or self.cdp_url or self.browser_server
             if self.transport == "auto" and not elsewhere:
                 await start_driver(target, stack)
             from ...session import connect  # late: it is imported while the driver starts
@@ -228,7 +231,7 @@ class Connection:
 
 
 def local_folder(text: str) -> Path:
-    """Return a folder of this machine. Raises :class:`~transports.errors.UsageError` for the address of a store."""
+    """Return the path of a local folder. Raises :class:`~transports.errors.UsageError` for the address of a store."""
     try:
         return folder_of(text)
     except ValueError as error:
@@ -236,8 +239,8 @@ def local_folder(text: str) -> Path:
 
 
 async def start_driver(target: str, stack: AsyncExitStack) -> None:
-    """Start the driver for the browser of a page: not for another target, nor where the address is wrong or nothing
-    listens, which connecting says."""
+    """Start the browser's driver ahead of time, if the target is a page. Errors of the address, such as a port without
+    a listener, are left for connecting to report."""
     if not is_page(target):
         return
     from ...browser import driver_ahead, require_listener
@@ -249,7 +252,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """The options of a command that say how it reaches an app."""
+    """Command-line options for the connection to an app."""
 
     transport: TransportName = "auto"
     browser: BrowserName = None
@@ -264,8 +267,8 @@ class ConnectionOptions:
     header: Headers = None
 
     def connection(self, *, evidence: str = "") -> Connection:
-        """Return the connection that the options describe; ``--attach`` finds its browser. Not for an event loop.
-        Raises :class:`~transports.errors.UsageError` for headers and evidence that are none."""
+        """Return the connection that the options describe. ``--attach`` runs an event loop to find the browser, so this
+        must not be called in one. Raises :class:`~transports.errors.UsageError` for invalid headers or evidence."""
         from ...session import read_evidence  # late: `abp --help` need not wait for it
 
         return Connection(
@@ -282,14 +285,14 @@ class ConnectionOptions:
         )
 
     def of_this_command(self) -> dict[str, object]:
-        """Return the options by their names, except those that a server which makes the call takes, too."""
+        """Return the options by name, without those that ``--detach`` passes on to the server."""
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("transport", "token")}
         return {f"--{name.replace('_', '-')}": value for name, value in own.items()}
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """Return the headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value. Raises
-    :class:`~transports.errors.UsageError`."""
+    """Return the headers of ``--token`` and ``--header``, or ``None`` without any. Raises
+    :class:`~transports.errors.UsageError`, without values in its messages, as they are secrets."""
     out: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
@@ -304,8 +307,8 @@ def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | No
 
 
 def read_token(token: str) -> str:
-    """Return the token of ``--token``: ``@FILE`` stands for what is in the file. Raises
-    :class:`~transports.errors.UsageError` for a file that cannot be read."""
+    """Return the token of ``--token``; ``@FILE`` stands for the content of a file. Raises
+    :class:`~transports.errors.UsageError` if the file cannot be read."""
     if not token.startswith("@"):
         return token
     try:

@@ -1,4 +1,7 @@
-"""Output of a command: its result on stdout, notes and errors on stderr, an exit status."""
+"""Output of a command: results on stdout, notes and errors on stderr, exit statuses, logs and telemetry.
+
+Verbosity (``-v``, ``-q``) comes first, then printing, the event loop of a command (:func:`run_async`), error reports,
+the progress bar, and the set-up of OpenTelemetry. They are one module because each depends on the verbosity."""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=ABPError)
 
-#: Arguments of the Python API in messages, and the options that they are here.
+#: Arguments of the Python API in messages, and the command-line options that replace them.
 _OPTIONS = {
     "connect(timeout=) or ": "",
     "give a pathlib.Path, bytes or a BinaryData": "give it with --file KEY=PATH (in the shell KEY@PATH)",
@@ -43,20 +46,20 @@ _OPTIONS = {
     "files_from=": "--files-from",
     "with target=": "with --target",
 }
-#: Not in an option, or in the query of an address.
+#: Arguments that are not part of an option or of the query of a URL.
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
 
 
-#: A parameter that should be text, and was read as JSON because it can be.
+#: Fault of a text parameter whose value was decoded as JSON because it is valid JSON.
 _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
 
 
 def naming_options(error: E) -> E:
-    """Return an error, changed in place, with the names of options in the place of arguments, and how ``-p`` takes a
-    text that is JSON, too. Words of the app stay."""
+    """Return an error, changed in place, with names of options instead of arguments. For a text parameter that was
+    decoded as JSON, the message gains the ``-p`` that quotes it. The app's own words stay."""
     if isinstance(error, UsageError | TransportError):
         error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
-    elif isinstance(error, CapabilityError):  # what a session adds where nobody can be asked
+    elif isinstance(error, CapabilityError):  # the hint of a session without a handler for questions
         error.message = error.message.replace("nobody answered: give on_elicitation=", "nobody answered: no terminal")
     faults = error.details.get("faults") if isinstance(error, UsageError) else None
     for fault in faults if isinstance(faults, list) else ():
@@ -68,23 +71,23 @@ def naming_options(error: E) -> E:
 
 _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
 
-#: -1 for ``-q``, else how often ``-v`` was given.
+#: -1 for ``-q``, otherwise the number of ``-v``.
 _verbosity = 0
 
 
 def reset() -> None:
-    """Begin a new command, to which neither option was given."""
+    """Reset the verbosity for a new command."""
     global _verbosity
     _verbosity = 0
 
 
 def is_quiet() -> bool:
-    """Whether ``-q`` was given: no progress and no notes."""
+    """Return whether ``-q`` was given: no progress and no notes."""
     return _verbosity < 0
 
 
 def log_level(configured: str) -> str:
-    """Return the log level: that of the options, else the ``configured`` one."""
+    """Return the log level of the options, or the ``configured`` one without options."""
     return _LEVELS.get(_verbosity, configured).upper()
 
 
@@ -119,11 +122,11 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """The options, as Typer makes them of a function."""
+    """Declare ``-v`` and ``-q``; Typer reads them from this signature."""
 
 
 def add_options(command: Any) -> None:
-    """Add the options to a command and, if it is a group, to every command in it (commands as Typer makes them)."""
+    """Add ``-v`` and ``-q`` to a command of Typer and, if it is a group, to every command in the group."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
     made: Any = typer.main.get_command(app)
@@ -143,26 +146,26 @@ logger = logging.getLogger("transports.cli")
 
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000
-#: Exit status that a shell shows for a program that SIGPIPE ended.
+#: Exit status in a shell of a program that SIGPIPE ended.
 _READER_GONE = 141
-#: Codes of apps for parameters that they do not take: bad usage, whether the app finds it or the kit.
+#: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
 _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 _printed = False
 
 
 def start_output() -> None:
-    """Begin a new command, which has not printed its JSON document yet."""
+    """Reset the state of the output for a new command: verbosity, and whether its JSON document was printed."""
     global _printed
     _printed = False
     reset()
 
 
 class _PlainFormatter(logging.Formatter):
-    """Each message in one line, and a traceback below it."""
+    """Formatter of log messages: one line each, with a traceback below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        trace = getattr(record, "otelTraceID", "0")  # where spans are made, for messages in one
+        trace = getattr(record, "otelTraceID", "0")  # set by OpenTelemetry inside a span
         where = "" if trace == "0" else f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
         return plain_line(super().formatMessage(record) + where)
 
@@ -171,20 +174,20 @@ class _PlainFormatter(logging.Formatter):
 
 
 def is_dumb_terminal() -> bool:
-    """Whether the terminal can neither move its cursor nor draw: a window of an editor, say."""
+    """Return whether the terminal can neither move its cursor nor draw, such as a window of an editor."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def print_text(text: str) -> None:
-    """Print text on stdout, with replacements for what its encoding does not have."""
+    """Print text on stdout. Characters that its encoding lacks are replaced."""
     if sys.stdout is not None:
         encoding = sys.stdout.encoding or "utf-8"
         _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """Print the one JSON document that ``--json`` promises on stdout, in UTF-8; nothing in it is
-    obeyed by a terminal. A second one is dropped."""
+    """Print the one JSON document of ``--json`` on stdout, in UTF-8 and without control characters for a terminal. A
+    second document is dropped."""
     from ...protocol import encode_json
 
     global _printed
@@ -201,7 +204,7 @@ def print_json(document: Mapping[str, object]) -> None:
 
 
 def print_event(document: Mapping[str, object]) -> None:
-    """Print one of the JSON lines of a command that goes on for long."""
+    """Print one JSON line of a command that prints several, such as events."""
     from ...protocol import encode_json
 
     if sys.stdout is not None:
@@ -223,7 +226,7 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
 
 
 def print_note(text: str, *, always: bool = False) -> None:
-    """Print one line on stderr, if there is one; with ``-q`` only what is ``always`` needed."""
+    """Print a note as one line on stderr, if there is a stderr; with ``-q`` only if ``always`` is set."""
     if is_quiet() and not always:
         return
     line = " ".join(text.split())
@@ -231,7 +234,7 @@ def print_note(text: str, *, always: bool = False) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print text on stderr as it is, if there is one, such as the words of a question."""
+    """Print text on stderr without a prefix, if there is a stderr. Used for questions."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(plain_text(text) + "\n")
@@ -251,8 +254,8 @@ def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable
 def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
 
-    What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
-    waiting for stdin belongs there."""
+    The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
+    for stdin belongs there."""
     from ...session import Settings  # late: `abp --help` need not wait for these imports
 
     level = log_level(Settings.load().log_level)
@@ -260,7 +263,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
     configure()
-    if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
+    if level != "DEBUG":  # asyncio logs long warnings about pending tasks when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         return asyncio.run(_until_stopped(work()))
@@ -269,7 +272,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 
 async def _until_stopped(work: Coroutine[object, object, T]) -> T:
-    """Cancel the work for a signal, so that everything is closed on the way out."""
+    """Await ``work`` and cancel it on a signal, so that it closes its resources."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
         await asyncio.wait((task,))
@@ -280,12 +283,12 @@ async def _until_stopped(work: Coroutine[object, object, T]) -> T:
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:
-    """Print what went wrong and what to do about it, and return the exit status: 2 for bad usage, also if it is the app
-    that refuses the parameters, 141 for a reader of stdout that is gone, else 1."""
-    if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would write again at its exit, and complain
+    """Print an error with its remedy, and return the exit status: 2 for bad usage, including parameters that the app
+    refuses, 141 for a closed reader of stdout, otherwise 1."""
+    if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would flush stdout at exit and print an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
-    if hasattr(error, "format_message"):
+    if hasattr(error, "format_message"):  # an error of the argument parser, whose class is private to Typer
         error = UsageError(_usage(error))
     if isinstance(error, ABPError):
         failure = naming_options(error)
@@ -312,7 +315,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
 
 
 def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
-    """Return a line for each file that was recorded of a call; for a trace, the command that shows it."""
+    """Return a line for each evidence file of a call; that of a trace includes the command that shows it."""
     lines = []
     for kind, file in evidence.items():
         where = str(file.path or file.uri)
@@ -322,7 +325,7 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 
 
 def _usage(error: Exception) -> str:
-    """The message of the argument parser, and where to read on."""
+    """Return the message of the argument parser with a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
     context = getattr(error, "ctx", None)
@@ -337,7 +340,7 @@ def _usage(error: Exception) -> str:
         return f"{text}; write --params {shlex.quote(found[1])}, {hint}"
     extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
     if extra and any("-p" in param.opts for param in context.command.params):
-        # the words are joined by spaces: where one ends that has spaces itself, nobody knows
+        # the parser joins the words with spaces, so a value with spaces cannot be told from several words
         pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
         return f"{text}; write -p {pair}, {hint}"
     known = getattr(context.command, "list_commands", None)
@@ -350,8 +353,8 @@ def _usage(error: Exception) -> str:
 def print_error(
     code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
 ) -> None:
-    """Print an error as one line on stderr and, with ``--json``, as the document on stdout. How what was asked differs
-    from a recording, and the lines of an input that are no jobs, follow in lines of their own."""
+    """Print an error as one line on stderr and, with ``--json``, as the document on stdout. The diff of a replay and
+    the invalid lines of a batch input follow on lines of their own."""
     below = _lines_below(code, document)
     alternatives = document.get("alternatives") if document else None
     if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
@@ -361,12 +364,12 @@ def print_error(
         print_line(f"    {line}")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
-        with suppress(OSError, ABPError):  # nobody reads stdout; stderr has the error
+        with suppress(OSError, ABPError):  # stdout is closed; stderr has the error
             print_json({"success": False, "error": error, "cancelled": cancelled})
 
 
 def _lines_below(code: str, document: Mapping[str, object] | None) -> str:
-    """The lines that a replay adds to its error, or an input with lines that are no jobs."""
+    """Return the extra lines of an error: the diff of a replay, or the invalid lines of a batch input."""
     details = document.get("details") if document else None
     name = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(code, "")
     return str(details.get(name, "")) if isinstance(details, Mapping) else ""
@@ -378,12 +381,12 @@ def version_of(distribution: str) -> str:
 
     try:
         return version(distribution)
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # run from a source tree
         return "unknown"
 
 
 class ProgressBar:
-    """A progress bar on stderr while the context lasts, unless ``-q`` was given or stderr is no terminal that can
+    """Progress bar on stderr while the context lasts, unless ``-q`` was given or stderr is not a terminal that can
     draw one."""
 
     def __init__(self, label: str) -> None:
@@ -417,7 +420,7 @@ class ProgressBar:
             self._running = False
 
     def set_label(self, label: str) -> None:
-        """Begin again, under another label."""
+        """Restart the bar with another label."""
         if self.on_progress is not None:
             self._progress.remove_task(self._task)
             self._task = self._progress.add_task(plain_line(label), total=None, stage="")
@@ -445,7 +448,7 @@ _kit_logger = logging.getLogger("transports")
 
 _configured = False
 
-#: One of these says where to, and so turns it on; the SDK reads these and the others itself.
+#: Variables that name a destination and so turn telemetry on; the SDK reads these and all others itself.
 _DESTINATIONS = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -455,7 +458,8 @@ _DESTINATIONS = (
     "OTEL_LOGS_EXPORTER",
     "OTEL_CONFIG_FILE",
 )
-#: Seconds at the end for what is not sent yet: a collector that is gone would hold a command for half a minute.
+#: Seconds to send the remaining spans and metrics: with an unreachable collector a command would hang for half a
+#: minute.
 _FINISH_TIMEOUT = 3.0
 _DEFAULTS = {
     "OTEL_SERVICE_NAME": "abp",
@@ -466,11 +470,10 @@ _DEFAULTS = {
 
 
 def configure() -> None:
-    """Set up OpenTelemetry if a variable names a destination, by the SDK's own auto-configuration.
+    """Set up OpenTelemetry with the SDK's own auto-configuration if a variable names a destination.
 
-    Where the program was started by ``opentelemetry-instrument``, everything is set up already. Without the extra
-    ``otel`` a warning says what is missing. Raises :class:`~transports.errors.UsageError` for variables that make no
-    sense.
+    Does nothing in a program that ``opentelemetry-instrument`` started, which has done it. Without the extra ``otel``
+    a warning names it. Raises :class:`~transports.errors.UsageError` for invalid variables.
     """
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
@@ -489,7 +492,7 @@ def configure() -> None:
             os.environ[name] = value
     global _configured
     try:
-        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # it is to be subclassed
+        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # the SDK expects a subclass
         configurator().configure()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
@@ -497,11 +500,11 @@ def configure() -> None:
 
 
 def finish() -> None:
-    """Send what is left, three seconds at most, if :func:`configure` has set anything up."""
+    """Flush spans and metrics within three seconds, if :func:`configure` has set up telemetry."""
     if not _configured:
         return
     if not _kit_logger.isEnabledFor(logging.INFO):
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it has a line for each attempt
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every failed attempt
     from opentelemetry import metrics, trace
 
     providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]

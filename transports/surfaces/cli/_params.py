@@ -18,11 +18,11 @@ from ._output import print_note
 if TYPE_CHECKING:
     from ...binary import BinaryData
 
-#: Bytes of a text that is read as parameters; larger content is a file.
+#: Largest text that is read as parameters, in bytes; larger content must be given as a file.
 _MAX_TEXT = 64_000_000
 
 
-#: A name that is a file's or that of stdout, and hardly a folder's.
+#: Names that mean a file or stdout (``-``), and hardly ever a folder.
 _FILE_NAME = re.compile(
     r"-|.*\.(?:bin|csv|docx|gif|gz|html?|jpe?g|jsonl?|md|mp3|mp4|pdf|png|svg|txt|wav|webp|xlsx|xml|zip)", re.IGNORECASE
 )
@@ -30,7 +30,7 @@ _FILE_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ParamOptions:
-    """The options of a command that hold the parameters of a call."""
+    """Command-line options for the parameters of a call."""
 
     params: Annotated[
         str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
@@ -46,16 +46,16 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> dict[str, object]:
-        """Return the parameters, as :func:`read_params` does."""
+        """Read the parameters with :func:`read_params`."""
         return read_params(self.params, self.pairs or (), self.files or ())
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
     """Return the parameters of a call.
 
-    ``text`` is that of ``--params JSON|@FILE|-``. Then come ``pairs``, ``KEY=VALUE`` (see :func:`read_value`), and
-    ``files``, ``KEY=PATH``; a dot in KEY leads into an object. Each key of these is given once, and replaces one of
-    ``text``. May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
+    ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`read_value`) and
+    ``files`` are ``KEY=PATH``; a dot in KEY leads into an object. A key may be given once and overrides ``text``.
+    May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
     params = {} if text is None else _document(text)
     given: set[tuple[str, ...]] = set()
     for pair in pairs:
@@ -68,34 +68,34 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
 
 
 def read_file(path: str, source: str) -> BinaryData:
-    """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, which names ``source``, for what is
-    no regular file: a pipe has no size and cannot be read twice."""
+    """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, with ``source`` in its message, if
+    it is not a regular file: a pipe has no size and cannot be read twice."""
     from ...binary import BinaryData
 
     file = Path(path)
     if file.exists() and not file.is_file():
-        raise UsageError(f"{source}: {path} is no regular file; name one, or save its content to one first")
+        raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
     return BinaryData.from_path(file)
 
 
 def require_folder(file: Path | None) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a file that cannot be written, before any work and not after
-    it."""
+    """Raise :class:`~transports.errors.UsageError` for an output file that cannot be written. Called before the work,
+    so that its result is not lost."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
 def refuse_file_name(out: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a folder of ``--out`` that is not there and has the name of a
-    file, or of stdout: other commands take these after such an option. A slash at its end makes any name a folder's."""
+    """Raise :class:`~transports.errors.UsageError` if ``--out`` names a missing folder that looks like a file or
+    stdout, since ``--out`` is a file in other programs. With a trailing slash any name is a folder."""
     folder = Path(out)
     if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name):
         return
-    with contextlib.suppress(OSError, ValueError):  # what no name of a file can be
+    with contextlib.suppress(OSError, ValueError):  # a text that cannot be a path at all
         if folder.is_dir():
             return
     raise UsageError(
-        f"--out {out}: it is a folder for the files that is named here; leave it out, and copy what was stored "
+        f"--out {out}: --out takes a folder for the files, not a file; leave it out, and copy the stored file "
         f"with `abp artifacts get NAME {out}`"
     )
 
@@ -112,7 +112,7 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _read(text: str) -> tuple[str, str]:
-    """The source of the JSON, for messages, and the JSON."""
+    """Return the source of the JSON, for messages, and the JSON."""
     if text != "-" and not text.startswith("@"):
         return "--params", text
     source = f"--params {text}" + " (stdin)" * (text == "-")
@@ -124,7 +124,7 @@ def _read(text: str) -> tuple[str, str]:
 
 
 def _read_text(text: str, source: str, fix: str = "correct the file name after @") -> str:
-    """The text of ``@FILE``, or of stdin for ``-``."""
+    """Return the text of ``@FILE``, or of stdin for ``-``."""
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if text == "-" else Path(text[1:]).open("rb") as file:
             data = file.read(_MAX_TEXT + 1)
@@ -156,7 +156,7 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 
 def parse_value(text: str) -> object:
-    """Return ``text`` read as JSON, or as it is where it is no JSON."""
+    """Return ``text`` decoded as JSON, or unchanged if it is not JSON."""
     from ...protocol import decode_json
 
     try:
@@ -166,9 +166,9 @@ def parse_value(text: str) -> object:
 
 
 def read_value(text: str, source: str) -> object:
-    """Return the VALUE of ``KEY=VALUE``: JSON, or else text. ``@FILE`` stands for what a file holds, ``@@`` for a text
-    that begins with ``@``. Raises :class:`~transports.errors.UsageError`, which names ``source``, for a file that
-    cannot be read, is larger than 64 MB, or is no UTF-8."""
+    """Return the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise. ``@FILE`` stands for the content of a
+    file, ``@@`` for a text that begins with ``@``. Raises :class:`~transports.errors.UsageError`, with ``source`` in
+    its message, for a file that cannot be read, is larger than 64 MB, or is not UTF-8."""
     if text.startswith("@@"):
         return text[1:]
     if text.startswith("@"):
@@ -178,7 +178,7 @@ def read_value(text: str, source: str) -> object:
 
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:
     """Set the parameter at the path ``key``, and add the path to ``given``. Raises
-    :class:`~transports.errors.UsageError` for one that would replace what was given before."""
+    :class:`~transports.errors.UsageError` if it would replace a parameter in ``given``."""
     from ...binary.detect import set_path
 
     path = tuple(key)

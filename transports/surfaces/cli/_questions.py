@@ -1,4 +1,4 @@
-"""Questions of an app: asked at the terminal, and noted on stderr where there is none."""
+"""Elicitation at the terminal: an app's questions are asked there, or noted on stderr if there is none."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from ...protocol import ElicitationRequest
     from ...session import Event, Session
 
-#: Characters of a question in a note, and of the label of a field.
+#: Most characters of a question in a note, and of the label of a field.
 _MAX_TEXT, _MAX_LABEL = 300, 80
 _YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
 
 
 class _Declined(Exception):
-    """Ctrl-C or Ctrl-D in an answer."""
+    """Raised for Ctrl-C or Ctrl-D in an answer."""
 
 
 def at_terminal() -> bool:
-    """Whether somebody can be asked: stdin and stderr are a terminal. Stdout is for results, and may be a file."""
+    """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def question_text(params: Mapping[str, object]) -> str:
-    """Return the words of a question in one line, for a note."""
+    """Return the text of a question as one line, for a note."""
     from ...protocol import ElicitationRequest  # late, as it loads pydantic
     from ..shared import question_of
 
@@ -47,8 +47,8 @@ def question_text(params: Mapping[str, object]) -> str:
 
 @asynccontextmanager
 async def noting_questions(app: Session) -> AsyncIterator[None]:
-    """Note each question of the app on stderr, with what it was answered, while the context lasts. Closes the session
-    at the end, so that nothing is missed."""
+    """Print each question of the app and its default answer on stderr while the context lasts. Closes the session at
+    the end, so that no question is missed."""
 
     from ...protocol import ElicitationRequest
 
@@ -68,25 +68,25 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
 
 def _note(request: ElicitationRequest) -> str:
     answer = default_answer(request)
-    done = "declined" if answer == DECLINED else f"answered as it proposes itself ({dict(answer)['data']})"
+    done = "declined" if answer == DECLINED else f"answered with its own default ({dict(answer)['data']})"
     return f"{question_text(request.params)} ({request.method}): {done}, since there is no terminal to ask at"
 
 
 class Questions:
-    """Asks a person at the terminal, one question at a time. Ctrl-C and Ctrl-D decline. ``pause`` keeps other output
-    away meanwhile."""
+    """Dialog that asks the user at the terminal, one question at a time. Ctrl-C and Ctrl-D decline. ``pause`` is a
+    context in which no other output is printed."""
 
     def __init__(self, pause: Callable[[], AbstractContextManager[None]]) -> None:
         self._pause = pause
         self._lock = asyncio.Lock()
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the person's answer to a question, as ``{"success": …, "data": …}``. The handler of a session."""
+        """Return the user's answer as ``{"success": …, "data": …}``. This is the elicitation handler of a session."""
         from prompt_toolkit.application import in_terminal
 
         from ._terminal import LineReader
 
-        async with self._lock, in_terminal():  # in the place of the shell's own prompt, if that is there
+        async with self._lock, in_terminal():  # suspends the prompt of `abp shell`, if it is shown
             with self._pause():
                 LineReader().drop_typed()
                 try:
@@ -109,7 +109,7 @@ class Questions:
             return {"success": True, "data": {"result": await self._line("answer")}}
         question = question_of(request)
         if question is None:
-            print_note(f"the app asks {request.method}, which nothing here can answer")
+            print_note(f"the app asks {request.method}, which cannot be answered at a terminal")
             return DECLINED
         self._print("The app asks", question.message)
         properties: Any = question.schema["properties"]
@@ -132,7 +132,7 @@ class Questions:
             print_line(f"  {line}")
 
     async def _value(self, field: _Field) -> object:
-        """Ask until the answer fits; ``None`` for a field that is left out."""
+        """Ask until the answer is valid, and return it; ``None`` for a field that is left out."""
         for line in field.explanation():
             print_line(f"  {line}")
         while True:
@@ -169,7 +169,7 @@ _LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
 
 
 class _Field:
-    """One field of a form: what is shown of it, and how an answer is read."""
+    """Field of a form: its prompt, and the parser of its answer."""
 
     def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
         self.label = " ".join(label.split())[:_MAX_LABEL]
@@ -187,7 +187,7 @@ class _Field:
         return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
 
     def prompt(self) -> str:
-        """Return the prompt: the label, what may be typed, and the default in brackets."""
+        """Return the prompt: the label, a hint at valid input, and the default in brackets."""
         default = self.schema.get("default")
         kind = self.schema.get("type")
         if kind == "boolean":
@@ -202,8 +202,8 @@ class _Field:
         return self.label + hint + " (may be left out)" * (not self.needed)
 
     def read(self, text: str) -> object:
-        """Return the answer that was typed; ``None`` to leave the field out. Raises
-        :class:`~transports.errors.UsageError` that says what is wrong with it."""
+        """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
+        not valid."""
         from ...protocol.schema import check_params
 
         if not text.strip():
@@ -236,7 +236,7 @@ class _Field:
             except ValueError:
                 number = math.nan
             if not math.isfinite(number):
-                raise UsageError(f"that is no {kind}")
+                raise UsageError(f"that is not a valid {kind}")
             return number
         return text
 
@@ -250,7 +250,7 @@ class _Field:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values of a choice and their titles."""
+    """Return the values of a choice with their titles."""
     titled = schema.get("oneOf", schema.get("anyOf"))
     if titled:
         return [(one["const"], one["title"]) for one in titled]
@@ -259,7 +259,7 @@ def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _resource(path: Path, data: bytes) -> dict[str, object]:
-    """A file as the answer to ``elicitation/resource``: text as it is, anything else as base64."""
+    """Return a file as the answer to ``elicitation/resource``: text as it is, anything else as base64."""
     mime_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     out: dict[str, object] = {"mimeType": mime_type, "filename": path.name, "size": len(data)}
     try:
@@ -269,7 +269,7 @@ def _resource(path: Path, data: bytes) -> dict[str, object]:
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
-    """The text of the messages to a model."""
+    """Return the text of the messages to a model."""
     texts = [params.get(key) for key in ("systemPrompt", "prompt", "message", "text")]
     messages = params.get("messages")
     for message in messages if isinstance(messages, list) else ():

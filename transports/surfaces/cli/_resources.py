@@ -53,8 +53,8 @@ async def resources(
 
 
 async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
-    """Print what is in the resources, now, after each change, and after the connection was lost, since a change may
-    have gone unheard; until the session ends."""
+    """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
+    since a notification of a change may have been lost meanwhile."""
     from ...protocol import Notification
     from ...session import ConnectionChanged
 

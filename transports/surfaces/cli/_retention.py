@@ -1,4 +1,4 @@
-"""Options of ``abp serve`` and ``abp mcp`` that say what is kept: artifacts, and detached calls over a restart."""
+"""Retention options of ``abp serve`` and ``abp mcp``: limits for artifacts, and the folder of detached calls."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def open_limited_store(
     config: Path | None,
     own: Retention | None = None,
 ) -> ArtifactStore:
-    """Return the store at ``url``, by default that of the settings, with the retention of the options, the variables
-    and the file.
+    """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
+    file.
 
-    ``own`` is the retention of a store that nobody named a place for. What holds is printed on stderr.
+    ``own`` is the default retention if neither the options nor the settings name a store. The effective retention is
+    printed on stderr.
     """
     from ...session import Settings, open_configured_store, read_config, retention_settings, uses_own_store
 

@@ -1,4 +1,4 @@
-"""``abp serve``: artifacts and the gallery over HTTP; and ``abp artifacts link``, an address of that server."""
+"""``abp serve``, the artifacts and the gallery over HTTP, and ``abp artifacts link``, a signed address there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ async def serve(
     adapter: AdapterFile = None,
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
+        str, typer.Option("--host", metavar="H", help="Address to listen on; a token is needed unless it is local.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
+        typer.Option("--token", metavar="T", help="The operator's token (default: ABP_SERVE_TOKEN, or a new one)."),
     ] = None,
     config: Annotated[
         Path | None,
@@ -86,12 +86,12 @@ async def link(
     ] = "1h",
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
+        typer.Option("--url", metavar="BASE", help="Address of the server (default: the server on this machine)."),
     ] = None,
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Make an address that opens one artifact for a while."""
+    """Print an address that opens one artifact for a limited time."""
     from ..web import make_link
 
     async with store_at(output) as store:

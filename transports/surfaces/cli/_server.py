@@ -1,4 +1,4 @@
-"""A running `abp serve`, spoken to over HTTP: connect an app there, call it, look what became of a call."""
+"""HTTP client of a running `abp serve`: connect an app there, start a call, wait for a call, cancel it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...protocol import decode_json
 from ._options import read_token
 
-#: Seconds for a request, besides what it waits for, and the largest answer in bytes.
+#: Timeout of a request in seconds, without its ``wait``, and the largest answer in bytes.
 _TIMEOUT, _MAX_ANSWER = 30.0, 16 << 20
 #: Seconds that one request waits for the end of a call.
 _WAIT = 20
@@ -22,8 +22,8 @@ _WAIT = 20
 
 @asynccontextmanager
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[Server]:
-    """Yield the server at ``url``. Raises :class:`~transports.errors.UsageError` without an address or a token, which
-    may be ``@FILE``."""
+    """Yield a client of the server at ``url``; ``token`` may be ``@FILE``. Raises
+    :class:`~transports.errors.UsageError` without an address or a token."""
     parts = urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(
@@ -36,13 +36,14 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
         address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         try:
             yield Server(http, address)
+        # another program at the address: its JSON lacks the keys and types that the methods read
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise ProtocolError(f"{address} answered something else than `abp serve` does ({error!r})") from None
+            raise ProtocolError(f"{address} did not answer like an `abp serve` ({error!r})") from None
 
 
 class Server:
-    """One server, for the holder of one token. Methods raise what the server answers as
-    :class:`~transports.errors.ABPError`, and :class:`~transports.errors.ConnectFailed` without an answer."""
+    """Client of one server, with one token. Methods raise errors of the server as :class:`~transports.errors.ABPError`,
+    and :class:`~transports.errors.ConnectFailed` if it does not answer."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -52,11 +53,12 @@ class Server:
         self, target: str, capability: str, params: Mapping[str, object], files: Mapping[str, BinaryData],
         *, transport: str = "auto", timeout: float | None = None,
     ) -> Mapping[str, Any]:  # fmt: skip
-        """Begin a call and return its record. ``target`` is a session of the server, or an address: of an app that is
-        connected there, else of one that is connected now. ``files`` are uploaded before."""
+        """Start a call and return its record. ``files`` are uploaded first.
+
+        ``target`` is a session of the server, or the address of an app, which is connected there if necessary."""
         apps = (await self._ask("GET", "/apps"))["apps"]
         app = next((one for one in apps if target == one["session"]), None)
-        if app is None:  # only the server knows the whole addresses
+        if app is None:  # `reuse`: the list shows redacted addresses, so only the server can find a connected app
             app = await self._ask("POST", "/apps", json={"url": target, "transport": transport, "reuse": True})
         sent = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": sent, "timeout": timeout}
@@ -81,7 +83,7 @@ class Server:
         return [one for one in listed if one["detached"]]
 
     async def wait(self, call: str) -> Mapping[str, Any]:
-        """Return a call with its ``result`` when it has ended, or after some seconds as it is then."""
+        """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""
         record: Mapping[str, Any] = await self._ask("GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT)
         return record
 

@@ -1,4 +1,6 @@
-"""``abp shell``: several calls over one connection, typed line by line."""
+"""``abp shell``: interactive calls over one connection, with history and completion.
+
+The command and its loop come first, then the history, the parser of a line (:func:`parse_line`), and the completer."""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ async def _listed(lines: list[str]) -> AsyncIterator[str]:
 
 
 async def _typed(app: Session) -> AsyncIterator[str]:
-    """The lines that are typed, until Ctrl-D. Ctrl-C begins a line anew."""
+    """Yield typed lines until Ctrl-D. Ctrl-C discards the current line."""
     from ._terminal import LineReader
 
     count = len(app.capabilities)
@@ -85,7 +87,7 @@ async def _typed(app: Session) -> AsyncIterator[str]:
 
 
 class _Shell:
-    """Runs lines in one session. ``interactive`` makes Ctrl-C end the call, and not the command."""
+    """Loop over lines in one session. If ``interactive``, Ctrl-C cancels the call instead of ending the command."""
 
     def __init__(self, app: Session, timeout: float | None, bar: ProgressBar, *, interactive: bool) -> None:
         self._app = app
@@ -95,7 +97,8 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
-        """Run lines until one says ``exit``, and return the exit status: at a terminal 0, else 1 if any failed."""
+        """Run lines until ``exit``, and return the exit status: 1 if any line failed and the shell is not interactive,
+        otherwise 0."""
         loop = asyncio.get_running_loop()
         interrupts = (
             on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)) if self._interactive else nullcontext()
@@ -158,8 +161,8 @@ _KEYS = re.compile(r"[\"']?([\w.-]+)[\"']?\s*[=@:]")
 
 
 def open_history() -> History:
-    """Return the history of this user, in a file of mode 0600. Where none can be kept, it lasts as long as the
-    shell."""
+    """Return the history of this user, in a file of mode 0600. If the file cannot be opened, the history is kept in
+    memory."""
     try:
         path = state_folder() / _FILE
         os.close(open_file(path, os.O_WRONLY | os.O_CREAT))
@@ -169,7 +172,7 @@ def open_history() -> History:
 
 
 class _History(FileHistory):
-    """Keeps no line that begins with a space, as shells do, and none with a secret."""
+    """History file without lines that begin with a space, as in other shells, and without lines that hold a secret."""
 
     def store_string(self, string: str) -> None:
         redactor = Redactor()
@@ -179,9 +182,9 @@ class _History(FileHistory):
                 super().store_string(string)
 
 
-#: The shell's own commands, where the app has no capability of the name.
+#: The shell's own commands; a capability with the same name takes precedence.
 COMMANDS = {
-    "help": "what can be typed; help CAPABILITY: its parameters",
+    "help": "list capabilities and commands; help CAPABILITY: its parameters",
     "exit": "end the shell, as Ctrl-D does",
 }
 _KEY = re.compile(r"\s*([^\s=@'\"{}\[\]]+)([=@])")
@@ -189,10 +192,10 @@ _DECODER = json.JSONDecoder()
 
 
 def parse_line(line: str) -> tuple[str, dict[str, object]]:
-    """Return the first word of a line, and the parameters after it.
+    """Parse a line into its first word and its parameters.
 
-    These are one JSON object, or any number of ``KEY=VALUE`` (JSON, or else text up to the next space, or ``@FILE``; in
-    quotes for more) and ``KEY@PATH`` (a file); a dot in KEY leads into an object. Raises
+    These are one JSON object, or any number of ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into an
+    object. VALUE is JSON, ``@FILE``, or text up to the next space; text with spaces needs quotes. Raises
     :class:`~transports.errors.UsageError` for anything else."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
@@ -226,7 +229,7 @@ def _json_object(text: str) -> dict[str, object]:
 
 
 def _value(rest: str, key: str, *, is_file: bool) -> tuple[object, str, str]:
-    """The value at the beginning of ``rest``, its text, and what follows."""
+    """Split ``rest`` into the value at its beginning, the text of this value, and the remaining text."""
     if rest[:1] == "'":
         text, quote, after = rest[1:].partition("'")
         if not quote or after[:1].strip():
@@ -245,14 +248,14 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[object, str, str]:
 
 
 class LineCompleter(Completer):
-    """Completes names of capabilities, of their parameters, their values, and paths of files."""
+    """Completer of capability names, parameter names, values and file paths."""
 
     def __init__(self, capabilities: Callable[[], Mapping[str, Capability]]) -> None:
         self._capabilities = capabilities
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield what may stand at the cursor."""
+        """Yield completions at the cursor."""
         text = document.text_before_cursor.lstrip()
         name, space, rest = text.partition(" ")
         known = self._capabilities()
@@ -292,14 +295,14 @@ class LineCompleter(Completer):
 
 
 def _at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
-    """The schema of the parameter at a path; an empty one where none is declared."""
+    """Return the schema of the parameter at a path; empty if it is not declared."""
     for step in path:
         schema = _properties(schema).get(step, {})
     return schema
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The declared properties of an object. The schema is the app's, which may have written anything."""
+    """Return the declared properties of an object. The app's schema is not trusted to be valid."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}

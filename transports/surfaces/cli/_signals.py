@@ -1,10 +1,11 @@
-"""Signals that end a command: SIGINT, SIGTERM, SIGHUP, and SIGBREAK on Windows. Only the first one counts: closing
-takes a few seconds at most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`), and so does one that
-first ends what it has begun (:func:`draining`)."""
+"""Signals that end a command: SIGINT, SIGTERM, SIGHUP, and SIGBREAK on Windows.
+
+Only the first signal counts, since closing takes a few seconds at most. A command that continues after Ctrl-C declares
+that with :func:`on_interrupt`, a command that first finishes its running work with :func:`draining`."""
 
 from __future__ import annotations
 
-import signal  # and nothing heavier: until the handlers are set, a signal means a traceback
+import signal  # and nothing heavier: a signal before the handlers are set ends in a traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -33,9 +34,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def handle_signals(*, final: bool = False) -> Iterator[None]:
-    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls what :func:`on_signal`
-    says. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored. With ``final``
-    the process ends after the context: once a signal has come, further ones do not break off its end either."""
+    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls the callback of
+    :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
+    With ``final`` the process ends after the context: further signals do not interrupt its exit either."""
     global _received, _drained
     _received, _drained = None, False
     numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
@@ -65,9 +66,9 @@ def _handle(number: int, _: FrameType | None) -> None:
 def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
     """Call ``callback`` for a signal while the context lasts, in the middle of whatever the main thread does.
 
-    Yields a function that returns the exception for the signal that was received, or ``None``. A handler of the event
-    loop (``loop.add_signal_handler``) would not do: these handlers also cover the imports before the loop, waiting for
-    stdin outside of it, and its end, and the loop would leave the default handlers behind."""
+    Yields a function that returns the exception for the received signal, or ``None``. Handlers of the event loop
+    (``loop.add_signal_handler``) would not suffice: these also cover the imports before the loop, waiting for stdin
+    outside the loop, and its end. The loop would also restore the default handlers, not those set before."""
     global _callback
     _callback = callback
     try:
@@ -78,7 +79,7 @@ def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped |
 
 @contextmanager
 def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
-    """Call ``callback`` for each SIGINT while the context lasts, instead of ending the command: it ends one call."""
+    """Call ``callback`` for each SIGINT while the context lasts, to cancel one call instead of ending the command."""
     global _interrupt
     _interrupt = callback
     try:
@@ -89,8 +90,8 @@ def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
-    """Call ``callback`` for the first signal while the context lasts, instead of ending the command; the second one
-    ends it. Yields a function that returns the exception for the first one, or ``None``."""
+    """Call ``callback`` for the first signal while the context lasts, instead of ending the command; a second signal
+    ends the command. Yields a function that returns the exception for the first one, or ``None``."""
     global _drain
     first: int | None = None
 

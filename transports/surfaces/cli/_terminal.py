@@ -1,4 +1,4 @@
-"""Lines that a person types at the terminal, with editing, completion and history."""
+"""Line input at the terminal, with editing, completion and history."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from ._output import is_dumb_terminal
 
 
 class LineReader:
-    """Reads lines from the terminal at stdin. Prompts go to stderr: stdout is for results. ``secret`` shows nothing of
-    what is typed."""
+    """Reader of lines from the terminal at stdin.
+
+    Prompts go to stderr, since stdout is for results. With ``secret`` the typed text is not echoed."""
 
     class Interrupted(Exception):
-        """Raised for Ctrl-C, which is a key here and no signal."""
+        """Raised for Ctrl-C, which arrives as a key here, not as a signal."""
 
     def __init__(
         self, completer: Completer | None = None, history: History | None = None, *, secret: bool = False
     ) -> None:
         self._secret = secret
-        # not given to the session itself, which would then not know a dumb terminal
+        # not passed to PromptSession: with an explicit output it does not detect a dumb terminal
         with create_app_session(input=create_input(sys.stdin), output=self._output()):
             self._session: PromptSession[str] = PromptSession(
                 completer=completer,
@@ -44,7 +45,7 @@ class LineReader:
         return DummyOutput() if self._secret else PlainTextOutput(sys.stderr)
 
     def drop_typed(self) -> None:
-        """Forget what was typed and not read yet: it was not meant for what is asked next."""
+        """Discard unread input, which was not meant for the next prompt."""
         if _drop_waiting():
             clear_typeahead(self._session.input)
 
@@ -61,7 +62,7 @@ class LineReader:
 
 
 def _drop_waiting() -> bool:
-    """Drop what waits at the terminal. Returns ``False`` if stdin is none."""
+    """Discard the terminal's input buffer. Return ``False`` if stdin is not a terminal."""
     if sys.platform == "win32":
         import msvcrt
 

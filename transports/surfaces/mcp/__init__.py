@@ -1,7 +1,7 @@
-"""``abp mcp``: apps that speak ABP as tools and resources of the Model Context Protocol (``docs/mcp.md``).
+"""MCP bridge (``abp mcp``): apps that speak ABP as tools and resources of the Model Context Protocol (``docs/mcp.md``).
 
-Works with clients of both eras: those with a handshake (until 2025-11-25) and those of 2026-07-28 without one. Needs
-the extra ``mcp``; importing this package without it raises :class:`ImportError`.
+Supports protocol versions with a handshake (until 2025-11-25) and 2026-07-28, which has none. Needs the extra ``mcp``;
+importing this package without the extra raises :class:`ImportError`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Bearer tokens over HTTP: secrets that the operator gave out, and JSON Web Tokens that an issuer signed."""
+"""Authentication and authorization over HTTP: bearer tokens and scopes.
+
+Tokens are secrets of the operator (:func:`parse_tokens`) or JSON Web Tokens of an issuer (:class:`JwtVerifier`).
+Scopes restrict tools and apps; :class:`ScopeChallenge` answers a call with too few scopes."""
 
 from __future__ import annotations
 
@@ -34,21 +37,21 @@ from ._users import User
 logger = logging.getLogger("transports")
 
 _MIN_SECRET = 16
-#: Seconds for the issuer's keys to arrive, until they are fetched anew, and between two attempts to fetch them.
+#: Timeout of fetching the issuer's keys, their lifetime, and the pause between two fetches, in seconds.
 _FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
-#: Seconds by which the clocks of the issuer and of this machine may differ.
+#: Allowed difference between the clocks of the issuer and this machine, in seconds.
 _LEEWAY = 30.0
-#: Characters of a signed token, and of the reason in the log for which it is refused.
+#: Most characters of a signed token, and of the logged reason of a refusal.
 _MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
-#: Bytes of an issuer's set of keys, and how many keys of it are read.
+#: Most bytes, and most keys, of an issuer's key set.
 _MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
-    """Return the user of each secret in ``TOKEN`` or ``USER=TOKEN``, with commas between them; a secret without a user
-    is that of ``local``.
+    """Return the users by their secrets in ``TOKEN`` or ``USER=TOKEN``, separated by commas; a secret without a user is
+    that of ``local``.
 
-    Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters or one that is used twice."""
+    Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters, and for a repeated secret."""
     users: dict[str, str] = {}
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
@@ -63,27 +66,27 @@ def parse_tokens(tokens: str) -> dict[str, str]:
 
 
 class JwtVerifier:
-    """Verifies JSON Web Tokens (RFC 7519) of one issuer for one audience. The user is ``signed:`` and the ``sub``: an
-    issuer's names are not those that the operator gave to secrets.
+    """Verifier of JSON Web Tokens (RFC 7519) of one issuer for one audience. The user is ``signed:`` plus the ``sub``,
+    so that an issuer's names never equal those of the operator's secrets.
 
-    The algorithms are a fixed list of those with public keys, so that a token cannot choose another (RFC 8725).
+    The algorithms are a fixed list, all with public keys, so that a token cannot choose another (RFC 8725).
     """
 
     def __init__(self, options: Options, resource: str) -> None:
-        """``resource`` is the address of this bridge, for which tokens must be unless the options say another audience
-        (RFC 8707). Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
+        """Read the key. ``resource`` is the address of this bridge, the expected audience unless the options set
+        another (RFC 8707). Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
         self._options = options
         self._audience = options.jwt_audience or resource
         self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
         self._key = _public_key(options.jwt_key_file) if options.jwt_key_file else None
 
     async def verify(self, token: str) -> AccessToken | None:
-        """Return the user of a token, or ``None`` for one that is not valid; the reason is logged."""
+        """Return the user of a token, or ``None`` for an invalid token; the reason is logged."""
         if token.count(".") != 2 or len(token) > _MAX_TOKEN:
             return None
         try:
             return await self._verified(token)
-        except Exception as error:  # noqa: BLE001 - whatever libraries raise that read what anybody sends
+        except Exception as error:  # noqa: BLE001 - the libraries parse untrusted input and may raise anything
             logger.warning("refused a signed token: %s", plain_line(first_line(error), _MAX_REASON))
             return None
 
@@ -94,7 +97,7 @@ class JwtVerifier:
         claims = self._claims(token, key)
         subject = f"signed:{claims['sub']}"
         for user in (claims["sub"], subject):
-            Scope(user=user)  # it may be too long, say, for the scope of artifacts
+            Scope(user=user)  # refuses a name that cannot be a scope of artifacts, such as a long one
         return AccessToken(
             token=token,
             client_id=subject,
@@ -118,8 +121,8 @@ class JwtVerifier:
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of a token: ``scope`` (RFC 9068), else ``scp``, which some issuers write, as a text or a list
-    of texts. Raises :class:`jwt.InvalidTokenError` for any other type: nobody can say what it grants."""
+    """Return the scopes of a token: ``scope`` (RFC 9068), or ``scp``, which some issuers write, as a text or a list of
+    texts. Raises :class:`jwt.InvalidTokenError` for any other type, since its meaning is unknown."""
     said = claims.get("scope", claims.get("scp", ""))
     scopes = said.split() if isinstance(said, str) else said
     if not isinstance(scopes, list) or not all(isinstance(one, str) and one.isprintable() for one in scopes):
@@ -128,7 +131,7 @@ def _scopes(claims: Mapping[str, Any]) -> list[str]:
 
 
 class BearerVerifier(TokenVerifier):
-    """Verifies the secrets of ``users`` (secret to user), and signed tokens if there is a verifier for them. The
+    """Verifier of the secrets of ``users`` (secret to user), and of signed tokens if there is a verifier for them. The
     operator's secrets have all ``scopes``."""
 
     def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None, scopes: Sequence[str] = ()) -> None:
@@ -139,7 +142,7 @@ class BearerVerifier(TokenVerifier):
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the user of a bearer token, or ``None``."""
         found = None
-        for secret, user in self._users.items():  # all of them, so that the time does not tell which one is close
+        for secret, user in self._users.items():  # no early exit: the time must not reveal a match
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 found = user
         if found is not None:
@@ -148,16 +151,16 @@ class BearerVerifier(TokenVerifier):
 
 
 class _KeySet:
-    """The public keys of an issuer (RFC 7517): fetched every five minutes, and when a token names an unknown one.
+    """Cache of an issuer's public keys (RFC 7517), refreshed every five minutes and when a token names an unknown key.
 
-    Anyone can send tokens, so keys are fetched one at a time and at most every five seconds, also after a
-    failure, and a known key never waits for that. :class:`jwt.PyJWKClient` has a cache and a cooldown of its own, but
-    its cooldown begins with a success, it holds a lock, and with it a thread for each token, while it fetches, and it
-    bounds neither the size of the answer nor the time that it may take in all.
+    Anyone can send tokens, so there is one fetch at a time, at most every five seconds, also after a failure. A known
+    key never waits for a fetch. :class:`jwt.PyJWKClient` has a cache and a cooldown too, but its cooldown only begins
+    with a success. It also holds a lock during a fetch, which blocks a thread for each token, and it limits neither the
+    size of the answer nor the total time.
     """
 
     def __init__(self, url: str) -> None:
-        """Raises :class:`~transports.errors.UsageError` for a URL over which the keys could be changed on their way."""
+        """Check ``url``. Raises :class:`~transports.errors.UsageError` if the keys could be altered in transit."""
         parts = urlsplit(url)
         safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
         if not parts.hostname or not safe:
@@ -168,7 +171,7 @@ class _KeySet:
         self._fetch_lock = asyncio.Lock()
 
     async def key(self, kid: object) -> jwt.PyJWK:
-        """Return the key with this id. Raises :class:`jwt.PyJWTError` if there is none, or if fetching fails."""
+        """Return the key with this id. Raises :class:`jwt.PyJWTError` if the id is unknown or fetching fails."""
         if not self._has(kid):
             async with self._fetch_lock:
                 if not self._has(kid) and time.monotonic() >= self._next_fetch:
@@ -190,10 +193,10 @@ class _KeySet:
             self._next_fetch = time.monotonic() + _COOLDOWN
 
     async def _read(self) -> bytes:
-        from aiohttp import ClientSession  # late: a bridge that takes no signed tokens need not load it
+        from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it
 
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        # no redirect is followed: one could lead to where the keys can be changed on their way
+        # a redirect could lead to an address where the keys can be altered in transit
         async with (
             ClientSession(auto_decompress=False, trust_env=True) as http,
             http.get(self._url, headers=headers, allow_redirects=False) as response,
@@ -209,17 +212,17 @@ class _KeySet:
 
 
 def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
-    """Return the keys for signatures of a set (RFC 7517 5), by their ids; what is no such key is left out, as it says.
-    Raises :class:`ValueError` or :class:`jwt.PyJWTError` for what is no set of keys."""
+    """Return the signature keys of a key set by id; other keys are left out, as RFC 7517 5 asks. Raises
+    :class:`ValueError` or :class:`jwt.PyJWTError` if ``body`` is not a key set."""
     found = json.loads(body)
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):
-        raise jwt.PyJWKSetError("the issuer's keys are no set of keys")
+        raise jwt.PyJWKSetError("the issuer's keys are not a JSON Web Key Set")
     usable: dict[str, jwt.PyJWK] = {}
     for one in listed[:_MAX_KEYS]:
         match one:
             case {"kid": str() as kid} if kid and one.get("use") in ("sig", None):
-                with suppress(Exception):  # whatever the libraries that read it may raise: it is no key
+                with suppress(Exception):  # the libraries may raise anything for an invalid key
                     usable[kid] = jwt.PyJWK.from_dict(one)
     return usable
 
@@ -228,26 +231,26 @@ def _public_key(file: Path) -> Any:
     try:
         return load_pem_public_key(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(f"jwt_key_file: {file} is no public key in PEM: {error}") from error
+        raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
 
 
-#: Bytes of a request that is read before it is passed on. A larger call is checked all the same, by the bridge, whose
-#: answer has no header that asks the client for more.
+#: Most bytes of a request that are read before it is passed on. The bridge checks a larger call too, but its answer
+#: lacks the header that asks the client for more scopes.
 _MAX_READ = 256 * 1024
-#: Tools that have an app do something.
+#: Tools that act on an app, apart from the tools of its capabilities.
 _OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
 
 
 def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
-    """Return every scope that the settings name, sorted."""
+    """Return all scopes named in the settings, sorted."""
     named = [scope for scopes in options.tool_scopes.values() for scope in scopes]
     named += [scope for entry in apps.values() for scope in entry.scopes]
     return sorted({*options.required_scopes, *named})
 
 
 def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a tool needs: those of the tool's name, those of the capability's where
-    ``abp_call`` calls one, and those of the app."""
+    """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
+    calls it, and those of the app."""
     capability, key = arguments.get("capability"), arguments.get("session")
     names, own = {tool}, _capability_tool(user, tool)
     if own is not None:
@@ -268,13 +271,13 @@ def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, 
         return needed
     try:
         app = user.apps.select(key, capability if isinstance(capability, str) else None)
-    except UsageError:  # the tool itself says what is wrong
+    except UsageError:  # the tool itself reports it
         return needed
     return needed | _of_app(user, app)
 
 
 def app_is_in_scope(user: User, app: App) -> bool:
-    """Whether the token of this request has the scopes of an app."""
+    """Return whether the token of this request has the scopes of an app."""
     return not _missing(_of_app(user, app))
 
 
@@ -285,8 +288,8 @@ def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[s
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """Raise what :func:`require_scopes` raises if the token of this request lacks a scope of ``app``, which may have
-    been opened meanwhile."""
+    """Raise the error of :func:`require_scopes` if the token of this request lacks a scope of ``app``, which may have
+    been opened since that check."""
     _require(tool, _of_app(user, app))
 
 
@@ -314,12 +317,12 @@ def _capability_tool(user: User, tool: str) -> CapabilityTool | None:
 
 
 class ScopeChallenge:
-    """ASGI middleware that answers a call for which the token has too few scopes with 403 and a header that names
-    those it needs (RFC 6750 3.1), so that a client can ask its user for them. It stands behind authentication.
+    """ASGI middleware that answers a call with too few scopes with 403 and a header with the needed scopes (RFC 6750
+    3.1), so that a client can ask its user for them. It must run after authentication.
 
-    ``check`` raises :class:`~transports.errors.UsageError` for a tool and arguments that the token is not enough for;
-    its third argument is the session's id, empty without one. ``metadata_url`` is where the resource describes itself
-    (RFC 9728)."""
+    ``check`` takes a tool, its arguments and the session id (empty without one), and raises
+    :class:`~transports.errors.UsageError` if the token lacks scopes. ``metadata_url`` is the address of the resource's
+    metadata (RFC 9728)."""
 
     def __init__(
         self,
@@ -365,7 +368,7 @@ class ScopeChallenge:
         except UsageError as error:
             return error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass  # the server says what is wrong with the request
+            pass  # the server reports the invalid request
         return None
 
     def _challenge(self, error: UsageError) -> JSONResponse:

@@ -1,4 +1,6 @@
-"""The bridge as an MCP server: its requests, and the user that each belongs to."""
+"""MCP server of the bridge: handlers of requests, pages of tools, prompts and completions, traces and metrics.
+
+:class:`Bridge` connects all parts: each request is handled for the user of its token."""
 
 from __future__ import annotations
 
@@ -85,29 +87,29 @@ _FILE_INSTRUCTIONS = (
 
 
 class SdkServer(Server[None]):
-    """A low-level server whose lists change."""
+    """Low-level server of the SDK that declares changing lists."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
     ) -> InitializationOptions:
-        """Declare on every transport that lists change; the SDK leaves that to each transport."""
+        """Declare changing lists for every transport; the SDK leaves that to each transport."""
         changing = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
         return super().create_initialization_options(notification_options or changing, *args, **more)
 
 
 def instructions(*, files: bool, retention: object) -> str:
-    """Return what a client tells its model of the bridge: with ``files`` how to handle them, and how long they stay."""
+    """Return the server's instructions for models; with ``files`` they explain artifacts, and with ``retention`` its
+    limits."""
     text = _INSTRUCTIONS + (_FILE_INSTRUCTIONS if files else "")
     return f"{text} Each artifact is {retention}." if retention else text
 
 
-#: Tools in one page, and characters of a cursor.
+#: Tools in one page, and most characters of a cursor.
 _PAGE, _MAX_CURSOR = 100, 9
 
 
 def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
-    """Return the page of ``tools`` that ``cursor`` names, or the first. Raises :class:`MCPError` for a cursor that is
-    none."""
+    """Return the page of ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
         raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
     start = int(cursor or 0)
@@ -119,7 +121,8 @@ _TOOLS = "tools/call"
 
 
 class _Failed(dict[str, Any]):
-    """An exception on its way past the SDK's span, which would write down its message: an app may have chosen it."""
+    """Wrapper of an exception, to pass the SDK's span as a result. The span would record its message, which may be an
+    app's text."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -127,10 +130,11 @@ class _Failed(dict[str, Any]):
 
 
 def observe(server: Server[None]) -> None:
-    """Observe the requests of ``server``: outside of the SDK's span what continues a trace, inside of it the rest."""
+    """Record traces and metrics of the requests of ``server``, with two middlewares: outside the SDK's span to continue
+    a trace, and inside the span for attributes and durations."""
 
     async def continued(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Before the SDK's span: what it finds in ``_meta`` goes before the headers of the request."""
+        """Continue the trace of the HTTP headers. The SDK's span is inside: a trace in ``_meta`` takes precedence."""
         headers = ctx.request.headers if ctx.request is not None and is_tracing() else {}
         with continue_trace(headers):
             result = await call_next(ctx)
@@ -162,12 +166,13 @@ def observe(server: Server[None]) -> None:
             return _Failed(error)
         finally:
             if ctx.method == _TOOLS:
-                # The bridge refuses the name of no tool, which may be anything, with an error of the protocol.
+                # An unknown tool's name may be any text, and is not recorded. It raises, so there is no result.
                 name = (ctx.params or {}).get("name") if result is not None else None
                 labels["gen_ai.tool.name"] = name if isinstance(name, str) else OTHER
             record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
 
     use_global_providers()
+    # the SDK's span is between them, at 1
     server.middleware.insert(0, continued)
     server.middleware.insert(2, observed)
 
@@ -177,9 +182,9 @@ def _is_known(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> bool
     return ctx.method in ("initialize", "notifications/initialized") or find(ctx.method) is not None
 
 
-#: Capabilities that a prompt describes, characters of each, and values of one completion (the most that MCP allows).
+#: Most capabilities in a prompt, characters of each, and values of one completion (MCP's maximum).
 _MAX_CAPABILITIES, _MAX_LINE, _MAX_VALUES = 100, 300, 100
-#: Characters of an argument.
+#: Most characters of a prompt's argument.
 _MAX_ARGUMENT = 1000
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _ARGUMENTS = [
@@ -191,7 +196,7 @@ _ARGUMENTS = [
 
 
 def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
-    """Return a prompt for each connected app; ``files`` says whether calls take files."""
+    """Return a prompt for each connected app; with ``files``, calls take files."""
     arguments = _ARGUMENTS if files else _ARGUMENTS[:-1]
     prompts = [
         Prompt(
@@ -206,7 +211,7 @@ def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
 
 
 def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
-    """Return the text of a prompt. Raises :class:`MCPError` for one that is not there (any more)."""
+    """Return the text of a prompt. Raises :class:`MCPError` if its app is not connected (any more)."""
     app = _by_name(apps).get(name)
     if app is None:
         raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:100]!r} (any more); list the prompts again")
@@ -225,8 +230,8 @@ def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bo
     ]
     if files:
         lines.append(
-            "Hand a file over in `files` of the call: `param` says where it belongs, and `artifact` is the id of an "
-            "artifact, so that its content need not be read."
+            "Pass a file in `files` of the call: `param` is its place, and `artifact` is the id of an artifact, "
+            "so that its content need not be read."
         )
     lines += _task({key: plain_line(text, _MAX_ARGUMENT) for key, text in arguments.items() if text})
     message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
@@ -245,8 +250,8 @@ def _task(given: Mapping[str, str]) -> list[str]:
 
 
 async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
-    """Return values for an argument of a prompt or of the template of artifacts: names of capabilities and of their
-    parameters, values that a parameter may have, sessions, ids of artifacts. An argument of anything else has none."""
+    """Return completions for an argument of a prompt or of the artifact template: capabilities, parameters, values of a
+    parameter, sessions, and ids of artifacts. Other arguments have none."""
     name, typed = params.argument.name, params.argument.value.lower()
     before = (params.context.arguments if params.context else None) or {}
     prompt = params.ref.name if params.ref.type == "ref/prompt" else ""
@@ -271,7 +276,7 @@ async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
 
 
 def _parameters(apps: Iterable[App], before: Mapping[str, str]) -> Mapping[str, object]:
-    """The parameters of the capability that was chosen before, with their schemas."""
+    """Return the parameters, with their schemas, of the capability among the earlier arguments."""
     wanted = before.get("capability", "")
     for app in apps:
         if (declared := app.session.capabilities.get(wanted)) is not None:
@@ -285,7 +290,7 @@ def _parameters(apps: Iterable[App], before: Mapping[str, str]) -> Mapping[str, 
 
 
 def _values(schema: object) -> list[object]:
-    """The values that a schema of one parameter allows, where it lists them."""
+    """Return the values that the schema of a parameter lists, if it does."""
     if not isinstance(schema, Mapping):
         return []
     if schema.get("type") == "boolean":
@@ -295,7 +300,7 @@ def _values(schema: object) -> list[object]:
 
 
 def _by_name(apps: Apps) -> dict[str, App]:
-    """The connected apps by the names of their prompts, oldest first; of two with one name, the later has a number."""
+    """Return the connected apps by the names of their prompts, oldest first; duplicate names get a number."""
     named: dict[str, App] = {}
     for app in apps.values():
         base = f"use_{_UNSAFE.sub('_', app_name(app).lower()).strip('_')[:50] or 'app'}"
@@ -308,17 +313,17 @@ def _by_name(apps: Apps) -> dict[str, App]:
 
 logger = logging.getLogger("transports")
 
-#: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
+#: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
 _READY_TIMEOUT = 10.0
 
 
 class Bridge:
-    """An MCP server in front of apps.
+    """MCP server in front of apps.
 
-    ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
-    :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
-    anyone who has it, or ``None``; results carry it. ``calls`` are the detached calls, which the caller closes; without
-    them they are kept in memory. ``named`` are the apps that may be connected by their names.
+    ``server`` runs over a transport of the SDK; when it ends, all sessions are closed. ``connect`` replaces
+    :func:`transports.connect`, and ``activity`` is a log of events. ``link`` returns a URL for results, which opens an
+    artifact for anyone who has the URL, or ``None``. ``calls`` are the detached calls, which the caller closes; by
+    default they are kept in memory. ``named`` are apps that may be connected by name.
     """
 
     def __init__(
@@ -375,7 +380,7 @@ class Bridge:
             await self.aclose()
 
     def begin(self) -> None:
-        """Connect the apps of the options now and not with the first request; for one user, over stdio."""
+        """Connect the apps of the options now instead of with the first request. For stdio, with its single user."""
         self._users.get("")
 
     async def aclose(self) -> None:
@@ -387,24 +392,24 @@ class Bridge:
 
     async def retire_idle(self) -> None:
         """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
-        and their clients are told."""
+        and their clients are notified."""
         await self._users.retire_idle()
 
     def _user(self, ctx: Context) -> User:
         return self._users.get(connection_key(ctx))
 
     def scopes(self) -> list[str]:
-        """Return every scope that the options and the described apps name, sorted."""
+        """Return all scopes of the options and the named apps, sorted."""
         return all_scopes(self.options, self._named)
 
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
-        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request, in the
-        session ``connection`` of its header, has too few scopes for a call of a tool."""
+        """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
+        few scopes for a call of a tool. ``connection`` is the session id in the request's header."""
         if user := self._users.find(connection):
             require_scopes(user, self.options, tool, arguments)
 
     def _registered(self, ctx: Context) -> User:
-        """The user, whose client is told of changes from now on."""
+        """Return the user of a request, after registering the client for notifications of changes."""
         user = self._user(ctx)
         user.subscribers.register(ctx)
         return user
@@ -436,9 +441,9 @@ class Bridge:
         if (fixed is None and own is None) or not self.options.shows(*names):
             there = [name for name in self._fixed_tools if self.options.shows(name)]
             there += [name for name, tool in made.items() if self.options.shows(*tool.names)]
-            # all names have the same beginning, which is no likeness
+            # without the common prefix, which would make all names similar
             meant = similar_names(params.name.removeprefix("abp_"), [name.removeprefix("abp_") for name in there])
-            did = f"did you mean {' or '.join(f'abp_{name}' for name in meant)}? Else " if meant else ""
+            did = f"did you mean {' or '.join(f'abp_{name}' for name in meant)}? If not, " if meant else ""
             raise MCPError(
                 INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); {did}list the tools again"
             )
@@ -456,7 +461,7 @@ class Bridge:
             return error_result(error, self.options.max_answer_bytes, self._view)
         except MCPError:
             raise
-        except Exception as error:  # as a result: the client would take it for an error of the protocol
+        except Exception as error:  # returned as a result: raised, it would become an error of the protocol
             logger.exception("%s failed", params.name)
             unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
             return error_result(unexpected, self.options.max_answer_bytes, self._view)
@@ -476,7 +481,7 @@ class Bridge:
         user, limit = self._registered(ctx), self.options.max_resource_bytes
         if not params.uri.startswith("artifact:"):
             if not self.options.shows(tool_name("resources.read")):
-                raise MCPError(INVALID_PARAMS, "only artifact://ID may be read here; ask the user (hide_tools)")
+                raise MCPError(INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)")
             await user.ready()
             try:
                 apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
@@ -484,7 +489,7 @@ class Bridge:
             finally:
                 user.subscribers.resources_changed()
         if not self._view.as_resources:
-            raise MCPError(INVALID_PARAMS, "artifacts are no resources here (enable_artifact_resources)")
+            raise MCPError(INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
         return await read_resource(user.store, params.uri, limit, self._view)
 
     async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:

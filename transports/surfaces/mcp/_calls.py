@@ -1,5 +1,7 @@
-"""A tool call under way. It may outlive the request that started it: a client of 2026-07-28 answers an app's question
-by sending its request again, and a detached call waits for nobody."""
+"""Running tool calls, with their progress and their questions to the client (elicitation and sampling).
+
+A :class:`ToolCall` may outlive the request that started it: a client of 2026-07-28 answers an app's question by sending
+its request again, and a detached call runs without a request."""
 
 from __future__ import annotations
 
@@ -39,24 +41,24 @@ from ...tasks import cancel_and_wait
 from ..shared import Question as AppQuestion, question_of
 
 _SAMPLING = "sampling/create"
-#: Tokens that a model may answer with unless the app says otherwise.
+#: Default of ``max_tokens`` for a prompt without a limit.
 _DEFAULT_MAX_TOKENS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form for the person at the client."""
+    """Form for the user of the client (elicitation)."""
 
     question: AppQuestion
     result: ClassVar[type[BaseModel]] = ElicitResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Whether the client shows forms."""
+        """Return whether the client shows forms."""
         able = client.elicitation if client else None
         return able is not None and not (able.form is None and able.url is not None)
 
     def request(self) -> ElicitRequest:
-        """Return the form as MCP sends it."""
+        """Return the form as an MCP request."""
         return ElicitRequest(
             params=ElicitRequestFormParams(
                 message=plain_text(self.question.message),
@@ -73,17 +75,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt for the model of the client (sampling)."""
+    """Prompt for the model of the client (sampling)."""
 
     params: CreateMessageRequestParams
     result: ClassVar[type[BaseModel]] = CreateMessageResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Whether the client lets servers use its model."""
+        """Return whether the client lets servers use its model."""
         return client is not None and client.sampling is not None
 
     def request(self) -> CreateMessageRequest:
-        """Return the prompt as MCP sends it."""
+        """Return the prompt as an MCP request."""
         return CreateMessageRequest(params=self.params)
 
     def answer(self, given: object) -> Mapping[str, object]:
@@ -100,8 +102,8 @@ ClientRequest = Form | Prompt
 
 
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
-    """Return the request to an MCP client for an app's question; ``None`` for one that MCP does not have: a file, a
-    prompt without text."""
+    """Return the request to an MCP client for an app's question; ``None`` if MCP has no such request: for a file, and
+    for a prompt without text."""
     if request.method == _SAMPLING:
         return _prompt(request.params)
     question = question_of(request)
@@ -112,7 +114,8 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 
 def _prompt(params: Mapping[str, object]) -> Prompt | None:
-    """The messages of the app (``messages`` as in MCP, or one text: ``prompt``, ``message``, ``text``)."""
+    """Return a prompt with the app's messages (``messages`` as in MCP, or one text: ``prompt``, ``message``,
+    ``text``)."""
     messages = [message for one in _list(params.get("messages")) if (message := _message(one))]
     alone = next((text for key in ("prompt", "message", "text") if isinstance(text := params.get(key), str)), None)
     if alone is not None and not messages:
@@ -148,13 +151,15 @@ def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []
 
 
-#: What a heartbeat adds to the value, since MCP wants values that grow.
+#: Increment of the progress value by a heartbeat, since MCP requires growing values.
 _STEP = 1e-6
 
 
 class ProgressReporter:
-    """Tells the client of one request how far it is, if the request has a ``progressToken``. Many clients give up a
-    request after some seconds without progress, so there is some every ``interval`` seconds."""
+    """Progress notifications of one request, if it has a ``progressToken``.
+
+    Many clients give up a request after some seconds without progress, so a heartbeat is sent every ``interval``
+    seconds."""
 
     def __init__(self, ctx: ServerRequestContext[object, object], interval: float) -> None:
         self._ctx = ctx
@@ -164,7 +169,7 @@ class ProgressReporter:
         self._started = self._reported = time.monotonic()
 
     async def report(self, progress: Progress) -> None:
-        """Pass an app's progress on. Values that do not grow are skipped."""
+        """Forward an app's progress. Values that do not grow are skipped."""
         value, total = progress.steps
         if value is not None and value > self._value:
             await self._send(value, total, plain_line(progress.text) or None)
@@ -189,7 +194,7 @@ class ProgressReporter:
         while True:
             await asyncio.sleep(max(self._reported + self._interval - time.monotonic(), 0))
             if time.monotonic() - self._reported < self._interval:
-                continue  # the app has told something meanwhile
+                continue  # the app has reported progress meanwhile
             before = max(self._value, 0.0)
             value = max(before + _STEP, math.nextafter(before, math.inf))
             total = self._total if self._total is not None and value <= self._total else None
@@ -200,37 +205,38 @@ class ProgressReporter:
                 return  # the client is gone
 
 
-#: Seconds that a call waits for the answer to its question.
+#: Timeout of a question in seconds.
 QUESTION_TIMEOUT = 600.0
 
 Context = ServerRequestContext[Any, Any]
 
 
 def is_modern(ctx: Context) -> bool:
-    """Whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the client."""
+    """Return whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the
+    client."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of the app that waits for the client; the answer is set as the result of ``answer``. ``key`` names it
-    among those of its call."""
+    """Pending question of the app to the client, answered by setting the result of ``answer``. ``key`` identifies it
+    within its call."""
 
     key: str
     client_request: ClientRequest
     answer: asyncio.Future[object]
 
     def request(self) -> InputRequest:
-        """Return the question as MCP sends it."""
+        """Return the question as an MCP request."""
         return self.client_request.request()
 
 
 class ToolCall:
-    """One call; a :class:`~transports.surfaces.shared.apps.PendingCall`. ``ctx`` is the client's request that waits for
-    it now, ``None`` while there is none.
+    """Running call of a tool; a :class:`~transports.surfaces.shared._apps.PendingCall`. ``ctx`` is the client's request
+    that waits for the call now, ``None`` while there is none.
 
-    A ``detached`` call goes on without a request. Its questions wait for one, for ten minutes; ``on_question`` is told
-    of each, and with ``None`` of its end."""
+    A ``detached`` call runs without a request. Its questions wait up to ten minutes for a request. ``on_question`` is
+    called with each question, and with ``None`` at its end."""
 
     def __init__(
         self,
@@ -240,12 +246,12 @@ class ToolCall:
         on_question: Callable[[ElicitationRequest | None], None] = lambda _: None,
     ) -> None:
         self.ctx: Context | None = None if detached else ctx
-        #: The name of the call in events, in what it stores and, once it is detached, for its caller.
+        #: Id of the call in events, in the metadata of its artifacts, and for the client once it is detached.
         self.id = new_id()
         self.detached = detached
         self.on_question = on_question
         self.question: Question | None = None
-        #: What the app told last of how far it is.
+        #: Latest progress that the app reported.
         self.latest: Progress | None = None
         self.task: asyncio.Task[Result]
         self._client = ctx.session.client_capabilities
@@ -263,16 +269,16 @@ class ToolCall:
     async def next(
         self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None
     ) -> Result | Question | None:
-        """Wait as :meth:`wait` does, and return the result of a call that has ended. Raises what the call raises."""
+        """Wait as :meth:`wait` does, and return the result if the call has ended. Propagates the call's error."""
         question = await self.wait(ctx, reporter, timeout)
         return self.task.result() if self.task.done() else question
 
     async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
-        """Wait for the end of the call, on behalf of the request ``ctx``, for ``timeout`` seconds at most, and
-        for the person who is being asked.
+        """Wait for the end of the call on behalf of the request ``ctx``, for ``timeout`` seconds at most, or longer
+        while the user is being asked.
 
-        A client with a handshake is asked the app's questions here; for one of 2026-07-28 the question is returned. If
-        the client cancels its request, the app's call is cancelled too, unless it is detached."""
+        A client with a handshake is asked the app's questions here; for a client of 2026-07-28 the question is
+        returned. If the client cancels its request, the app's call is cancelled too, unless it is detached."""
         self.ctx, self._reporter = ctx, reporter
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -315,14 +321,15 @@ class ToolCall:
             self.answer(given)
 
     def answer(self, given: object) -> None:
-        """Answer :attr:`question` with what the client gave; ``None`` declines, an error stands for the default."""
+        """Answer :attr:`question` with the client's response. ``None`` declines; an error selects the default."""
         question, self.question = self.question, None
         self._asked.clear()
         if question is not None and not question.answer.done():
             question.answer.set_result(given)
 
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
-        """Answer :attr:`question` with the response that has its key; one that is answered already is left alone."""
+        """Answer a pending :attr:`question` with the response under its key. Without such a response a detached call
+        keeps waiting, and any other call declines."""
         given = responses or {}
         if self.question is not None and (self.question.key in given or not self.detached):
             self.answer(given.get(self.question.key))
@@ -332,18 +339,18 @@ class ToolCall:
         with anyio.CancelScope(shield=True):
             await cancel_and_wait((self.task,))
             if self.task.done() and not self.task.cancelled():
-                self.task.exception()  # mark it as retrieved: nobody waits for it any more
+                self.task.exception()  # marks it as retrieved: nothing awaits the task any more
 
     async def progress(self, progress: Progress) -> None:
-        """Report progress to the request that waits, if there is one."""
+        """Report progress to the waiting request, if there is one."""
         self.latest = progress
         if self._reporter is not None:
             await self._reporter.report(progress)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Pass an app's question on to the client and return its answer. A client that cannot be asked, or not in this
-        way, gives the default answer of every session (:mod:`transports.protocol.elicitation`), and so does nobody
-        within ten minutes."""
+        """Forward an app's question to the client and return the answer. The default answer of every session
+        (:mod:`transports.protocol._elicitation`) is used if the client does not support such a question, or does not
+        answer within ten minutes."""
         client_request = client_request_for(request)
         if client_request is None or not client_request.fits(self._client):
             return default_answer(request)

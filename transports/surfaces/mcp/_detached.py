@@ -1,4 +1,6 @@
-"""Detached calls as tools: `abp_call` with `detach`, `abp_result`, `abp_cancel`."""
+"""Detached calls: the tools `abp_call` with `detach`, `abp_result` and `abp_cancel`, and the tasks extension of MCP.
+
+Both are views of the same calls: with the extension, a call longer than :data:`TASK_AFTER` becomes a task."""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ from ._options import Options
 from ._results import ArtifactView, call_result, error_result, text_result
 from ._users import User
 
-#: Seconds that `abp_result` waits unless it says otherwise, and for what became of a call that has ended to be kept.
+#: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
 _WAIT, _KEEP_WAIT = 20.0, 10.0
-#: Calls in the answer of `abp_status`.
+#: Most calls in the answer of `abp_status`.
 _MAX_LISTED = 20
 
 
 class DetachedTools:
-    """The tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
+    """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
 
     def __init__(self, user: User, options: Options, view: ArtifactView) -> None:
         self._user = user
@@ -50,7 +52,7 @@ class DetachedTools:
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult:
-        """Begin a call and answer its id."""
+        """Start a call and return its id."""
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
@@ -58,12 +60,12 @@ class DetachedTools:
 
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
         await self._user.calls.start(record, call, begin(), self._content(app))
-        await asyncio.sleep(0)  # it has begun
+        await asyncio.sleep(0)  # lets the call begin
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
         return text_result(text, {"success": True, **_document(record)}, self._options.max_answer_bytes)
 
     async def adopt(self, call: ToolCall, app: App, capability: str) -> CallRecord:
-        """Let a call that is under way go on without its request."""
+        """Detach a running call from its request, and return its record."""
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
@@ -86,7 +88,7 @@ class DetachedTools:
         return content
 
     async def shown(self, result: Result, app: App | None) -> CallToolResult:
-        """Return the result of a call, which concerns ``app`` or none, as MCP shows it."""
+        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app."""
         return await call_result(
             result,
             session=app.key if app else None,
@@ -99,7 +101,7 @@ class DetachedTools:
     async def result(
         self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Answer `abp_result`: what became of a call, its question, or that it is under way."""
+        """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call, wait = str(arguments["call"]), float(arguments.get("wait", _WAIT))
         live = self._user.calls.live(call, self._scope)
         latest = None
@@ -130,8 +132,8 @@ class DetachedTools:
 
 
 def kept_result(kept: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
-    """Return what became of a call as its result; for one that is under way, that it is. Raises
-    :class:`~transports.errors.ABPError` where there is no result: nobody knows, or it has expired."""
+    """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
+    there is no result: the outcome is unknown, or the result has expired."""
     record, name = kept.record, plain_line(kept.record.capability)
     if kept.content is not None:
         return CallToolResult.model_validate_json(kept.content)
@@ -143,7 +145,7 @@ def kept_result(kept: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolR
             code="CALL_EXPIRED",
         )
     document: dict[str, object] = {"success": True, **_document(record)}
-    if kept.answer is not None:  # made on the web page
+    if kept.answer is not None:  # started by the gallery, so its answer is not an MCP result
         answer: Any = decode_json(kept.answer)
         return text_result(f"Call {record.id} of {name}: {record.status}", {**answer, **document}, max_bytes)
     progress = f" ({record.progress.text})" if record.progress and record.progress.text else ""
@@ -166,7 +168,7 @@ def _document(record: CallRecord) -> dict[str, object]:
 async def listed_in(
     pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
 ) -> Result:
-    """Await ``work`` while ``call`` is listed as under way."""
+    """Await ``work`` while ``call`` is in the list ``pending``."""
     pending.append(call)
     try:
         return await work(call)
@@ -177,7 +179,7 @@ async def listed_in(
 _EXTENSION = "io.modelcontextprotocol/tasks"
 #: Seconds after which a call becomes a task.
 TASK_AFTER = 2.0
-#: Milliseconds between two questions how far a task is.
+#: Milliseconds between two polls of a task, as clients are asked to keep.
 _POLL_INTERVAL = 2000
 
 
@@ -194,13 +196,13 @@ class UpdateTaskParams(TaskParams):
 
 
 def takes_tasks(ctx: Context) -> bool:
-    """Whether the client of a request declares the extension with it."""
+    """Return whether the client of a request declares the tasks extension."""
     capabilities = ctx.session.client_capabilities
     return is_modern(ctx) and capabilities is not None and _EXTENSION in (capabilities.extensions or {})
 
 
 def new_task(record: CallRecord) -> dict[str, object]:
-    """Return the result that hands a call to its client as a task."""
+    """Return the result that turns a call into a task."""
     return {"resultType": "task", **_task(record)}
 
 
@@ -217,7 +219,7 @@ def _task(record: CallRecord) -> dict[str, object]:
 
 
 def add_tasks(server: Server[None], user_of: Callable[[Context], User], options: Options, view: ArtifactView) -> None:
-    """Have ``server`` declare the extension and answer its requests for the user of each."""
+    """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
 
     async def get(ctx: Context, params: TaskParams) -> dict[str, Any]:
         user = _user(ctx)

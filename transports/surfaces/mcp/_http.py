@@ -1,4 +1,4 @@
-"""The bridge over streamable HTTP, for clients of a server that runs already."""
+"""MCP over streamable HTTP: the ASGI application with its checks, its server, and the metrics route."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLim
 
 
 def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
-    """Return the route. It needs a bearer token of the bridge with these scopes, and a ``Host`` and ``Origin`` that
-    ``security`` allows.
+    """Return the route of Prometheus metrics. It needs a bearer token of the bridge with these scopes, and a ``Host``
+    and ``Origin`` that ``security`` allows.
 
-    The values are of all users: how often, how long, how much, and the names of capabilities; nothing says whose."""
+    The metrics are sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
     checks = TransportSecurityMiddleware(security)
 
     async def show(scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,18 +49,18 @@ def metrics_route(exposition: Exposition, security: TransportSecuritySettings, s
 
 
 _PATH = "/mcp"
-#: Seconds for requests under way when the server ends.
+#: Seconds for running requests when the server ends.
 _SHUTDOWN_TIMEOUT = 1
 
 
 def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
-    """Return the ASGI application, whose address is ``url``. ``exposition`` is shown at ``/metrics``, behind the same
+    """Return the ASGI application at the address ``url``. ``exposition`` is served at ``/metrics``, behind the same
     checks.
 
-    Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
-    this machine, ``host`` or the public address: a web page elsewhere must not get in (DNS rebinding). Where signed
-    tokens are taken, the bridge is an OAuth resource server: it says whose tokens, and for which scopes (RFC 9728).
-    Raises :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
+    Every request needs a bearer token of ``users`` (token to user) or a signed token, and a ``Host`` and ``Origin`` of
+    this machine, ``host`` or the public address, against DNS rebinding by other web pages. With signed tokens the
+    bridge is an OAuth resource server and publishes its issuer and scopes (RFC 9728). Raises
+    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     security = TransportSecuritySettings(
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
@@ -73,16 +73,14 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
     scopes = bridge.scopes()
     auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
-    if options.jwt_issuer and is_address(options.jwt_issuer):  # other names of an issuer describe no server of tokens
-        auth = (
-            AuthSettings.model_validate(  # of texts: an AnyHttpUrl adds a slash, and issuers are compared as they are
-                {
-                    "issuer_url": options.jwt_issuer,
-                    "resource_server_url": url,
-                    "required_scopes": [*options.required_scopes],
-                    "validate_token_resource": False,  # the verifier compares the audience
-                }
-            )
+    if options.jwt_issuer and is_address(options.jwt_issuer):  # an issuer that is not a URL has no server to name
+        auth = AuthSettings.model_validate(  # from texts: AnyHttpUrl adds a slash, and issuers are compared exactly
+            {
+                "issuer_url": options.jwt_issuer,
+                "resource_server_url": url,
+                "required_scopes": [*options.required_scopes],
+                "validate_token_resource": False,  # the verifier compares the audience
+            }
         )
     app = bridge.server.streamable_http_app(
         streamable_http_path=_PATH,
@@ -97,9 +95,9 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         described = create_protected_resource_routes(
             auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
         )
-        app.router.routes[:0] = described  # before the SDK's own, which names no scopes of apps and tools
+        app.router.routes[:0] = described  # before the SDK's own route, which lacks the scopes of apps and tools
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
-        # behind authentication
+        # appended: it must run after authentication
         app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     app.add_middleware(SlowReply)
@@ -109,7 +107,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
 class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # the command line handles them
+        yield  # the command line handles signals
 
 
 async def serve_http(
@@ -121,11 +119,10 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL on this machine;
-    ``connections`` are those of another server of this process, which share its limits.
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the local URL. ``connections`` are
+    those of another server of this process, to share its limits. Port 0 takes a free port.
 
-    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
-    takes a free one."""
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     connections = connections or Connections()
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -139,7 +136,7 @@ async def serve_http(
     except BaseException:
         listening.close()
         raise
-    # the last middleware, behind authentication
+    # appended, as the last middleware: it needs the authenticated user
     app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share))
     app.add_middleware(ServedConnection, connections=connections)
 
@@ -154,7 +151,7 @@ async def serve_http(
         port=port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nothing depends on what a proxy says in X-Forwarded-*
+        proxy_headers=False,  # X-Forwarded-* of a proxy is not used
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     server = _Uvicorn(config)
@@ -167,6 +164,6 @@ async def serve_http(
     finally:
         server.should_exit = True
         await cancel_and_wait((retiring,))
-        await bridge.aclose()  # first: calls under way would hold the server up
+        await bridge.aclose()  # first: running calls would delay the end of the server
         await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
         listening.close()

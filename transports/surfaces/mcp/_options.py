@@ -1,4 +1,4 @@
-"""Settings of the bridge, which its operator makes; a model can change none of them."""
+"""Settings of the bridge, made by its operator; a model cannot change them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from ...routing import MAX_BYTES, FileLimits
 from ...session import checked_evidence, read_config, settings_error
 from ..shared import adapter_options, base_url
 
-#: Bytes of a request over HTTP besides the files in it.
+#: Allowed bytes of a request over HTTP besides its files.
 _REQUEST_BYTES = 1 << 20
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
-#: Settings that can only narrow what a bridge without them allows, if numbers are no larger than the default.
+#: Settings of an untrusted file that are accepted, as they can only narrow the permissions of the bridge; numbers must
+#: not exceed the default.
 _NARROWING = frozenset(
     {
         "headless",
@@ -47,16 +48,17 @@ _NARROWING = frozenset(
 )
 _FOLDERS = {"roots", "export_roots"}
 Texts = Annotated[tuple[str, ...], NoDecode]
-#: Characters of a scope (RFC 6749 3.3); it stands in a header between quotation marks.
+#: Pattern of a scope (RFC 6749 3.3), which is quoted in a header.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 Scopes = TypeVar("Scopes", tuple[str, ...], dict[str, tuple[str, ...]])
 Folders = Annotated[tuple[Path, ...], NoDecode]
 
 
 class Options(BaseSettings):
-    """Settings by arguments, else by ``ABP_MCP_*`` variables, else by the table ``[mcp]`` of ``abp.toml``.
+    """Settings from arguments, ``ABP_MCP_*`` variables and the table ``[mcp]`` of ``abp.toml``, in this order of
+    precedence.
 
-    A list is written with commas in a variable, except ``apps`` (one in a line) and folders (as in ``PATH``).
+    In a variable, lists are separated by commas, except ``apps`` (one per line) and folders (as in ``PATH``).
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
@@ -65,65 +67,67 @@ class Options(BaseSettings):
     apps: Texts = ()
     #: Script that makes an app of the one page in ``apps`` (docs/adapters.md).
     adapter: Path | None = None
-    #: Whether browsers run without a window; if it is set, a model cannot choose.
+    #: True to run browsers without a window; if set to either value, a model cannot choose.
     headless: bool | None = None
-    #: Browsers that all sessions share, of all users, each with a context of its own; if unset, each starts its own.
+    #: Number of browsers shared by all sessions of all users, with a context for each session; if unset, each session
+    #: starts its own browser.
     browsers: int | None = Field(default=None, gt=0)
-    #: What is kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
+    #: Evidence kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
     evidence: str = ""
-    #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
+    #: Hosts that a model may and may not connect, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
     allowed_hosts: Texts = ("*",)
     blocked_hosts: Texts = ()
-    #: Tools that clients see and may call, and those they may not, as patterns of their names.
+    #: Tools that clients may and may not see and call, as patterns of their names.
     show_tools: Texts = ("*",)
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
-    #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
+    #: Most bytes of images in one result, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
-    #: Apps that one user may have connected at a time.
+    #: Most apps that one user may have connected at once.
     max_sessions: int = Field(default=8, gt=0)
-    #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
-    #: 13.2, docs/requirements.md R4-10). Over HTTP all files whose content is in a request have that size together.
+    #: Limits for files of a call: their number, the size of each in bytes, their MIME types as patterns
+    #: (docs/protocol.md 13.2, docs/requirements.md R4-10). Over HTTP the size limit is for all files with their content
+    #: in one request together.
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
     allowed_types: Texts = ("*/*",)
-    #: From how many tokens on (one for every four bytes) an artifact is large for a model's context, and up to how many
-    #: bytes a client may read a text unasked.
+    #: Tokens (one for every four bytes) from which an artifact is large for a model's context, and the largest text in
+    #: bytes that a client may read without asking.
     large_file_threshold_tokens: int = Field(default=10_000, ge=0)
     max_auto_read_size_bytes: int = Field(default=1 << 20, ge=0)
-    #: Whether there are tools for artifacts, and `files` of calls; and whether artifacts are resources.
+    #: True to have tools for artifacts and `files` of calls; true to list artifacts as resources.
     enable_file_tools: bool = True
     enable_artifact_resources: bool = True
     #: Folders below which a model may name files to send.
     roots: Folders = ()
     #: Folders below which a model may have artifacts written.
     export_roots: Folders = ()
-    #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
-    #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
+    #: True if each session of a client sees only its own artifacts. A session is a connection of an older client; for
+    #: stdio, and for newer clients, which have no sessions, it is a run of the bridge.
     isolate_sessions: bool = False
-    #: Seconds without progress after which a client that asks for progress is told that its request is still under way.
+    #: Seconds without progress after which a client that asks for progress gets a heartbeat.
     heartbeat_seconds: float = Field(default=5, gt=0)
-    #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
+    #: Minutes without a request over HTTP after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
-    #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
+    #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, separated by commas.
     token: str | None = Field(default=None, repr=False)
-    #: The address of this bridge behind a reverse proxy, such as ``https://abp.example``; ``/mcp`` is below it.
+    #: Address of this bridge behind a reverse proxy, such as ``https://abp.example``, without ``/mcp``.
     public_url: str | None = None
-    #: Scopes that each signed token needs, and those that calls of tools need, by patterns of the tools' names.
+    #: Scopes that each signed token needs, and scopes that calls of tools need, by patterns of the tools' names.
     required_scopes: Texts = ()
     tool_scopes: dict[str, tuple[str, ...]] = {}
-    #: Signed tokens (JWT): their ``iss`` and ``aud`` (by default the address of this bridge, RFC 8707), and the URL or
-    #: the PEM file of the issuer's public keys.
+    #: Signed tokens (JWT): ``iss``, ``aud`` (by default the address of this bridge, RFC 8707), and the URL or the PEM
+    #: file of the issuer's public keys.
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
     jwt_jwks_url: str | None = None
     jwt_key_file: Path | None = None
     jwt_algorithms: Annotated[tuple[Literal["RS256", "ES256", "EdDSA"], ...], NoDecode] = ("RS256", "ES256", "EdDSA")
 
-    #: False if the allowed hosts are those of a file that may only narrow.
+    #: False if ``allowed_hosts`` comes from an untrusted file, which must not allow private addresses.
     _private_hosts_allowed: bool = PrivateAttr(default=True)
 
     @field_validator("roots", "export_roots", mode="before")
@@ -180,7 +184,7 @@ class Options(BaseSettings):
     def _scopes(cls, value: Scopes) -> Scopes:
         for scope in value if isinstance(value, tuple) else [one for scopes in value.values() for one in scopes]:
             if not _SCOPE.fullmatch(scope):
-                raise ValueError(f"{scope!r} is no scope (RFC 6749 3.3)")
+                raise ValueError(f"{scope!r} is not a scope (RFC 6749 3.3)")
         return value
 
     @model_validator(mode="after")
@@ -189,10 +193,10 @@ class Options(BaseSettings):
         return self
 
     def shows(self, tool: str, *numbered: str) -> bool:
-        """Whether clients see the tool of this name and may call it.
+        """Return whether clients see the tool of this name and may call it.
 
-        ``numbered`` are its names with a number, where another tool has its name. They depend on the order of the apps,
-        so a pattern that hides ``tool`` hides them too."""
+        ``numbered`` are its names with a number, if another tool has its name. They depend on the order of the apps, so
+        a pattern that hides ``tool`` hides them too."""
         visible = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
         return visible and not any(
             fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools
@@ -200,17 +204,17 @@ class Options(BaseSettings):
 
     @property
     def private_hosts(self) -> tuple[str, ...]:
-        """Patterns of hosts that may have an address which is not public, where only public ones are allowed."""
+        """Patterns of hosts that may have a non-public address, where only public ones are allowed."""
         return self.allowed_hosts if self._private_hosts_allowed else ()
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest request over HTTP in bytes: it may hold ``max_file_bytes`` as base64."""
+        """Largest request over HTTP in bytes, with room for ``max_file_bytes`` as base64."""
         return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
 
     @property
     def files(self) -> FileLimits:
-        """The limits for files of a call, and for artifacts that are read."""
+        """Limits for files of a call, and for artifacts that are read."""
         return FileLimits(
             max_file_bytes=self.max_file_bytes,
             allowed_mime_types=self.allowed_types,
@@ -220,11 +224,11 @@ class Options(BaseSettings):
 
     @classmethod
     def load(cls, *, config: Path | None = None, **given: object) -> Options:
-        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments
-        ``given`` that are not ``None`` go before both.
+        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments in
+        ``given`` that are not ``None`` take precedence.
 
-        A file that is not trusted may only narrow what is allowed without it; the rest of it is ignored, with a
-        warning. Raises :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault.
+        An untrusted file may only narrow permissions; its other settings are ignored with a warning. Raises
+        :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault.
         """
         read = read_config(config)
         file = read.path
@@ -251,14 +255,15 @@ class Options(BaseSettings):
 
 
 def _narrows(key: str, value: object) -> bool:
-    """Whether a setting of a file can only narrow what is allowed. A value of a wrong type can: it becomes an error."""
+    """Return whether a setting of a file can only narrow permissions. This holds for a value of a wrong type, too: it
+    raises an error later."""
     default = Options.model_fields[key].default
     larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
     return key in _NARROWING and (isinstance(value, bool) or not larger)
 
 
 def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:
-    """The bridge's table of a file, with relative paths from the folder of the file on."""
+    """Return the bridge's table of a file, with relative paths resolved against the folder of the file."""
     for key in table.keys() - known.keys():
         close = difflib.get_close_matches(key, known, n=1)
         raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))

@@ -1,5 +1,6 @@
-"""Limits of one request over HTTP, as ASGI middleware: its size, its values and its time. A client reads a typed error,
-where it would see a reset connection."""
+"""Limits of requests over HTTP, as ASGI middleware: size, number of values, time, and requests and sessions of a user.
+
+A client gets a typed error instead of a reset connection."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from ...errors import CallTimeout, TooLarge
 from ...protocol import MAX_REQUESTED, ValueCounter
 from ..shared import SLOW_BODY, BodyDeadline, Connections
 
-#: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
+#: Most bytes of a refused request that are read and dropped, as a multiple of the limit, and the timeout in seconds.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
 
 
 class TooLargeReply:
-    """ASGI middleware that replaces a reply of status 413 by a JSON-RPC error whose ``data`` has the code ``TOO_LARGE``
-    and the ``limit``, and gives it for a request of more than 50,000 values and names, too. These are counted as they
-    come: to the application such a client is gone.
+    """ASGI middleware for the size limit of requests. It replaces a reply of status 413 by a JSON-RPC error whose
+    ``data`` has the code ``TOO_LARGE`` and the ``limit``. A request of more than 50,000 values and names gets this
+    error too. The values are counted on arrival; above the limit, the application sees a disconnected client.
 
-    The rest of the request is read first, and dropped: a client reads no reply before it has sent its request."""
+    The rest of the request is read and dropped first, since a client reads no reply before it has sent its request."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, max_file_bytes: int) -> None:
         self._app = app
@@ -75,8 +76,8 @@ class TooLargeReply:
 
 
 class SlowReply:
-    """ASGI middleware that ends a request whose body takes too long, with the status 408 and a JSON-RPC error whose
-    ``data`` has the code ``TIMEOUT``. To the application it is a client that is gone."""
+    """ASGI middleware for the deadline of request bodies. A late request gets the status 408 and a JSON-RPC error whose
+    ``data`` has the code ``TIMEOUT``; the application sees a disconnected client."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -90,7 +91,7 @@ class SlowReply:
 
         async def timed_receive() -> Message:
             nonlocal complete, late
-            if complete:  # it ends with the connection, whenever that is
+            if complete:  # waits for the disconnection, which has no deadline
                 return await receive()
             try:
                 message = await deadline.wait(receive())
@@ -118,7 +119,7 @@ class SlowReply:
 
 
 class ServedConnection:
-    """ASGI middleware that counts the connection of a request as one that is served."""
+    """ASGI middleware that counts the connection of a request as being served."""
 
     def __init__(self, app: ASGIApp, *, connections: Connections) -> None:
         self._app = app
@@ -134,7 +135,7 @@ class ServedConnection:
 
 
 def error_body(message: str, **data: object) -> dict[str, object]:
-    """Return the JSON-RPC error of a request that is refused before it is read."""
+    """Return the JSON-RPC error for a request that is refused before it is parsed."""
     return {
         "jsonrpc": "2.0",
         "id": None,
@@ -142,7 +143,7 @@ def error_body(message: str, **data: object) -> dict[str, object]:
     }
 
 
-#: The error of a message with more than :data:`~transports.protocol.strict_json.MAX_REQUESTED`, as JSON-RPC has it.
+#: JSON-RPC error for a message with more than :data:`~transports.protocol._strict_json.MAX_REQUESTED` values and names.
 TOO_MANY: Mapping[str, object] = error_body(
     f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
     code=TooLarge.code,
@@ -150,26 +151,26 @@ TOO_MANY: Mapping[str, object] = error_body(
 )
 
 
-#: Sessions (of clients with a handshake) that one user may have.
+#: Most sessions (of clients with a handshake) of one user.
 MAX_SESSIONS = 100
 _SESSION = "mcp-session-id"
 
 
 class UserLimits:
-    """ASGI middleware that bounds the requests of one user that are under way, ``max_requests``, and the user's
-    sessions.
+    """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
+    :data:`MAX_SESSIONS`.
 
-    One session more ends that of the same user which was used longest ago and has no request under way, as its client
-    would end it. While all of them are in use, and for requests over the limit, the answer has status 429 and a
-    JSON-RPC error with the code ``LIMIT_REACHED``."""
+    A new session above the limit ends the user's least recently used session without running requests, as its client
+    would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
+    error with the code ``LIMIT_REACHED``."""
 
     def __init__(self, app: ASGIApp, *, max_requests: int) -> None:
         self._app = app
         self._max_requests = max_requests
         self._requests: Counter[str] = Counter()
         self._opening: Counter[str] = Counter()
-        #: The requests under way of each session, by user; the session that was used longest ago first. Some may have
-        #: ended by themselves: those are never in use, and the first to be ended.
+        #: Number of running requests of each session, by user, least recently used session first. Sessions that ended
+        #: by themselves stay until they are the oldest; they are never in use.
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

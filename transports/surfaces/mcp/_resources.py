@@ -1,4 +1,4 @@
-"""Artifacts as MCP resources, read whole or in slices, and the resources of connected MCP servers."""
+"""MCP resources: artifacts, read completely or in slices, and resources of connected MCP servers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ...routing import Result, is_textual
 from ..shared import App
 from ._results import ArtifactView
 
-#: A function that returns the bytes of a range: its offset and its length.
+#: Function that returns the bytes of a range, given its offset and length.
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 _PAGE = 50
-#: Characters of a URI in an error.
+#: Most characters of a URI in an error.
 _MAX_URI = 300
 
 TEMPLATE = ResourceTemplate(
@@ -42,21 +42,21 @@ TEMPLATE = ResourceTemplate(
 
 
 async def list_resources(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> ListResourcesResult:
-    """Return one page of 50 artifacts, newest first. Raises :class:`MCPError` for a cursor of no artifact in the
-    store."""
+    """Return one page of 50 artifacts, newest first. Raises :class:`MCPError` for an invalid cursor, which includes
+    that of a removed artifact."""
     refs = (await store.list())[::-1]
     start = 0
     if cursor is not None:
         start = 1 + next((at for at, ref in enumerate(refs) if ref.id == cursor), len(refs))
         if start > len(refs):
-            raise MCPError(INVALID_PARAMS, "this cursor leads nowhere; list the resources from the beginning")
+            raise MCPError(INVALID_PARAMS, "this cursor is not valid; list the resources from the beginning")
     page = refs[start : start + _PAGE]
     more = page[-1].id if len(refs) > start + _PAGE else None
     return ListResourcesResult(resources=[view.resource(ref) for ref in page], next_cursor=more)
 
 
 async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
-    """Return the content of ``artifact://ID`` or of its range ``artifact://ID?offset=0&length=1000``, in bytes: text as
+    """Return the content of ``artifact://ID``, or of a range of bytes, ``artifact://ID?offset=0&length=1000``: text as
     it is, anything else as base64.
 
     Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
@@ -95,10 +95,10 @@ def _contents(
 
 
 async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
-    """Return a resource of a connected MCP server. Of several servers those that list it are asked, or else all, in
-    turn; what is read is stored as an artifact, as by the capability ``resources.read``.
+    """Return a resource of a connected MCP server. Of several servers, those that list it are tried in turn, or all if
+    none does. The content is stored as an artifact, as by the capability ``resources.read``.
 
-    Raises :class:`MCPError` if no server has it, and above ``max_bytes``."""
+    Raises :class:`MCPError` if no server has the resource, and above ``max_bytes``."""
     about = {"uri": uri[:_MAX_URI]}
     owners = [app for app in apps if app.session.resources.available]
     if len(owners) > 1:
@@ -124,7 +124,7 @@ async def _lists(app: App, uri: str) -> bool:
 async def _stored_contents(
     app: App, result: Result, max_bytes: int, view: ArtifactView
 ) -> list[TextResourceContents | BlobResourceContents]:
-    """The contents of a resource that was read: short text from the result, all else from the store."""
+    """Return the contents of a resource: short text from the result, other content from the store."""
     data: Any = result.data
     contents: list[TextResourceContents | BlobResourceContents] = []
     for index, item in enumerate(data["contents"]):
@@ -160,7 +160,7 @@ async def read_slice(
     ref: ArtifactRef, read: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
 ) -> CallToolResult:
     """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
-    content. ``read`` returns a range of what ``ref`` describes. Raises what it raises."""
+    content. ``read`` returns a range of the artifact ``ref``; its errors are propagated."""
     limit = (max_bytes - 1024) * 3 // 4
     length = limit if length is None else min(length, limit)
     while True:
@@ -186,8 +186,8 @@ async def read_slice(
 
 
 def _whole_characters(ref: ArtifactRef, data: bytes, last: bool) -> tuple[str | None, int]:
-    """The text in ``data`` up to its last whole character, with its length in bytes; ``None`` and all bytes if it is
-    not text."""
+    """Return the text in ``data`` up to its last complete character, and its length in bytes. If ``data`` is not text,
+    return ``None`` and its length."""
     if is_textual(ref.mime_type):
         try:
             text = codecs.getincrementaldecoder("utf-8")().decode(data, final=last)

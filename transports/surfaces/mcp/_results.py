@@ -1,4 +1,7 @@
-"""Results of tools: a short text, the JSON document of ``abp call --json``, and links; never larger than the limit."""
+"""Results of tools: a text, the JSON document of ``abp call --json``, images and links, within a size limit.
+
+:func:`read_images` and :func:`read_texts` preview files, :class:`ArtifactView` describes artifacts to clients, and
+:func:`call_result` and :func:`error_result` make the messages."""
 
 from __future__ import annotations
 
@@ -32,25 +35,25 @@ from ...session import READ_HINT
 from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
-#: Types that clients show, and types that are sent as PNG.
+#: Image types that clients show, and image types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _CONVERTED = ("image/bmp", "image/tiff", "image/avif")
-#: Images in one result: docs/requirements.md R3-9b.
+#: Most images in one result (docs/requirements.md R3-9b).
 _MAX_IMAGES = 4
 
 
 @dataclass(slots=True)
 class Images:
-    """The images of a result as content blocks, each after a label if there are several. ``note`` says how many of them
-    are missing and why; it is empty if all are there."""
+    """Images of a result as content blocks, each after a label if there are several. ``note`` gives the number of
+    missing images and the reason; it is empty if none is missing."""
 
     blocks: list[TextContent | ImageContent] = field(default_factory=list)
     note: str = ""
 
 
 async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> Images:
-    """Return the first four images among ``refs``, ``max_bytes`` at most together before base64. Those that are too
-    large or that clients do not show are made smaller or converted, if Pillow is installed."""
+    """Return the first four images among ``refs``, with ``max_bytes`` at most in total before base64. If Pillow is
+    installed, large images are made smaller, and types that clients do not show are converted."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Images()
     if not images or not max_bytes:
@@ -74,7 +77,7 @@ async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_byt
 
 
 def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
-    """The bytes that each image may have: what small ones leave is shared by the larger ones."""
+    """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
     shares = [0] * len(refs)
     by_size = sorted(range(len(refs)), key=lambda at: (refs[at].mime_type in _CONVERTED, refs[at].size_bytes))
     for left, at in zip(range(len(refs), 0, -1), by_size, strict=True):
@@ -85,12 +88,12 @@ def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
 
 
 async def _image(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> tuple[ImageContent, str] | None:
-    """An image and how it differs from the file; ``None`` if it cannot be shown."""
+    """Return an image, and a description of its size and changes; ``None`` if it cannot be shown."""
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
         data = await store.get(ref.id)
-    except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+    except ABPError:  # removed meanwhile, or damaged: the result still has its reference
         return None
     if ref.mime_type in _SHOWN and len(data) <= max_bytes:
         return _block(ref, data, ref.mime_type, thumbnail=False), f" ({ref.size_bytes:,} bytes)"
@@ -114,21 +117,22 @@ def _block(ref: ArtifactRef, data: bytes, mime_type: str, *, thumbnail: bool) ->
 
 
 _PDF, _SVG = "application/pdf", "image/svg+xml"
-#: Files of one result, characters of a text, and of an SVG or PDF, which a model could not look at otherwise.
+#: Most previewed files of one result, and most characters of a text and of an SVG or PDF, which has more because a
+#: model cannot read it in another way.
 _MAX_FILES, _MAX_TEXT, _MAX_DOCUMENT = 4, 500, 4000
-#: Characters of a PDF that are read at most.
+#: Most characters read from a PDF.
 _MAX_ALL = 10_000_000
 
 
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
-    """Return the beginning of the first four files that are text, SVG or PDF, each below a line that names it;
-    ``max_chars`` at most together."""
+    """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
+    ``max_chars`` at most in total."""
     texts: list[str] = []
     for ref in [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)][:_MAX_FILES]:
         limit = min(max_chars, _MAX_DOCUMENT if ref.mime_type in (_PDF, _SVG) else _MAX_TEXT)
         try:
             text = await (_pdf(ref, store, limit) if ref.mime_type == _PDF else _head(ref, store, limit))
-        except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+        except ABPError:  # removed meanwhile, or damaged: the result still has its reference
             continue
         if text:
             texts.append(text)
@@ -139,12 +143,12 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
 
 
 async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
-    """Return the text of a PDF, at most ten million characters of it.
+    """Return the text of a PDF, at most ten million characters.
 
-    Raises :class:`~transports.errors.UsageError` for another type, a PDF that cannot be read or has more than 64 MiB,
-    and without pypdfium2, and what the store raises."""
+    Raises :class:`~transports.errors.UsageError` for another type, for a PDF that cannot be read or has more than
+    64 MiB, and without pypdfium2. Propagates errors of the store."""
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
-        raise UsageError(f"text: {ref.filename} is no PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
+        raise UsageError(f"text: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
     made = await run_reader("pdf_text", await store.get(ref.id), _MAX_ALL)
     if made is None:
         missing = importlib.util.find_spec("pypdfium2") is None
@@ -178,33 +182,33 @@ async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     return f"Text of {ref.filename}{'' if whole else ', from its beginning'}:\n{text}{end}"
 
 
-#: A function that returns a URL from which an artifact can be fetched, such as a signed one, or ``None``.
+#: Function that returns a URL of an artifact, such as a signed one, or ``None``.
 Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 _LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
-#: URLs of artifacts in one text.
+#: Most URLs of artifacts in one text.
 _MAX_URLS = 5
-#: Characters of the name of a capability.
+#: Most characters of the name of a capability.
 _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactView:
-    """How artifacts are described to clients.
+    """Description of artifacts for clients: metadata, resources, links and URLs.
 
-    ``limits`` say which are large and which may be read unasked. ``link`` returns a URL that opens an artifact. Without
-    ``as_resources`` results hold no links to artifacts, since clients could not read them."""
+    ``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL that
+    opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read them."""
 
     limits: FileLimits = field(default_factory=FileLimits)
     link: Link | None = None
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> dict[str, Any]:
-        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, an estimate of the tokens that reading all of
-        it costs, what that means, at most five warnings of the call that made it, and its ``url`` if there is one.
+        """Return the ``_meta`` of a resource: size in bytes, SHA-256, estimated tokens of its content with the
+        resulting flags, at most five warnings of its call, and its ``url`` if there is one.
 
-        The hints ``readOnlyHint`` and ``idempotentHint`` say that reading changes nothing and may be repeated; MCP has
-        no annotations of that name for resources."""
+        ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
+        annotations for resources."""
         listed = ref.source.get("warnings")
         warnings = [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
         meta = {
@@ -219,7 +223,7 @@ class ArtifactView:
         return meta if url is None else {**meta, "url": url}
 
     def entry(self, ref: ArtifactRef) -> dict[str, object]:
-        """Return an artifact as an entry of ``abp_artifacts``: its reference, and what to know before it is read."""
+        """Return an artifact as an entry of ``abp_artifacts``: its reference, its estimated tokens, and its flags."""
         url = self.url(ref)
         return {**ref.as_dict(), **self._reading(ref), **({"url": url} if url else {})}
 
@@ -231,7 +235,7 @@ class ArtifactView:
         }
 
     def is_large(self, ref: ArtifactRef) -> bool:
-        """Return whether reading all of an artifact would fill the context of a model."""
+        """Return whether the content of an artifact is large for the context of a model."""
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Resource:
@@ -251,7 +255,7 @@ class ArtifactView:
         )
 
     def links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
-        """Return artifacts as links of a result; none where clients cannot read them."""
+        """Return artifacts as links of a result; empty without ``as_resources``."""
         return [ResourceLink(**self.resource(ref).model_dump()) for ref in refs] if self.as_resources else []
 
     def url(self, ref: ArtifactRef) -> str | None:
@@ -259,16 +263,15 @@ class ArtifactView:
         return self.link(ref) if self.link else None
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
-        """Return a line for each of the first five artifacts that have a URL, for people and models that can open
-        it."""
+        """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
         return [f"Open: {url}" for ref in refs[:_MAX_URLS] if (url := self.url(ref))]
 
 
-#: Characters of a summary.
+#: Most characters of a summary.
 _MAX_SUMMARY = 4000
-#: Keys of :meth:`~transports.Result.for_agent` that replace data that is too large.
+#: Keys of :meth:`~transports.Result.for_agent` that replace large data.
 _AGENT_KEYS = ("data", "truncated")
-#: Attempts to make a result smaller; each halves its largest value.
+#: Most attempts to shrink a result; each halves its largest value.
 _MAX_CUTS = 40
 
 
@@ -281,11 +284,10 @@ async def call_result(
     max_image_bytes: int,
     view: ArtifactView,
 ) -> CallToolResult:
-    """Return the result of a call: a text, with the beginning of files that are text; images; links.
+    """Return the result of a call: a text with the beginnings of text files, images, and links.
 
-    It has at most ``max_bytes`` as a message, apart from images, which have ``max_image_bytes`` together before base64.
-    Data that is left out is in an artifact, or the result says that it is left out. A file that was not stored has no
-    link."""
+    As a message it has at most ``max_bytes``, without images, which have at most ``max_image_bytes`` in total before
+    base64. Omitted data is in an artifact, or marked as omitted. A file that was not stored has no link."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
@@ -296,7 +298,8 @@ async def call_result(
             key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
         }
     refs = [ref for ref in result.artifacts.values() if ref.stored]
-    made = {"", *map(field_of, result.previews)} - result.inline_fields  # by the router, of data that is shown anyway
+    # files that the router made from data; the text shows the data, so they need no preview
+    made = {"", *map(field_of, result.previews)} - result.inline_fields
     files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
     images = await read_images(files, store, max_image_bytes)
     texts = await read_texts(files, store, max_bytes // 4)
@@ -314,7 +317,7 @@ async def call_result(
 
 
 def _with_tool_names(result: Result) -> Result:
-    """``result``, with the tool that reads a link named beside it in the place of the capability."""
+    """Return ``result`` with the hints of its links naming the tool that reads them, instead of the capability."""
     blocks = result.data.get("content") if isinstance(result.data, dict) else None
     if not isinstance(blocks, list):
         return result
@@ -325,8 +328,8 @@ def _with_tool_names(result: Result) -> Result:
 
 
 def for_version(result: CallToolResult, version: str) -> CallToolResult:
-    """Return a result for a client of that protocol version: links came with 2025-06-18, and older clients refuse
-    content that they do not know."""
+    """Return a result for a client of a protocol version. Links exist since 2025-06-18, and older clients refuse
+    unknown content, so they get texts."""
     if is_version_at_least(version, "2025-06-18"):
         return result
     content = [
@@ -342,8 +345,8 @@ def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> Ca
 
 
 def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
-    """Return an error as a result, so that the model reads it: what went wrong, whether to repeat the call, what to do
-    next, and what was stored all the same."""
+    """Return an error as a result, so that the model reads it: message, advice on repeating, next step, and the stored
+    part of the answer."""
     lines = [f"{error.message} [{error.code}]"]
     if error.retryable:
         after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
@@ -369,7 +372,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
 
 _NEXT = {
     "UNKNOWN_CAPABILITY": "abp_status lists what the app can do",
-    "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again; abp_status tells what is available",
+    "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again; abp_status lists what is available",
     "LIMIT_REACHED": "disconnect one with abp_disconnect",
     "NOT_INITIALIZED": "call abp_connect with the address of the app",
     "SESSION_INVALID": "abp_status lists the sessions",
@@ -414,7 +417,7 @@ def _fit(
     *,
     is_error: bool,
 ) -> CallToolResult:
-    """A result of at most ``max_bytes``: the largest values are cut, and links and text too, until it fits."""
+    """Return a result of at most ``max_bytes``. Its largest values, its links and its text are cut until it fits."""
     reduced, links = document, list(refs)
     for _ in range(_MAX_CUTS):
         result = _result(text, reduced, links, view, is_error)
@@ -433,7 +436,7 @@ def _result(
 
 
 def _reduce(document: dict[str, object]) -> dict[str, object]:
-    """A smaller document of the same form: its largest value is cut in half, a list between two items."""
+    """Return a smaller document of the same form, with its largest value cut in half; a list is cut between items."""
     sizes = {key: json_size(value) for key, value in document.items()}
     largest = max(sizes, key=lambda key: sizes[key])
     value = document[largest]

@@ -1,4 +1,4 @@
-"""The bridge over stdin and stdout, for a client that starts it. It ends with the client, however the client ends."""
+"""MCP over stdin and stdout, for a client that starts the bridge. The bridge always ends with its client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ...protocol import MAX_REQUESTED, has_more_values
 from ._bridge import Bridge
 from ._request_limits import TOO_MANY
 
-#: Seconds between two checks that the parent process lives: another process may hold the pipe open (docs/faults.md 7).
+#: Seconds between two checks of the parent process: another process may hold the pipe open (docs/faults.md 7).
 _PARENT_CHECK = 0.5
-#: Seconds from the end of the client to that of this process, whatever hangs meanwhile.
+#: Deadline in seconds for this process to exit after its client, even if closing hangs.
 _GRACE = 4.0
 _CHUNK = 1 << 20
 
@@ -29,7 +29,8 @@ _CHUNK = 1 << 20
 async def serve_stdio(bridge: Bridge) -> None:
     """Serve until stdin ends or the parent process dies, then close all sessions.
 
-    Whatever is printed meanwhile goes to stderr. If closing takes longer than four seconds, the process exits."""
+    Other output to stdout is redirected to stderr meanwhile. If closing takes longer than four seconds, the process
+    exits."""
     lines = _Lines()
     bridge.begin()
     try:
@@ -37,25 +38,25 @@ async def serve_stdio(bridge: Bridge) -> None:
             lines.refuse.set_result(writing.send)
             await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
     except* BrokenPipeError:
-        pass  # the client is gone, which is how this ends
+        pass  # the client is gone: the normal end
     finally:
         _exit_within(_GRACE)
         await bridge.aclose()
 
 
 def _exit_within(seconds: float) -> None:
-    """Exit the process then: a client that has stopped reading may block a thread in its write for ever."""
+    """Exit the process after a delay: a client that stopped reading may block a thread in a write for ever."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
 def _parent_lives() -> Callable[[], bool]:
-    """Return a function that tells whether the parent of this process still runs."""
+    """Return a function that returns whether the parent of this process still runs."""
     parent = os.getppid()
     if os.name != "nt":
         return lambda: os.getppid() == parent
-    import psutil  # there the number of the parent stays when it ends
+    import psutil  # on Windows, getppid() does not change when the parent ends
 
     try:
         return psutil.Process(parent).is_running
@@ -64,11 +65,11 @@ def _parent_lives() -> Callable[[], bool]:
 
 
 class _Lines:
-    """The lines of stdin, until it or the parent process ends.
+    """Asynchronous lines of stdin, until stdin or the parent process ends.
 
-    A daemon thread reads, since only such a thread can be left behind while another process holds the pipe open. Stdin
-    itself is empty from now on, for this process and its children. A request of more than 50,000 values and names is
-    answered with an error here, and not passed on.
+    A daemon thread reads, since only a daemon can be abandoned while another process holds the pipe open. Stdin is
+    replaced by an empty file for this process and its children. A request of more than 50,000 values and names is
+    answered with an error here and not passed on.
     """
 
     def __init__(self) -> None:
@@ -77,8 +78,9 @@ class _Lines:
         os.dup2(empty, 0)
         os.close(empty)
         self._loop = asyncio.get_running_loop()
-        #: Sends the error of a line that is not passed on, once there is a way to.
+        #: Function that sends the error of a refused line; set once stdout is open.
         self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
+        # bounded: a client that sends faster than requests are read must wait, as with any pipe
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._parent_lives = _parent_lives()
         for work in (self._read, self._watch):

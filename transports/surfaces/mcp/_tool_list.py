@@ -1,4 +1,4 @@
-"""The tools that every user has, as MCP lists them. No I/O."""
+"""Definitions of MCP tools: the fixed tools, and a tool for each capability of connected apps. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ..shared import Apps
 from ._options import Options
 
 #: Schemas of the arguments `session`, and `files` of abp_call.
-SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
+SESSION = {
+    "type": "string",
+    "description": "Session of the app, as abp_connect named it; not needed with a single app.",
+}
 _FILES = {
     "type": "array",
     "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object).",
@@ -26,15 +29,15 @@ _FILES = {
             "mime_type": {"type": "string"},
             "content": {"type": "string", "description": "The bytes as base64."},
             "artifact": {"type": "string", "description": "Id of an artifact, instead of content."},
-            "path": {"type": "string", "description": "A file of the machine of the bridge, where it allows that."},
+            "path": {"type": "string", "description": "A file on the bridge's machine, if it allows that."},
         },
         "required": ["param"],
         "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
         "additionalProperties": False,
     },
 }
-#: The same for the tool of each capability, in few words, since an agent reads one for each. What it gives is checked
-#: against :data:`_FILES`.
+#: Schema of `files` for the tool of each capability: short, since a model reads it once for each tool. Calls are
+#: checked against :data:`_FILES`.
 BRIEF_FILES = {
     "type": "array",
     "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
@@ -59,7 +62,7 @@ _LENGTH = {
 
 
 def _options(**properties: object) -> dict[str, object]:
-    """An object of Playwright's options. ``path`` is never among them: it would write where a model says."""
+    """Return the schema of an object of Playwright's options. ``path`` must never be one: a model could write files."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
@@ -112,7 +115,7 @@ def _tool(
     return Tool(name=name, description=description, input_schema=schema, annotations=hints)
 
 
-#: Hints of the tools that only look something up here.
+#: Hints of read-only tools of the bridge.
 _LOOKUP = _hints(read_only=True, idempotent=True)
 _TOOLS = (
     _tool(
@@ -145,15 +148,15 @@ _TOOLS = (
             "timeout": _SECONDS,
             "detach": {
                 "type": "boolean",
-                "description": "For a call that takes long: answer its id at once; abp_result has what became of it.",
+                "description": "For a long call: return its id at once; abp_result has its result.",
             },
         },
         "capability",
     ),
     _tool(
         "abp_result",
-        "What became of a call that was made with `detach`: its result, or that it is still under way. A call that was "
-        "under way when the bridge ended is `unknown`.",
+        "Result of a call that was made with `detach`, or its status while it is running. A call that was running when "
+        "the bridge ended is `unknown`.",
         {
             "call": _CALL,
             "wait": {
@@ -175,7 +178,7 @@ _TOOLS = (
     ),
     _tool(
         "abp_status",
-        "Which apps are connected and what they can do; with `capability`, the schema of its parameters.",
+        "List connected apps and their capabilities; with `capability`, the schema of its parameters.",
         {"session": SESSION, "capability": {"type": "string"}},
         hints=_LOOKUP,
     ),
@@ -194,9 +197,9 @@ _TOOLS = (
     ),
     _tool(
         "abp_screenshot",
-        "A picture of what a connected app shows, or of any page on the web with `url`.",
+        "A picture of a connected app's page, or of any page on the web with `url`.",
         {
-            "url": {"type": "string", "description": "http(s):// address of a page, in the place of an app's."},
+            "url": {"type": "string", "description": "http(s):// address of a page, instead of an app's."},
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
             "options": _SCREENSHOT_OPTIONS,
@@ -207,8 +210,8 @@ _TOOLS = (
     ),
     _tool(
         "abp_artifacts",
-        "List the artifacts that calls have produced, newest first: which are large for a context "
-        "(`large_file_warning`), and which may be read unasked (`auto_read_safe`).",
+        "List the artifacts of calls, newest first, with flags: `large_file_warning` (large for a context) and "
+        "`auto_read_safe` (may be read without asking).",
         {
             "session": {"type": "string", "description": "Only those of this session."},
             "offset": {"type": "integer", "minimum": 0},
@@ -219,32 +222,31 @@ _TOOLS = (
     _tool(
         "abp_read_artifact",
         "Read a slice of an artifact: text as it is, anything else as base64. The first part of the answer is JSON "
-        "that says which bytes follow in the second, and the `next_offset` to go on with.",
+        "with the range of bytes in the second, and the `next_offset` to continue at.",
         {
             "id": _ID,
             "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
             "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
-            "text": {"type": "boolean", "description": "Of a PDF: its text in the place of its bytes."},
+            "text": {"type": "boolean", "description": "Of a PDF: its text instead of its bytes."},
             "path": {
                 "type": "string",
-                "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "
-                "that.",
+                "description": "Write all of it to this new file on the bridge's machine instead, if it allows that.",
             },
         },
         "id",
         hints=_LOOKUP,
     ),
 )
-#: All of them by name, as they are with the default options.
+#: Fixed tools by name, with the default options.
 FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
 _FILE_TOOLS = ("abp_artifacts", "abp_read_artifact")
 
 
 def fixed_tools(options: Options) -> dict[str, Tool]:
-    """Return the tools by name, as the options of the bridge have them.
+    """Return the fixed tools by name, adapted to the options of the bridge.
 
-    Without ``enable_file_tools`` there are none for artifacts, and no call takes ``files``. With ``export_roots``
-    ``abp_read_artifact`` may write a file, so it is not marked as reading only."""
+    Without ``enable_file_tools`` there are no tools for artifacts, and no call takes ``files``. With ``export_roots``
+    ``abp_read_artifact`` may write a file, so it is not marked as read-only."""
     tools = dict(FIXED_TOOLS)
     if options.export_roots:
         tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
@@ -259,23 +261,23 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
     return tools
 
 
-#: Capabilities that get a tool of their own; the others are called with ``abp_call``.
+#: Most capabilities with a tool of their own; the others are called with ``abp_call``.
 _MAX_TOOLS = 200
-#: Characters of a tool's name, its title and its description, and bytes of its schema.
+#: Most characters of a tool's name, title and description, and bytes of its schema.
 _MAX_NAME, _MAX_TITLE, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 200, 1000, 16 * 1024
 _HEADER = "x-mcp-header"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-#: Hints of behaviour that MCP knows.
+#: Hints of behaviour in MCP.
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 @dataclass(slots=True)
 class CapabilityTool:
-    """The tool of a capability, shared by the apps of ``sessions``.
+    """Tool of a capability, shared by the apps of ``sessions``.
 
-    ``session`` and ``files`` are the names of the bridge's own arguments: ``abp_session`` and ``abp_files`` where the
-    capability has parameters of those names; ``files`` is ``None`` where calls take none. ``hints`` are what the apps
-    say of its behaviour, as MCP has it: an app's claims, which nobody has checked."""
+    ``session`` and ``files`` are the names of the bridge's own arguments: ``abp_session`` and ``abp_files`` if the
+    capability has parameters of those names; ``files`` is ``None`` if calls take none. ``hints`` are MCP's hints of
+    behaviour: unverified claims of the apps."""
 
     name: str
     capability: str
@@ -288,7 +290,7 @@ class CapabilityTool:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The name without a number, by which settings know the tool, and the name that it has."""
+        """Name without a number, which settings use, and actual name."""
         return tool_name(self.capability), self.name
 
     def definition(self) -> Tool:
@@ -316,9 +318,9 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
-    """Return one tool for each capability, by the name of the tool; ``files`` says whether calls may bring some.
+    """Return a tool for each capability, by the name of the tool; with ``files``, calls take files.
 
-    Apps with the same capability share its tool, which has the hints that all of them give. At most 200 capabilities
+    Apps with the same capability share its tool, with the hints that all of these apps give. At most 200 capabilities
     have a tool."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
@@ -330,8 +332,9 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
                 tools[shared.name] = by_capability[name] = shared
             elif shared is not None:
                 if _schema(capability) != shared.schema:
-                    shared.schema = {"type": "object"}  # they differ: abp_status has each, and each call is checked
-                # A hint that is missing stands for the more dangerous value, so only what all agree on is kept.
+                    # the schemas differ: abp_status shows each, and each call is checked
+                    shared.schema = {"type": "object"}
+                # A missing hint means the more dangerous value, so only hints common to all apps are kept.
                 shared.hints = dict(shared.hints.items() & _hints_of(capability).items())
             if shared is not None:
                 shared.sessions.append(key)
@@ -339,7 +342,7 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
 
 
 def tool_name(capability: str) -> str:
-    """Return the name of a capability's tool: ``abp_`` and the name of the capability with ``_`` for other characters
+    """Return the name of a capability's tool: ``abp_`` and the name of the capability, with ``_`` for characters other
     than letters, digits, ``_`` and ``-``. A second tool of that name gets a number."""
     return f"abp_{_UNSAFE.sub('_', capability)}"[:_MAX_NAME]
 
@@ -381,8 +384,8 @@ def _schema(capability: Capability) -> dict[str, object]:
 
 
 def _without_headers(schema: object) -> object:
-    """``schema`` without ``x-mcp-header``, which has clients copy parameters into headers and promises to compare them
-    (SEP-2243): an app cannot promise that for the bridge."""
+    """Return ``schema`` without ``x-mcp-header``. It makes clients copy parameters into headers and promises that the
+    server compares them (SEP-2243), which an app cannot promise for the bridge."""
     if isinstance(schema, Mapping):
         allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
         return {key: _without_headers(value) for key, value in allowed.items()}

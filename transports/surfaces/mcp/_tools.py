@@ -1,4 +1,7 @@
-"""The tools of one request, and what each does."""
+"""Implementation of the tools for one request: calls, pictures, artifacts, files and connections.
+
+:class:`Tools` dispatches to it. :class:`PictureHosts` and :func:`check_host` restrict hosts, :func:`export_artifact`
+and :func:`with_files` move files between the machine and the bridge."""
 
 from __future__ import annotations
 
@@ -51,9 +54,9 @@ from ._results import ArtifactView, document_text, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, tool_name
 from ._users import User
 
-#: Capabilities of one app in a structured result, and in its text.
+#: Most capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
-#: Characters of the name of an app or a capability, and of a description, in these.
+#: Most characters of the name of an app or a capability, and of a description, in a result.
 _MAX_NAME, _MAX_DESCRIPTION = 200, 200
 
 
@@ -63,12 +66,12 @@ def app_name(app: App) -> str:
 
 
 def capability_names(app: App) -> list[str]:
-    """Return the names of the first capabilities."""
+    """Return the names of the app's first 40 capabilities."""
     return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
 
 
 def app_document(app: App) -> dict[str, object]:
-    """Return an app as JSON: its session, its name or address, what it can do."""
+    """Return an app as JSON: session, name or address, transport, warnings and capabilities."""
     session = app.session
     return {
         "session": app.key,
@@ -89,7 +92,7 @@ def app_document(app: App) -> dict[str, object]:
 
 
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-#: Host names that this check and a browser read alike: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
+#: Host names that a browser does not rewrite: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
@@ -103,10 +106,10 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 
 
 class PictureHosts:
-    """The rules for hosts of which a picture may be taken, and which the page in it may connect.
+    """Rules for the hosts of a screenshot: of its page, and of the connections that the page makes.
 
-    ``apps`` are the connected apps: their addresses, and where each was reached. ``private`` are patterns of hosts that
-    may have an address which is not public; with ``any_address`` every host may.
+    ``apps`` are the connected apps: their URLs, and the address at which each was reached. ``private`` are patterns of
+    hosts that may have a non-public address; with ``any_address`` every host may.
     """
 
     def __init__(
@@ -124,14 +127,14 @@ class PictureHosts:
         self._any_address = any_address
 
     async def check(self, url: str) -> None:
-        """Judge the host of ``url``, as :meth:`addresses` does."""
+        """Check the host of ``url`` with :meth:`addresses`. Raises its errors."""
         await self.addresses(*_host(url))
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Return the addresses at which this host may be connected.
 
-        Raises :class:`~transports.errors.UsageError` if the host may not be connected, is unknown, or has an address
-        that is neither public nor the one at which a connected app was reached, unless a pattern is for it."""
+        Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
+        with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
         host, port = _host(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         _check(host, port, self._allowed, self._blocked)
         try:
@@ -162,7 +165,7 @@ def _check(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str])
 
 
 def _numeric(address: str) -> str:
-    """A numeric address as :func:`_host` spells it."""
+    """Return a numeric address in the spelling of :func:`_host`."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return str(getattr(ip, "ipv4_mapped", None) or ip)
 
@@ -177,7 +180,7 @@ def _matches(host: str, port: int, patterns: Sequence[str]) -> bool:
 
 
 def _host(url: str) -> tuple[str, int]:
-    """Host and port as a browser reads them; an IPv6 address without its brackets."""
+    """Return host and port as a browser reads them; an IPv6 address is without brackets."""
     invalid = UsageError(
         "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
     )
@@ -213,13 +216,13 @@ async def screenshot_url(
     apps: Iterable[tuple[str, tuple[str, int] | None]],
     timeout: float | None,
 ) -> Result:
-    """Store a picture of what is at ``url`` as the artifact ``image``. A browser is started for it, and ended whatever
-    happens; ``timeout`` in seconds is for the page.
+    """Store a screenshot of ``url`` as the artifact ``image``, taken in a browser that runs for this only; ``timeout``
+    in seconds is for the page.
 
-    ``apps`` are the connected apps: their addresses, and where each was reached. Raises
-    :class:`~transports.errors.UsageError` for an address that is not of http(s), whose host the operator does not
-    allow, or that is not public, unless ``allowed_hosts`` names it or one of ``apps`` is there. All that the page
-    connects is judged likewise; what it may not connect is missing in the picture, with a warning."""
+    ``apps`` are the connected apps: their URLs, and the address at which each was reached. Raises
+    :class:`~transports.errors.UsageError` if ``url`` is not http(s), if the operator does not allow its host, or if its
+    address is not public, unless ``allowed_hosts`` names it or it is one of ``apps``. The same rules hold for all
+    connections of the page; refused ones are missing in the picture, with a warning."""
     settings = Settings.load()
     started = time.perf_counter()
     hosts = PictureHosts(
@@ -230,7 +233,7 @@ async def screenshot_url(
         any_address=settings.allow_private_addresses,
     )
     await hosts.check(url)
-    # Not before a picture is wanted: the import takes longer than the rest of the bridge.
+    # late: this import takes longer than the rest of the bridge
     from ...browser import Browser, screenshot_of_url
 
     headless = settings.headless if options.headless is None else options.headless
@@ -252,16 +255,17 @@ async def screenshot_url(
 
 
 _PIECE = 1 << 20
-#: The details of every refusal: which argument to correct.
+#: Details of every refusal: the argument to correct.
 _ARGUMENT = {"argument": "path"}
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
     """Write ``ref`` to ``path``, and return the real path.
 
-    The file appears at once and verified, or not at all, and never replaces another one; a file with the same content
-    is left as it is. No symlink leads out of ``roots``, also not one that is made meanwhile. Raises
-    :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
+    The file appears atomically and verified, or not at all, and never replaces another file; a file with the same
+    content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile. Raises
+    :class:`~transports.errors.UsageError` for a path that is not allowed, exists with other content, or cannot be
+    written."""
     refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
                          "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=dict(_ARGUMENT))  # fmt: skip
     target = Path(path)
@@ -289,7 +293,7 @@ async def _write(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: s
 
     try:
         try:
-            await in_thread(create)  # a cancellation comes after it: the file is known and removed
+            await in_thread(create)  # not interrupted by cancellation, so that the file is always removed below
             async with aclosing(store.open(ref.id)) as pieces:
                 async for piece in pieces:
                     await in_thread(write_all, fd, memoryview(piece))
@@ -317,7 +321,7 @@ def _name(temporary: str, folder: Folder, name: str) -> None:
 
 
 def _digest(name: str, folder: Folder) -> str | None:
-    """The SHA-256 of a regular file, or ``None`` for anything else of that name."""
+    """Return the SHA-256 of a regular file, or ``None`` for anything else of that name."""
     try:
         fd = folder.open(name)
     except OSError:
@@ -332,12 +336,12 @@ def _digest(name: str, folder: Folder) -> str | None:
         return digest.hexdigest()
 
 
-#: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
+#: Default artifacts in one page of `abp_artifacts`, and the bytes of a page besides its artifacts.
 _PAGE, _HEADER_BYTES = 20, 1024
 
 
 class ArtifactTools:
-    """The tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
+    """Tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
 
     def __init__(self, store: ArtifactStore, options: Options, view: ArtifactView) -> None:
         self._store = store
@@ -357,11 +361,11 @@ class ArtifactTools:
             line, entry = self._line(ref), self._view.entry(ref)
             room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
             if room < 0 and entries:
-                break  # a page that is cut to the limit later would not say where to go on
+                break  # a page cut later would lack the right next_offset
             lines.append(line)
             entries.append(entry)
         end = start + len(entries)
-        lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
+        lines.append(f"{len(refs)} in all" + (f"; continue with offset {end}" if end < len(refs) else ""))
         document = {
             "success": True,
             "total": len(refs),
@@ -402,10 +406,10 @@ async def with_files(
     options: Options,
     capability: str,
 ) -> dict[str, object]:
-    """Return ``params`` with each file at the place that its ``param`` names; files are checked and stored first.
+    """Return ``params`` with each file at the place in its ``param``; files are checked and stored first.
 
-    Raises :class:`~transports.errors.TooLarge` for too many files, :class:`~transports.errors.UsageError` for a path
-    that is not allowed, and what :func:`~transports.routing.accept_files` raises, with ``details["argument"]``."""
+    Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
+    that is not allowed. Propagates errors of :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
     filled: dict[str, Any] = dict(params)
@@ -433,13 +437,12 @@ def _given(file: Mapping[str, Any], roots: Sequence[Path], opened: ExitStack) ->
     return OpenFile(one, mime_type, name or Path(str(one.name)).name)
 
 
-#: What a tool answers: its result, a question, or a task.
+#: Answer of a tool: its result, a question, or a task.
 Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
 
 class Tools:
-    """The tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a
-    result."""
+    """Tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a result."""
 
     def __init__(
         self,
@@ -460,13 +463,13 @@ class Tools:
         self._detached = DetachedTools(user, options, view)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Call one of :data:`~.fixed_tools.FIXED_TOOLS`; ``arguments`` must fit its schema."""
+        """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         match name:
             case "abp_connect":
                 return await self._connect(arguments)
             case "abp_call":
                 capability = arguments["capability"]
-                app = await self._select(arguments.get("session"), capability)  # first, as it may bring tools along
+                app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
                 made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
                 numbered = [tool.name for tool in made if tool.capability == capability]
                 if not self._options.shows(tool_name(capability), *numbered):
@@ -503,7 +506,7 @@ class Tools:
         return await self._user.connections.select(key, self._open, capability)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
-        """Return the app that a call is for. The token must have its scopes: it may have been closed until now."""
+        """Return the app of a call. Its scopes are checked here, since they were unknown if it was closed before."""
         app = await self._find(key, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
@@ -562,8 +565,8 @@ class Tools:
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
     ) -> Answer:
         """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
-        ``app`` is ``None`` for a call that concerns no app. The call of a ``capability`` that takes long becomes a task
-        where the client has tasks."""
+        ``app`` is ``None`` for a call without an app. A long call of a ``capability`` becomes a task if the client
+        supports tasks."""
         if self._params.request_state is not None:
             call = self._user.resume(self._params.request_state)
             call.answer_with(self._params.input_responses)
@@ -574,7 +577,7 @@ class Tools:
         try:
             outcome = await call.next(self._ctx, self._reporter, patience)
         except ABPError:
-            self._user.subscribers.resources_changed()  # files of the call, and parts of the answer, may be stored
+            self._user.subscribers.resources_changed()  # files of the call and parts of the answer may be stored
             raise
         if outcome is None:
             assert app is not None
@@ -589,8 +592,8 @@ class Tools:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
-        """Connect an app with the arguments of `abp_connect`, under the session's name ``key`` where it had one; then
-        the tool is another one, and the token must be enough for this as well."""
+        """Connect an app with the arguments of `abp_connect`. ``key`` is its previous session name, if another tool
+        opens it again; the token needs the scopes of `abp_connect` in this case too."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
         options = dict(arguments)
         name = options.pop("name", None)

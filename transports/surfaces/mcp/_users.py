@@ -1,4 +1,8 @@
-"""One user of the bridge: apps, artifacts, calls that wait for an answer, and subscribers to changes."""
+"""Users of the bridge: their connections, suspended calls, and subscriptions to changes.
+
+:class:`Users` finds or makes the :class:`User` of a request, with :class:`Connections` (open apps, and closed ones
+that a call opens again), :class:`Subscribers` (clients that receive notifications), and :class:`ServerSubscriptions`
+(subscriptions at connected MCP servers)."""
 
 from __future__ import annotations
 
@@ -58,21 +62,20 @@ from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 from ._request_limits import MAX_SESSIONS
 
-#: Opens an app with the arguments of `abp_connect`, under a name.
+#: Function that opens an app with the arguments of `abp_connect`, under a session name.
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
-#: The argument that stands for an app of the bridge's own settings.
+#: Key of the argument that marks a connection made by the bridge's settings, not by a model.
 _CONFIGURED = "configured"
 _NOTE = (
-    "the app was closed meanwhile and is opened anew: what it held, and who was signed in by hand, is gone; nobody was "
-    "signed in again"
+    "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was repeated"
 )
 
 
 class Connections:
-    """The connections of one user: those that are open, ``apps``, and those that ``ledger`` keeps.
+    """Connections of one user: the open ones in ``apps``, and the kept ones in ``ledger``.
 
-    What is kept are the arguments that a model gave, so opening one again is a new `abp_connect` with the rules of now:
-    no cookies and no secrets are kept."""
+    Only the arguments that a model gave are kept, no cookies and no secrets. Opening a connection again is therefore a
+    new `abp_connect`, with the current rules."""
 
     def __init__(self, apps: Apps, ledger: CallLedger) -> None:
         self._apps = apps
@@ -91,7 +94,7 @@ class Connections:
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
-        """Keep the connection of ``app``, which was made with these arguments of `abp_connect`."""
+        """Keep the connection of ``app``, made with these arguments of `abp_connect`, in the ledger."""
         known = await self._known()
         known[app.key] = KeptConnection(app.key, dict(arguments))
         closed = [key for key in known if key not in self._apps]
@@ -100,13 +103,13 @@ class Connections:
         await self._ledger.keep_connection(self._scope, known[app.key])
 
     def forget(self, key: str) -> None:
-        """Keep a connection no longer. Idempotent."""
+        """Remove a connection from the ledger. Idempotent."""
         if self._kept is not None:
             self._kept.pop(key, None)
         spawn(self._ledger.forget_connection(self._scope, key), self._writing)
 
     async def configured(self, target: str, connect: Callable[[str | None], Awaitable[App]]) -> App:
-        """Connect a target of the bridge's settings, under the name that it had before."""
+        """Connect a target of the bridge's settings, under its previous session name if it had one."""
         arguments = {_CONFIGURED: target}
         known = await self._known()
         names = [one.session for one in known.values() if one.arguments == arguments and one.session not in self._apps]
@@ -115,18 +118,17 @@ class Connections:
         return app
 
     async def closed(self) -> list[KeptConnection]:
-        """Return the connections that are kept and not open."""
+        """Return the kept connections that are not open, except those of the bridge's settings."""
         known = await self._known()
         return [one for one in known.values() if one.session not in self._apps and _CONFIGURED not in one.arguments]
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
-        """Return the app that :meth:`.Apps.select` does, and open it before if it was closed.
-
-        Raises what that and connecting raise."""
+        """Select an app with :meth:`.Apps.select`, after opening it again if it was closed. Propagates the errors of
+        both."""
         closed = {one.session: one for one in await self.closed()}
         if key is None and not self._apps and closed:
             if len(closed) > 1:
-                raise UsageError(f"several apps were connected; say which with `session`: {', '.join(closed)}")
+                raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
             key = next(iter(closed))
         if isinstance(key, str) and key in closed:
             if key not in self._opening:
@@ -139,17 +141,17 @@ class Connections:
     def _opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]
         if not opening.cancelled():
-            opening.exception()  # the request that waited may be gone
+            opening.exception()  # marks it as retrieved: the waiting request may be gone
 
     def noted(self, app: App, result: Result) -> Result:
-        """Return the result of a call with a warning if it is the first since the app was opened again."""
+        """Return a result, with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
         self._reopened.discard(app.key)
         return replace(result, warnings=(*result.warnings, _NOTE))
 
     async def aclose(self) -> None:
-        """Stop opening apps, and finish writing."""
+        """Cancel the opening of apps, and finish writes to the ledger."""
         for opening in tuple(self._opening.values()):
             opening.cancel()
         if self._writing:
@@ -160,7 +162,7 @@ logger = logging.getLogger("transports")
 
 
 class ServerSubscriptions:
-    """The subscriptions of one user at the servers among ``apps``. For one event loop."""
+    """Subscriptions of one user at the MCP servers among ``apps``. For use in one event loop."""
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
@@ -168,8 +170,8 @@ class ServerSubscriptions:
         self._lock = asyncio.Lock()
 
     async def update(self, uris: Set[str]) -> None:
-        """Be subscribed to these URIs and no others, at the first server that accepts each. One that no server accepts
-        is asked for again with the next update, such as when an app was connected."""
+        """Subscribe to exactly these URIs, each at the first server that accepts it. A URI that no server accepts is
+        tried again with the next update, such as after an app was connected."""
         async with self._lock:
             for uri, app in list(self._subscribed.items()):
                 if uri not in uris or self._apps.get(app.key) is not app:
@@ -193,10 +195,11 @@ class ServerSubscriptions:
 
 
 _ARTIFACT = "artifact://"
+#: Most connections of older clients, and most streams of newer ones, for each user.
 _MAX_CONNECTIONS = 100
-#: Resources that one client may subscribe to.
+#: Most subscriptions of one client.
 _MAX_URIS = 1000
-#: Bytes of an app's data in a log message.
+#: Most bytes of an app's data in a log message.
 _MAX_LOG_BYTES = 4096
 #: RFC 5424, least severe first.
 _LOG_LEVELS: tuple[LoggingLevel, ...] = (
@@ -213,7 +216,7 @@ _LOG_LEVELS: tuple[LoggingLevel, ...] = (
 
 @dataclass(slots=True)
 class _Connection:
-    """A connection of an older client, with its log level and the URIs it is subscribed to."""
+    """Connection of a handshake client, with its log level and its subscriptions."""
 
     session: ServerSession
     level: LoggingLevel = "info"
@@ -221,13 +224,14 @@ class _Connection:
 
 
 class Subscribers:
-    """The clients of one user that are told of changes.
+    """Clients of one user that receive notifications of changes.
 
-    They may subscribe to artifacts of ``store`` and to resources of connected servers; ``update_servers`` is given the
-    URIs of the latter whenever they change.
+    Clients may subscribe to artifacts of ``store`` and to resources of connected servers. ``update_servers`` is called
+    with the URIs of the latter whenever they change.
 
-    Notifications are sent in the background; a client that cannot be reached is forgotten. The store is watched while
-    there are subscriptions.
+    Notifications are sent in the background; an unreachable client is dropped. The store is watched while there are
+    subscriptions. An older client (with a handshake) is known by its connection; a newer one opens a stream with
+    :meth:`listen`.
     """
 
     def __init__(self, store: ArtifactStore, update_servers: Callable[[Set[str]], Awaitable[object]]) -> None:
@@ -235,9 +239,9 @@ class Subscribers:
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
         self._open_streams = 0
-        #: Connections of older clients by key; the one used longest ago is first, and is forgotten first.
+        #: Connections of older clients by key, least recently used first; the first is dropped at the limit.
         self._connections: OrderedDict[str, _Connection] = OrderedDict()
-        #: How many newer clients subscribe to each URI; the streams know which ones.
+        #: Count of newer clients subscribed to each URI; the streams know the clients.
         self._stream_uris: Counter[str] = Counter()
         self._watcher = StoreWatcher(store, self._store_changed)
         self._watcher_lock = asyncio.Lock()
@@ -252,13 +256,13 @@ class Subscribers:
 
     @property
     def empty(self) -> bool:
-        """Whether no client listens or is subscribed to anything."""
+        """True if no client listens or has a subscription."""
         return not self._open_streams and not self._uris()
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def register(self, ctx: Context) -> None:
-        """Tell the client of this request of changes from now on. Newer clients call :meth:`listen` for that."""
+        """Register the client of this request for notifications. Newer clients call :meth:`listen` instead."""
         if not is_modern(ctx):
             self._connection(ctx)
 
@@ -287,7 +291,7 @@ class Subscribers:
             spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """Tell an older client of changes of one resource. Raises :class:`MCPError` above 1,000 resources."""
+        """Subscribe an older client to one resource. Raises :class:`MCPError` above 1,000 resources."""
         uris = self._connection(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
@@ -295,18 +299,18 @@ class Subscribers:
         await self.watch_or_stop()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        """End a subscription of an older client; one that does not exist is no error."""
+        """End a subscription of an older client. Idempotent."""
         self._connection(ctx).uris.discard(uri)
         await self.watch_or_stop()
 
     def set_level(self, ctx: Context, level: LoggingLevel) -> None:
-        """Set the least severe log level that an older client is sent; it is ``info`` before."""
+        """Set the lowest log level sent to an older client; the default is ``info``."""
         self._connection(ctx).level = level
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def tools_changed(self) -> None:
-        """Announce a changed list of tools, and of prompts, which are made of the same apps, to all clients."""
+        """Announce changed lists of tools and of prompts, which come from the same apps, to all clients."""
         self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._connections)
         self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._connections)
 
@@ -315,7 +319,8 @@ class Subscribers:
         self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
 
     def _store_changed(self, change: StoreChange) -> None:
-        """An id stands for its content, so a resource changes when it is removed, or stored (again)."""
+        """Announce changed artifacts. An id stands for its content, so an artifact only changes when it is removed or
+        stored (again)."""
         changed = {ref.id for ref in (*change.stored, *change.updated)}
         changed.update(artifact_id for artifact_id, _ in change.removed)
         for uri in self._uris():
@@ -371,8 +376,8 @@ class Subscribers:
         return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
 
     async def watch_or_stop(self) -> None:
-        """Watch the store exactly while there are subscriptions to artifacts, and the servers for the others, also
-        those that were connected since. When this returns, no change will be missed."""
+        """Watch the store exactly while there are subscriptions to artifacts, and update the subscriptions at servers,
+        including newly connected ones. No change is missed after this returns."""
         async with self._watcher_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._uris()):
                 await self._watcher.start()
@@ -382,12 +387,12 @@ class Subscribers:
 
 
 def connection_key(ctx: Context) -> str:
-    """Return the name of a request's session: empty over stdio, and for newer clients, which have none, whatever their
-    headers say."""
+    """Return the session id of a request: empty over stdio and for newer clients. These have no sessions, so their
+    header is ignored."""
     return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None and not is_modern(ctx) else ""
 
 
-#: What a bridge without a settings file describes.
+#: Named apps of a bridge without a settings file.
 NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
 
 #: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
@@ -395,8 +400,9 @@ _LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/
 
 
 class User:
-    """One user's side of the bridge; no other user sees anything of it. The :class:`~..shared.apps.AppListener` of
-    the user's apps."""
+    """State of one user of the bridge, isolated from all other users.
+
+    It is the :class:`~transports.surfaces.shared._apps.AppListener` of the user's apps."""
 
     def __init__(
         self,
@@ -408,9 +414,10 @@ class User:
         named: Mapping[str, AppEntry] = NO_APPS,
         connected: Callable[[], int] | None = None,
     ) -> None:
-        """``connected`` returns how many apps this user has in all sessions, which count together."""
+        """Create the state of a user. ``connected`` returns the number of apps of the user in all sessions, for the
+        common limit."""
         self.store = store
-        #: The apps that the user may connect by their names.
+        #: Apps that the user may connect by name.
         self.named = named
         self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions, counted=connected)
         self.calls = calls
@@ -429,27 +436,25 @@ class User:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
-        """Connect an app, under the session's name ``key`` if it had one before. Raises what
-        :func:`transports.connect` and opening a session raise."""
+        """Connect an app; ``key`` is its previous session name, if any. Propagates the errors of
+        :func:`transports.connect` and of opening a session."""
         described = self.named.get(target)
         if self._options.headless is not None and (described is None or described.headless is None):
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options, key=key)
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
-        """Connect an app that the settings file describes. Raises :class:`~transports.errors.UsageError` for one that
-        is not there or is for others, and for ``options`` that the file decides; and what :meth:`connect` raises."""
+        """Connect an app of the settings file. Raises :class:`~transports.errors.UsageError` for an unknown app, an app
+        of other users, and ``options`` that the file decides. Propagates the errors of :meth:`connect`."""
         if name not in self.named:
             known = ", ".join(sorted(self.named)) or "none"
             raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {known}", code="NOT_FOUND")
         if decided := options.keys() - {"timeout"}:
-            raise UsageError(
-                f"{', '.join(sorted(decided))}: leave it out; how {name} is reached is the operator's to say"
-            )
+            raise UsageError(f"{', '.join(sorted(decided))}: leave it out; only the operator can set it for {name}")
         return await self.connect(name, options, key)
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """Announce the app's tools, and subscribe to its resources for clients that asked for them."""
+        """Announce the app's tools, and subscribe at the app to the resources that clients are subscribed to."""
         if self._activity:
             self._activity.on_connected(app, apps)
         self.subscribers.tools_changed()
@@ -457,7 +462,8 @@ class User:
             spawn(self.subscribers.watch_or_stop(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
-        """Announce that the app's tools are gone. The connection is kept only where nobody asked for its end."""
+        """Announce the removal of the app's tools. The connection stays in the ledger if the user is retired or closed,
+        but not if it was disconnected on request."""
         if not self._dormant and not self._closing:
             self.connections.forget(app.key)
         if self._activity:
@@ -465,8 +471,8 @@ class User:
         self.subscribers.tools_changed()
 
     def on_event(self, app: App, event: Event) -> None:
-        """Announce changed capabilities as changed tools and resources that a server updated; pass other notifications
-        on as log messages."""
+        """Announce changed capabilities as changed tools, and announce updated resources of a server. Forward other
+        notifications as log messages."""
         if self._activity:
             self._activity.on_event(app, event)
         match event:
@@ -481,16 +487,15 @@ class User:
                 spawn(self._log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _log(self, app: App, event: str, data: object) -> None:
-        """Send a log message to the client that waits for the app's latest call; to all if that is none of a
-        client's."""
+        """Send a log message to the client of the app's latest call, or to all clients if no client waits for it."""
         latest = app.pending_calls[-1] if app.pending_calls else None
         ctx = latest.ctx if isinstance(latest, ToolCall) else None
         message = cast(JSONValue, plain_tree({"event": event, "data": data}))
         await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait until the apps of the options are connected, for ``timeout`` seconds at most. Return the targets that
-        could not be connected, with the reasons, or ``None``."""
+        """Wait at most ``timeout`` seconds until the apps of the options are connected. Return the failed targets with
+        the reasons, or ``None``."""
         if not self._connecting:
             return None
         await asyncio.wait(self._connecting.values(), timeout=timeout)
@@ -502,7 +507,7 @@ class User:
         return "; ".join(failures) or None
 
     async def aclose(self) -> None:
-        """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
+        """Cancel all calls, disconnect all apps concurrently, and end all subscriptions."""
         self._closing = True
         await cancel_and_wait(self._connecting.values())
         for call in (*self._suspended.values(), *self.pending_calls):
@@ -515,15 +520,15 @@ class User:
     # --- calls that wait for an answer --------------------------------------------------------------------------------
 
     def suspend(self, call: ToolCall) -> str:
-        """Keep a call that waits for an answer, and return the key to :meth:`resume` it with. After ten minutes it is
-        cancelled."""
+        """Keep a call that waits for an answer, and return its key for :meth:`resume`. The call is cancelled after ten
+        minutes."""
         key = secrets.token_hex(16)
         self._suspended[key] = call
         asyncio.get_running_loop().call_later(QUESTION_TIMEOUT, self._cancel_suspended, key)
         return key
 
     def resume(self, key: str) -> ToolCall:
-        """Return a suspended call; once. Raises :class:`~transports.errors.UsageError` for one that is over."""
+        """Remove and return a suspended call. Raises :class:`~transports.errors.UsageError` for an unknown key."""
         call = self._suspended.pop(key, None)
         if call is None:
             raise UsageError("the call that asked is over; make it again", code="SESSION_EXPIRED", retryable=True)
@@ -536,7 +541,7 @@ class User:
     # --- activity of the user -----------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Note that a request of this user has begun or ended. The first one connects the apps of the options, in the
+        """Record the time of a request's begin or end. The first request connects the apps of the options in the
         background."""
         self._last_used = time.monotonic()
         if self._dormant:
@@ -551,7 +556,7 @@ class User:
             }
 
     def idle_seconds(self) -> float:
-        """Return the seconds since the last request; 0 while a call is under way or an app is being connected."""
+        """Return the seconds since the last request; 0 while a call is running or an app is being connected."""
         busy = self._suspended or self.pending_calls or self.apps.busy
         return 0.0 if busy else time.monotonic() - self._last_used
 
@@ -563,16 +568,18 @@ class User:
             await asyncio.gather(*(self.apps.disconnect(app) for app in tuple(self.apps.values())))
 
 
-#: Seconds between two checks for idle users, at most.
+#: Maximum seconds between two checks for idle users.
 _IDLE_CHECK = 30.0
-#: The user over stdio, where there is only one.
+#: Name of the only user over stdio.
 _LOCAL = "local"
 
 
 @dataclass(eq=False)
 class Users:
-    """Makes each user with its first request. ``connection`` is the name of a request's session, empty without one; it
-    counts with ``isolate_sessions``."""
+    """Registry of users, each created with its first request.
+
+    ``connection`` is the session id of a request, empty without a session. It only matters with ``isolate_sessions``,
+    which gives each session a user of its own."""
 
     store: ArtifactStore
     connect: Connect
@@ -585,10 +592,10 @@ class Users:
     _run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def get(self, connection: str) -> User:
-        """Return the user of the token of the current request; with ``isolate_sessions``, in this session alone."""
+        """Return the user of the current request's token; with ``isolate_sessions``, that of this session."""
         name, session = key = self._key(connection)
         if key not in self._known:
-            # what apps store has a session of its own: theirs
+            # the client's session is the tenant here, since the scope's session is that of an app
             store = self.store.scoped(Scope(tenant=session, user=name))
             named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
             self._make_room(name)
@@ -599,17 +606,17 @@ class Users:
         return self._known[key]
 
     def _connected(self, name: str) -> int:
-        """How many apps a user has connected in all sessions."""
+        """Return the number of apps that a user has connected in all sessions."""
         return sum(user.apps.count for (owner, _), user in self._known.items() if owner == name)
 
     def _make_room(self, name: str) -> None:
-        """End the session of a user that was used longest ago, where there are as many as there may be."""
+        """End the least recently used session of a user if the limit of sessions is reached."""
         own = {key: user.idle_seconds() for key, user in self._known.items() if key[0] == name}
         if len(own) >= MAX_SESSIONS:
             spawn(self._known.pop(max(own, key=own.__getitem__)).aclose(), self._closing)
 
     def find(self, connection: str) -> User | None:
-        """Return what :meth:`get` does; ``None`` for a session that has no user yet, and may be none."""
+        """Return the user as :meth:`get` does, but ``None`` for an unknown session, which may not exist at all."""
         if self.options.isolate_sessions and connection and self._key(connection) not in self._known:
             return None
         return self.get(connection)

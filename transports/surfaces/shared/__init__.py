@@ -1,4 +1,5 @@
-"""Parts that several surfaces share: connected apps, the activity log, the watcher of a store, questions as forms."""
+"""Common parts of the surfaces: connected apps, activity log, detached calls, watcher of a store, questions as forms,
+previews of files, connection limits."""
 
 from __future__ import annotations
 

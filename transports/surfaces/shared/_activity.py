@@ -1,8 +1,7 @@
-"""Activity log of a server: apps that come and go, calls, artifacts that are stored and removed.
+"""Activity log of a server: connected apps, calls with their state and results, stored and removed artifacts.
 
-The log is a ring buffer: each entry is kept once, however many clients follow it, and a client holds only the id of the
-last entry that it has seen. A client that falls behind the oldest entry gets :class:`LogGap` and must load everything
-again.
+The log is a ring buffer. Each entry is kept once for all clients; a client only holds the id of its last entry. A
+client behind the oldest entry gets :class:`LogGap` and must load everything again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ...session import CallFinished, CallStarted, CallStatus, Event
 from ._apps import App, Apps
 from ._store_watcher import StoreChange
 
-#: Characters of a text from an app, and bytes of its question, that are kept.
+#: Maximum characters of a text from an app, and bytes of its question.
 MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
 #: Largest result in bytes of JSON; the data of a larger one is left out.
 _MAX_RESULT_BYTES = 1 << 20
@@ -40,10 +39,12 @@ _MAX_RESULT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """State of one call. ``started`` is in seconds since 1970; ``duration_ms`` is ``None`` until the call has ended;
-    ``error`` is a code and a message; ``artifacts`` are ids; ``evidence`` has the id of what was recorded, by its kind;
-    ``question`` is set while the app waits for an answer. A ``detached`` call goes on without the request that made it,
-    and is kept in the :class:`~.call_ledger.CallLedger`."""
+    """State of one call.
+
+    ``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has ended. ``error`` is a code and
+    a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind. ``question`` is set while the
+    app waits for an answer. A ``detached`` call goes on without the request that made it, and is kept in the
+    :class:`~._detached.CallLedger`."""
 
     id: str
     session: str
@@ -62,7 +63,7 @@ class CallRecord:
     detached: bool = False
 
     def ended(self, event: CallFinished) -> CallRecord:
-        """Return the record of the call that ended with ``event``."""
+        """Return the record after the call has ended with ``event``."""
         error = event.error
         return replace(
             self,
@@ -108,7 +109,7 @@ def question_document(question: ElicitationRequest) -> dict[str, object]:
 
 
 def result_document(event: CallFinished) -> bytes:
-    """Return the outcome of a call as the JSON of ``abp call --json``, with the data left out above 1 MiB."""
+    """Return the outcome of a call as the JSON of ``abp call --json``, without its data if they exceed 1 MiB."""
     if event.result is None:
         error = event.error or ABPError("the call ended without a result")
         cancelled = error.code == "CANCELLED"
@@ -123,23 +124,22 @@ def result_document(event: CallFinished) -> bytes:
     return encoded
 
 
-#: Entries of the log, and calls, that are remembered.
+#: Maximum number of entries of the log, and of calls.
 _MAX_ENTRIES, _MAX_CALLS = 2000, 1000
-#: Results that are remembered: those of the calls that ended last.
+#: Maximum number of results, kept for the calls that ended last.
 _MAX_RESULTS = 50
-#: Entries that a client takes at a time.
+#: Entries per request of a client.
 _BATCH = 100
 #: Seconds between two entries about the progress of one call. Progress in between only updates its record.
 _PROGRESS_INTERVAL = 0.1
 
-#: What an entry is about: an artifact, a call, or a small JSON object.
+#: Subject of an entry: an artifact, a call, or a small JSON object.
 Subject: TypeAlias = ArtifactRef | CallRecord | Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event in the log. ``id`` is one more than that of the entry before; ``kind`` is the name of the event;
-    ``scope`` says whose it is."""
+    """Event in the log. Ids are consecutive; ``kind`` is the name of the event; ``scope`` is its owner."""
 
     id: int
     kind: str
@@ -149,19 +149,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedApp:
-    """A connected app, with the collection that it belongs to."""
+    """Connected app and its collection."""
 
     app: App
     apps: Apps
 
     @property
     def scope(self) -> Scope:
-        """The scope that the app stores to."""
+        """Scope of the app's artifacts."""
         return self.app.session.store.scope
 
 
 def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
-    """Return the record of a call that begins now."""
+    """Return the record of a new call."""
     session = app.session
     return CallRecord(
         id=call,
@@ -176,13 +176,13 @@ def call_record(app: App, call: str, capability: str, *, detached: bool = False)
 
 
 class LogGap(Exception):
-    """Raised when entries that a client has not seen are no longer in the log."""
+    """Raised when unseen entries are no longer in the log."""
 
 
 class Activity:
-    """The log, the calls and the connected apps of one server. For one event loop.
+    """Log, calls and connected apps of one server. For one event loop.
 
-    It is the :class:`~.apps.AppListener` of apps; :meth:`store_changed` is for a :class:`~.store_watcher.StoreWatcher`.
+    It is the :class:`~._apps.AppListener` of apps; :meth:`store_changed` is for a :class:`~._store_watcher.StoreWatcher`.
     """
 
     def __init__(self) -> None:
@@ -190,10 +190,10 @@ class Activity:
         self.apps: dict[str, ConnectedApp] = {}
         #: Calls by id, oldest first.
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
-        #: Called when a call has ended that stored something.
+        #: Called after the end of a call that has stored artifacts.
         self.on_artifacts: Callable[[], object] = lambda: None
         self._log: deque[Entry] = deque(maxlen=_MAX_ENTRIES)
-        # ids grow from one server to the next, so that a client of an earlier one learns that it missed something
+        # ids also grow from one server to the next, so that a client of an earlier server gets a LogGap
         self._last_id = int(time.time() * 1000)
         self._changed = asyncio.Event()
         self._results: OrderedDict[str, bytes] = OrderedDict()
@@ -209,7 +209,7 @@ class Activity:
         self._log_entry("app_connected", subject, session.store.scope)
 
     def on_disconnected(self, app: App) -> None:
-        """Log ``app_disconnected``. Calls of the app that are under way are cancelled with it."""
+        """Log ``app_disconnected``, and the app's running calls as cancelled."""
         self.apps.pop(app.key, None)
         for record in [one for one in self.calls.values() if one.session == app.key and one.duration_ms is None]:
             duration = (time.time() - record.started) * 1000
@@ -217,7 +217,7 @@ class Activity:
         self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
 
     def on_event(self, app: App, event: Event) -> None:
-        """Log an event of an app's session: its calls, their progress, changed capabilities and resources. Others are
+        """Log an event of an app's session: calls, progress, changed capabilities and resources. Other events are
         ignored."""
         match event:
             case CallStarted():
@@ -237,7 +237,8 @@ class Activity:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call_started(self, record: CallRecord) -> None:
-        """Log ``call_started``. The session and the caller both report it; one that is known may become detached."""
+        """Log ``call_started``. The session and the caller both report a call; the later report may mark it as
+        detached."""
         known = self.calls.get(record.id)
         if known is None:
             self._log_call("call_started", record)
@@ -246,7 +247,7 @@ class Activity:
             self._log_call("call_progress", replace(known, detached=True))
 
     def restore(self, records: Sequence[CallRecord]) -> None:
-        """Know calls of an earlier server as well, oldest first, which no event tells."""
+        """Add calls of an earlier server, oldest first, without events."""
         for record in records:
             self.calls.setdefault(record.id, record)
         self._forget_oldest()
@@ -258,7 +259,7 @@ class Activity:
             self._progress_logged.pop(oldest, None)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
-        """The app asks ``question``; ``None`` once it has its answer. Ignored for a call that has ended."""
+        """Log a question of the app, or its end (``None``). Ignored for an ended call."""
         record = self.calls.get(call)
         if record and record.duration_ms is None:
             status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
@@ -268,8 +269,8 @@ class Activity:
             )
 
     def result(self, call: str) -> bytes | None:
-        """Return the outcome of a call as JSON, in the form of ``abp call --json``. ``None`` while the call runs, and
-        for all but the last 50 calls that ended."""
+        """Return the outcome of a call as the JSON of ``abp call --json``. ``None`` while the call runs, and for all
+        but the 50 calls that ended last."""
         return self._results.get(call)
 
     def _call_progressed(self, record: CallRecord) -> None:
@@ -283,7 +284,7 @@ class Activity:
             self.calls[record.id] = record
 
     def call_finished(self, event: CallFinished) -> None:
-        """Log ``call_finished``. The first report of a call's end counts: the session and the caller both make one."""
+        """Log ``call_finished``. The session and the caller both report the end of a call; the first report counts."""
         record = self.calls.get(event.call)
         if record is None or record.duration_ms is not None:
             return
@@ -316,25 +317,24 @@ class Activity:
     # --- batch runs ---------------------------------------------------------------------------------------------------
 
     def run_changed(self, subject: Mapping[str, object]) -> None:
-        """Log ``run_changed``, which belongs to nobody: the operator alone sees it."""
+        """Log ``run_changed``. It has an empty scope, so that only the operator sees it."""
         self._log_entry("run_changed", subject, Scope())
 
     # --- following the log --------------------------------------------------------------------------------------------
 
     @property
     def last_id(self) -> int:
-        """The id of the newest entry; positive, also while the log is empty."""
+        """Id of the newest entry; positive, also while the log is empty."""
         return self._last_id
 
     def can_resume(self, entry_id: int) -> bool:
-        """Whether every entry after ``entry_id`` is still in the log."""
+        """Return whether all entries after ``entry_id`` are still in the log."""
         return self._last_id - len(self._log) <= entry_id <= self._last_id
 
     async def entries_after(self, entry_id: int, timeout: float) -> list[Entry]:
-        """Return the next entries with a higher id, in order and at most 100 at a time; an empty list if there is none
-        within ``timeout`` seconds.
+        """Return the next entries after ``entry_id``, at most 100, in order. Wait up to ``timeout`` seconds for one.
 
-        Raises :class:`LogGap` if some of them are no longer in the log, or if ``entry_id`` was never in it."""
+        Raises :class:`LogGap` if some entries are no longer in the log, or if ``entry_id`` was never in the log."""
         if entry_id == self._last_id:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), timeout)

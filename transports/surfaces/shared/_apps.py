@@ -1,4 +1,4 @@
-"""The apps that a server keeps connected for one user, by key. The MCP bridge and the web server share this."""
+"""Connected apps of one user of a server, by key. The MCP bridge and the web server share this module."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ...tasks import cancel_and_wait, spawn
 
 logger = logging.getLogger("transports")
 
-#: :func:`transports.connect`, or a function that stands for it.
+#: :func:`transports.connect`, or a function that replaces it.
 Connect: TypeAlias = Callable[..., Session]
 _NOBODY = Scope()
 
 
 def new_session_key() -> str:
-    """Return a random name for a session: eight hex digits."""
+    """Return a random key for a session: eight hex digits."""
     return secrets.token_hex(4)
 
 
 def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
-    """Return the options of :func:`transports.connect` for the one app in ``targets``, which ``adapter`` is for;
-    without an adapter there may be any number.
+    """Return the options of :func:`transports.connect` for an ``adapter`` and its one target. Without an adapter there
+    are no options, and any number of ``targets``.
 
-    Raises :class:`~transports.errors.UsageError` for another number, a target that is no page, and a file that cannot
-    be read."""
+    Raises :class:`~transports.errors.UsageError` for another number, for a target other than a page, and for an
+    unreadable file."""
     if adapter is None:
         return {}
     if len(targets) != 1:
@@ -47,7 +47,7 @@ def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, o
 
 
 class PendingCall(Protocol):
-    """A call under way, through which the app's questions are answered."""
+    """Protocol of a running call and its answers to the app's questions."""
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Return the answer to a question as ``{"success": …, "data": …}``."""
@@ -57,26 +57,26 @@ class PendingCall(Protocol):
 
 
 class AppListener(Protocol):
-    """Receiver of what happens to connected apps. The methods may not block."""
+    """Protocol of a receiver of apps' events. The methods may not block."""
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """``app`` is open, and listed in ``apps``."""
+        """Handle a new ``app``. It is open, and in ``apps``."""
 
     def on_disconnected(self, app: App) -> None:
-        """``app`` is no longer listed; its session closes."""
+        """Handle the removal of ``app``, before its session is closed."""
 
     def on_event(self, app: App, event: Event) -> None:
-        """The session of ``app`` has emitted an event."""
+        """Handle an event of the session of ``app``."""
 
 
 class App:
-    """A connected app. A task of its own opens and closes the session, since requests come and go in other tasks."""
+    """Connected app. A task of its own opens and closes the session, since requests run in other tasks."""
 
     def __init__(self, key: str, target: str) -> None:
         self.key = key
         self.target = target
         self.session: Session
-        #: Calls under way, oldest first.
+        #: Running calls, oldest first.
         self.pending_calls: list[PendingCall] = []
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
@@ -84,18 +84,18 @@ class App:
 
     @property
     def is_named(self) -> bool:
-        """Whether the target is the name of an app that the settings file describes."""
+        """True if the target is the name of an app of the settings file."""
         return is_app_name(self.target)
 
     @property
     def shown_target(self) -> str:
-        """The name, or the address without secrets."""
+        """Name of the app, or its address without secrets."""
         return redact_url(self.target)
 
     async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
-        """Open ``session``, and pass every event of it to ``on_event``.
+        """Open ``session``, and pass all its events to ``on_event``.
 
-        Raises what opening a session raises. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
+        Raises the errors of opening a session. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._run(on_event))
         opened = asyncio.ensure_future(self._opened.wait())
@@ -130,17 +130,16 @@ class App:
                 logger.warning("closing %s: %s", self.key, error)
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Answer a question of the app through its latest pending call: ABP does not say which call asks. Without a
-        pending call, the default answer of every session."""
+        """Answer a question of the app through its latest pending call, since ABP does not identify the asking call.
+        Without a pending call, return the default answer of every session."""
         return await self.pending_calls[-1].ask(request) if self.pending_calls else default_answer(request)
 
 
 class Apps(dict[str, App]):
-    """The connected apps of one user, by key, oldest first; at most ``limit``, where ``counted`` says how many there
-    are: these, unless it is given.
+    """Connected apps of one user by key, oldest first, at most ``limit``.
 
-    What an app stores belongs to a scope of its key, within the scope of ``store``. ``connect`` stands for
-    :func:`transports.connect`.
+    ``counted`` returns the number of apps for the limit, by default that of these apps. The artifacts of an app have
+    its key as their session, within the scope of ``store``. ``connect`` replaces :func:`transports.connect`.
     """
 
     def __init__(
@@ -163,26 +162,27 @@ class Apps(dict[str, App]):
 
     @property
     def scope(self) -> Scope:
-        """The scope within which apps store."""
+        """Scope of all apps' artifacts."""
         return self._store.scope
 
     @property
     def count(self) -> int:
-        """How many apps are connected or being opened."""
+        """Number of apps, connected or being opened."""
         return len(self) + len(self._opening)
 
     @property
     def busy(self) -> bool:
-        """Whether an app is being opened or a call is under way."""
+        """True if an app is being opened or a call is running."""
         return bool(self._opening) or any(app.pending_calls for app in self.values())
 
     async def connect(
         self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY, key: str | None = None
     ) -> App:
-        """Connect to ``target`` with these options of :func:`transports.connect`. What the app stores belongs to
-        ``owner``, a tenant or a user, as well. ``key`` is a name that the session had before, else it gets a new one.
+        """Connect to ``target`` with these options of :func:`transports.connect`.
 
-        Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
+        The app's artifacts belong to ``owner``, a tenant or a user. ``key`` is the key of an earlier session, by
+        default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of connecting and
+        opening."""
         if self._counted() >= self._limit:
             message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
             raise UsageError(message, code="LIMIT_REACHED")
@@ -225,9 +225,9 @@ class Apps(dict[str, App]):
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
     def select(self, key: object, capability: str | None = None) -> App:
-        """Return the app named ``key``. Without a key, the only app, or the only one that has ``capability``.
+        """Return the app with this ``key``. Without a key, the only app, or the only one with ``capability``.
 
-        Raises :class:`~transports.errors.UsageError` if that is no app or more than one."""
+        Raises :class:`~transports.errors.UsageError` if there is no such app or more than one."""
         if isinstance(key, str):
             if key in self:
                 return self[key]
@@ -245,7 +245,7 @@ class Apps(dict[str, App]):
         return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
 
 
-#: Sessions at once in one browser. Before that many, memory is the limit.
+#: Maximum number of sessions in one browser. Memory is usually the lower limit.
 _SESSIONS = 32
 
 
@@ -258,15 +258,15 @@ async def pooled(
     config: Path | None = None,
     headless: bool | None = None,
 ) -> AsyncIterator[Connect]:
-    """Give a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own;
-    without a number, ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
+    """Yield a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own.
+    Without a number, yield ``connect`` itself. ``config`` is the settings file that ``connect`` reads.
 
-    All windows are shown or none, as ``headless`` says: a session that asks for the other, or names a browser, raises
+    ``headless`` applies to all sessions. A session with another value, or with a browser of its own, raises
     :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
         return
-    from ...batch import Pool  # late: most servers have none
+    from ...batch import Pool  # imported late, since most servers do not use a pool
 
     headless = Settings.load().headless if headless is None else headless
     async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:

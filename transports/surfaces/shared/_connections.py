@@ -1,5 +1,5 @@
-"""Limits for connections: how many there may be, and how long one may take to send the head of a request. The web
-server and the MCP bridge share this."""
+"""Limits of a server's connections: their number, and deadlines for the head and the body of a request. The web server
+and the MCP bridge share them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from ...protocol import is_loopback
 
 #: Seconds for the head of the first request, and from the end of a response for the head of the next request.
 _HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0
-#: Connections at most, whatever the limit of descriptors, and how many are kept free for the store and apps at least.
+#: Maximum number of connections, and minimum number of descriptors that stay free for the store and apps.
 _MAX_CONNECTIONS, _MIN_FREE_DESCRIPTORS = 4096, 64
 
 
 class Connections:
-    """The connections of the servers of one process.
+    """Connections of the servers of one process, with limits.
 
-    At most three quarters of the descriptors of this process are connections, and one address of another machine may
-    have a quarter of these. Where there are as many as may be, the one that has waited longest for the whole head of a
-    request is closed for a new one; if requests are served on all of them, the new one is closed.
+    At most three quarters of the descriptors of this process are used for connections, and one address of another
+    machine may have a quarter of these. At a limit, a new connection replaces the one that has waited longest for the
+    head of a request. If all connections are serving requests, the new one is closed.
     """
 
     def __init__(self) -> None:
         self._limit = _connection_limit()
         self._by_address: Counter[str] = Counter()
-        #: Those that no request is served on, which has its head, the longest waiting first.
+        #: Connections that wait for the head of a request, the longest waiting first.
         self._waiting: dict[_Connection, None] = {}
 
     @property
     def share(self) -> int:
-        """How many connections one address of another machine, or one user, may have: a quarter of all."""
+        """Maximum number of connections of one address of another machine, or of one user: a quarter of all."""
         return max(8, self._limit // 4)
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return what makes the protocol of each connection, for :meth:`asyncio.loop.create_server`. ``make`` returns
-        the server's own."""
+        """Return a protocol factory for :meth:`asyncio.loop.create_server`. ``make`` returns the server's own
+        protocol."""
         return lambda: _Connection(self, make())
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Serve the current request in the block: its head has come. Afterwards the next head is waited for."""
+        """Mark the current connection as serving a request for the length of a block. Afterwards it waits for the next
+        head."""
         connection = _current.get()
         connection.requests += 1
         connection.stop_waiting()
@@ -77,7 +78,7 @@ class Connections:
         return True
 
     def remove(self, connection: _Connection) -> None:
-        """Forget a connection that was admitted."""
+        """Stop counting an admitted connection."""
         self._waiting.pop(connection, None)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
@@ -85,10 +86,10 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything to the server's protocol ``inner``, once the connection is admitted.
+    """Proxy for the server's protocol ``inner``, used once the connection is admitted.
 
-    ``requests`` are those that are served on it now. Tasks for them begin in a callback of ``inner``, so that they
-    have the connection in their context."""
+    ``requests`` is the number of requests being served. Their tasks start in a callback of ``inner``, so that they have
+    the connection in their context."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self.address = ""
@@ -112,21 +113,21 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def abort(self) -> None:
-        """Close the connection now. It counts no longer."""
+        """Close the connection now, and stop counting it."""
         assert self._transport is not None
         self._transport.abort()
         self._leave()
 
     def wait(self, timeout: float) -> None:
-        """Close the connection after ``timeout`` seconds, unless :meth:`stop_waiting` is called before. While the
-        client takes what was sent to it, it has as long again."""
+        """Close the connection after ``timeout`` seconds unless :meth:`stop_waiting` is called before. The timeout is
+        renewed while the client reads a response."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         self.stop_waiting()
         self._deadline = asyncio.get_running_loop().call_later(timeout, self._end_waiting, timeout, unsent)
 
     def stop_waiting(self) -> None:
-        """Lift the deadline: the head has come."""
+        """Cancel the deadline, since the head has arrived."""
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -145,7 +146,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
-        if self._deadline is not None:  # the server has seen it
+        if self._deadline is not None:  # the connection was admitted, so the server has seen it
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -166,7 +167,7 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:
-    """Return how many connections there may be, by the descriptors that this process may have."""
+    """Return the maximum number of connections, given this process's limit of descriptors."""
     try:
         import resource
     except ImportError:  # Windows, where sockets are not counted with files
@@ -179,23 +180,23 @@ def _connection_limit() -> int:
 
 T = TypeVar("T")
 
-#: Seconds for a client to send the next piece, and bytes a second that it must send on average after the first minute.
+#: Seconds for a client to send the next piece, and its minimum rate in bytes per second after the first minute.
 _READ_TIMEOUT, _MIN_RATE = 60.0, 1024
-#: What an answer of the status 408 says.
+#: Message of a response with the status 408.
 SLOW_BODY = f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little; send the request again"
 
 
 class BodyDeadline:
-    """The deadlines of one body: a minute for each piece, and then 1,024 bytes a second on average."""
+    """Deadlines of one body: a minute for each piece, and 1,024 bytes per second on average after the first minute."""
 
     def __init__(self) -> None:
         self._ends_at = time.monotonic() + _READ_TIMEOUT
 
     def count(self, size: int) -> None:
-        """Note that ``size`` bytes have come."""
+        """Extend the deadline for ``size`` received bytes."""
         self._ends_at += size / _MIN_RATE
 
     async def wait(self, piece: Awaitable[T]) -> T:
-        """Return the next piece. Raises :class:`TimeoutError` if it does not come in time."""
+        """Return the next piece. Raises :class:`TimeoutError` if it does not arrive in time."""
         async with asyncio.timeout(min(_READ_TIMEOUT, self._ends_at - time.monotonic())):
             return await piece

@@ -1,5 +1,9 @@
-"""Detached calls: they go on without the request that made them, and are found again by their id. The MCP bridge and
-the web server share this."""
+"""Detached calls, independent of the requests that made them, and their ledger. The MCP bridge and the web server share
+them.
+
+:class:`DetachedCalls` runs the calls of one server. :class:`CallLedger` keeps calls, answers and connections in SQLite,
+so that the next server with the same ``--state`` finds them by id.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
 from ._state_folder import make_private
 
-#: Columns of the ledger that make a call.
+#: Columns of a :class:`KeptCall`.
 COLUMNS = (
     "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
     "content"
@@ -35,8 +39,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """A call as the ledger has it. ``answer`` is the document of ``abp call --json``, ``content`` what its surface
-    made of it, both as JSON; ``None`` while the call is under way, where there is none, and once it has expired."""
+    """Call in the ledger.
+
+    ``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, both as
+    JSON. They are ``None`` while the call runs, if there is none, and after they have expired."""
 
     record: CallRecord
     answer: bytes | None = None
@@ -44,13 +50,13 @@ class KeptCall:
 
     @property
     def expired(self) -> bool:
-        """Whether the answer was kept and is gone."""
+        """True if the answer has been removed from the ledger."""
         status = self.record.status
         return status.final and status is not CallStatus.UNKNOWN and self.answer is None
 
     @classmethod
     def of_row(cls, *cells: Value) -> Self:
-        """Return the call that the cells of :data:`COLUMNS` make."""
+        """Return the call for the cells of :data:`COLUMNS`."""
         call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
         files, answer, content = rest
         made = cast("dict[str, Any]", decoded_object(files))
@@ -74,16 +80,16 @@ class KeptCall:
 
 T = TypeVar("T")
 
-#: Calls of one owner (a tenant and a user) that may be under way.
+#: Running calls of one owner (a tenant and a user).
 _MAX_WORKING = 100
-#: Answers of one owner that are kept: how many, their bytes together, and the seconds after the end of the call.
+#: Kept answers of one owner: their number, their total size in bytes, and the seconds after the end of the call.
 _MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
-#: Calls of one owner that are known at all: those without an answer say that it is gone.
+#: Kept calls of one owner. Calls whose answer has expired stay, so that a reader learns of the expiry.
 _MAX_CALLS = 1000
-#: Connections of one owner that are kept.
+#: Kept connections of one owner.
 MAX_CONNECTIONS = 32
 _LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
-#: A ledger of another version is refused.
+#: Version of the schema. Ledgers of other versions are refused.
 _VERSION = 1
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
@@ -100,18 +106,20 @@ _ENDED = "status NOT IN ('working', 'input_required')"
 
 @dataclass(frozen=True, slots=True)
 class KeptConnection:
-    """A connection by the name of its session, with the arguments that it was made with."""
+    """Connection with the name of its session and its arguments."""
 
     session: str
     arguments: dict[str, object]
 
 
 class CallLedger:
-    """The calls and connections of one server. With a ``folder`` (made with mode 0700) the next server of that folder
-    finds them again; several servers may share one at a time.
+    """Ledger of detached calls and connections of one server.
 
-    Each owner, a tenant and a user, has limits: 100 calls under way, 200 answers of 64 MB in all, kept for a day. All
-    methods raise :class:`~transports.errors.LedgerError` where the file cannot be used."""
+    With a ``folder`` (created with mode 0700) the next server with that folder finds them again; several servers may
+    share a folder at a time. Without a folder the ledger is in memory.
+
+    Each owner, a tenant and a user, has limits: 100 running calls, and 200 answers of 64 MB in total, kept for a day.
+    All methods raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -139,8 +147,8 @@ class CallLedger:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def add(self, record: CallRecord) -> None:
-        """Note a call that is about to be sent. Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) if
-        its owner has as many under way as may be."""
+        """Add a call before it is sent. Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) if its owner
+        has the maximum number of running calls."""
         owner, scope = _owner(record.scope), record.scope
 
         def work(cursor: Cursor) -> None:
@@ -162,7 +170,7 @@ class CallLedger:
         await self._run(work)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
-        """Keep what became of a call, and let older answers expire."""
+        """Save the outcome of a call, and expire older answers."""
         owner, (code, message) = _owner(record.scope), record.error or (None, None)
         files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
@@ -180,7 +188,7 @@ class CallLedger:
         await self._run(work)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
-        """Remove answers that are too old, of everybody, and answers and calls of ``owner`` that are too many."""
+        """Remove too old answers of all owners, and surplus answers and calls of ``owner``."""
         self._expire_old_answers(cursor)
         cursor.execute(
             "SELECT id, length(answer) + coalesce(length(content), 0) FROM calls "
@@ -206,7 +214,7 @@ class CallLedger:
         )
 
     async def get(self, call: str, scope: Scope) -> KeptCall | None:
-        """Return a call that ``scope`` covers, or ``None``."""
+        """Return a call if ``scope`` covers it, otherwise ``None``."""
 
         def work(cursor: Cursor) -> KeptCall | None:
             self._note_lost(cursor)
@@ -234,7 +242,7 @@ class CallLedger:
         return await self._run(work)
 
     def _note_lost(self, cursor: Cursor) -> None:
-        """Calls of servers that have ended are ``unknown``."""
+        """Mark running calls of ended servers as ``unknown``."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         for worker in self._database.lost_workers([str(worker) for (worker,) in cursor.fetchall()]):
             cursor.execute(
@@ -246,7 +254,7 @@ class CallLedger:
     # --- connections --------------------------------------------------------------------------------------------------
 
     async def keep_connection(self, scope: Scope, connection: KeptConnection) -> None:
-        """Keep a connection of an owner, in the place of one of the same name."""
+        """Save a connection of an owner. It replaces a connection of the same name."""
         owner = _owner(scope)
 
         def work(cursor: Cursor) -> None:
@@ -264,7 +272,7 @@ class CallLedger:
         await self._run(work)
 
     async def forget_connection(self, scope: Scope, session: str) -> None:
-        """Keep a connection no longer. Idempotent."""
+        """Remove a connection. Idempotent."""
         owner = _owner(scope)
         await self._run(
             lambda cursor: cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
@@ -318,20 +326,19 @@ def _text(data: bytes | None) -> str | None:
 
 logger = logging.getLogger("transports")
 
-#: Makes of the end of a call what its surface shows of it, as JSON.
+#: Function that returns the surface's representation of a finished call, as JSON.
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
-#: Seconds between two checks of a call that another server of the same state runs.
+#: Seconds between two checks of a call that runs on another server with the same state folder.
 _POLL_INTERVAL = 1.0
-#: Calls of earlier servers that a server knows from its beginning.
+#: Calls of earlier servers that a server restores at its start.
 _MAX_RESTORED = 200
 
 
 @dataclass(eq=False)
 class LiveCall:
-    """A detached call under way. ``pending`` answers the app's questions; ``task`` ends when what became of the call is
-    kept."""
+    """Running detached call. ``pending`` answers the app's questions; ``task`` ends after the outcome is saved."""
 
     record: CallRecord
     pending: PendingCall
@@ -339,9 +346,9 @@ class LiveCall:
 
 
 class DetachedCalls:
-    """The detached calls of one server. A request for one names a scope: calls outside of it do not exist for them.
+    """Detached calls of one server. Requests have a scope, and calls outside of that scope do not exist for them.
 
-    ``ledger`` keeps what became of them; without one they are kept in memory. ``activity`` logs them as well."""
+    ``ledger`` keeps the calls and their outcomes, by default in memory. ``activity`` logs them."""
 
     def __init__(self, ledger: CallLedger | None = None, activity: Activity | None = None) -> None:
         self.ledger = ledger or CallLedger()
@@ -349,13 +356,13 @@ class DetachedCalls:
         self._live: dict[str, LiveCall] = {}
 
     async def restore(self) -> None:
-        """Have the activity log know the calls of earlier servers."""
+        """Add calls of earlier servers to the activity log."""
         if self._activity is not None:
             known = await self.ledger.calls(Scope(), _MAX_RESTORED)
             self._activity.restore([record for record in known if record.status.final])
 
     async def aclose(self) -> None:
-        """Cancel all calls, keep that, and close the ledger. Idempotent."""
+        """Cancel all calls, save their outcomes, and close the ledger. Idempotent."""
         await self.cancel_all()
         await self.ledger.aclose()
 
@@ -370,16 +377,16 @@ class DetachedCalls:
     async def start(
         self, record: CallRecord, pending: PendingCall, work: Awaitable[Result], content: MakeContent | None = None
     ) -> LiveCall:
-        """Keep ``record``, then await ``work`` in a task of its own, and keep what became of it.
+        """Save ``record``, then await ``work`` in a task of its own, and save its outcome.
 
-        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and
-        :class:`~transports.errors.LedgerError`; then ``work`` is not begun."""
+        Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and :class:`~transports.errors.LedgerError`;
+        then ``work`` is not started."""
         try:
             await self.ledger.add(record)
         except BaseException as error:
             if asyncio.iscoroutine(work):
                 work.close()
-            if isinstance(error, asyncio.CancelledError):  # it is noted all the same
+            if isinstance(error, asyncio.CancelledError):  # the transaction goes on, so close the record
                 await finished(asyncio.ensure_future(self._never_began(record)))
             raise
         live = self._live[record.id] = LiveCall(record, pending)
@@ -410,11 +417,11 @@ class DetachedCalls:
             try:
                 made = await content(event) if content is not None else None
             except Exception:
-                logger.exception("what call %s answered cannot be shown", event.call)
+                logger.exception("the answer of call %s cannot be converted", event.call)
             await self._finish(live.record, event, made)
         finally:
             del self._live[event.call]
-            if self._activity is not None:  # the session reports the end too, except where it had closed before
+            if self._activity is not None:  # the session reports the end, too, unless it was closed before
                 self._activity.call_finished(event)
 
     async def _never_began(self, record: CallRecord) -> None:
@@ -424,10 +431,10 @@ class DetachedCalls:
         try:
             await self.ledger.finish(record.ended(event), result_document(event), made)
         except LedgerError as error:
-            logger.warning("what became of call %s is not kept: %s", record.id, error.message)
+            logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
-        """The app asks ``question``; ``None`` once it has its answer."""
+        """Note a question of the app, or its end (``None``)."""
         if live := self._live.get(call):
             status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
             asked = question_document(question) if question else None
@@ -436,15 +443,15 @@ class DetachedCalls:
                 self._activity.question_changed(call, question)
 
     def live(self, call: str, scope: Scope) -> LiveCall | None:
-        """Return a call that is under way here and that ``scope`` covers, or ``None``."""
+        """Return a running call of this server if ``scope`` covers it, otherwise ``None``."""
         live = self._live.get(call)
         return live if live is not None and scope.covers(live.record.scope) else None
 
     async def get(self, call: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
-        """Return a call as it is now, or as it is when it has ended within ``wait`` seconds.
+        """Return a call after its end, waiting for the end up to ``wait`` seconds; after that, its current state.
 
-        Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for one that ``scope`` does not cover, and
-        one that is known no longer."""
+        Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
+        that has been removed."""
         live, until = self.live(call, scope), time.monotonic() + wait
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
@@ -460,15 +467,15 @@ class DetachedCalls:
         return kept
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
-        """Return the newest calls, oldest first."""
+        """Return the newest calls that ``scope`` covers, oldest first."""
         known = await self.ledger.calls(scope, limit)
         return [live.record if (live := self._live.get(record.id)) else record for record in known]
 
     async def cancel(self, call: str, scope: Scope) -> KeptCall:
-        """Cancel a call, in the app too, and return what became of it. One that has ended stays as it is.
+        """Cancel a call, in the app too, and return its outcome. An ended call stays unchanged.
 
-        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that
-        another server of the same state runs."""
+        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that runs
+        on another server with the same state folder."""
         if live := self.live(call, scope):
             live.task.cancel()
             await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Addresses that a server of ours listens on. No I/O."""
+"""Listening addresses of the kit's servers: parsing, and errors. No I/O."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...protocol import is_loopback
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
-    """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` names another
-    port."""
+    """Return the error for ``host`` and ``port``, with the code ``ADDRESS_UNAVAILABLE``. ``option`` is the option for
+    the port."""
     another = f"name another port with {option}, 0 for a free one"
     if error.errno == errno.EADDRINUSE:
         reason = f"port {port} is taken; end the program that listens there, or {another}"
@@ -24,9 +24,10 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
 
 
 def parse_address(text: str, option: str, public_url: str | None = None) -> tuple[str, int]:
-    """Return the host and port of ``HOST:PORT``, the value of ``option``. Raises
-    :class:`~transports.errors.UsageError` for anything else, and for a host that is not this machine's loopback, unless
-    there is the ``public_url`` of a proxy before it: a server of the kit speaks no TLS."""
+    """Return the host and port of ``HOST:PORT``, the value of ``option``.
+
+    Raises :class:`~transports.errors.UsageError` for another format, and for a host that is not this machine's loopback
+    unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     fits = bool(host and colon and port.isascii() and port.isdigit()) and int(port) < 1 << 16
@@ -39,8 +40,8 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
 
 
 def base_url(text: str) -> str:
-    """Return an address without a slash at its end. Raises :class:`ValueError` for what is no plain http(s) address."""
-    parts = urlsplit(text)  # raises it for http://[ and the like
+    """Return an address without a trailing slash. Raises :class:`ValueError` unless it is a plain http(s) address."""
+    parts = urlsplit(text)  # raises ValueError for http://[ and the like
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in text:
-        raise ValueError(f"{text!r} is no address of a server, such as https://abp.example")
+        raise ValueError(f"{text!r} is not the address of a server, such as https://abp.example")
     return text.rstrip("/")

@@ -1,4 +1,4 @@
-"""A server for ``GET /metrics`` alone, for programs that serve nothing else."""
+"""HTTP server for ``GET /metrics`` only, for programs without another server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SHUTDOWN_TIMEOUT = 1.0
 
 @asynccontextmanager
 async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
-    """Take measurements and serve them while the block lasts. Gives the URL; port 0 takes a free one.
+    """Record metrics and serve them for the length of a block, and yield the URL. Port 0 means a free port.
 
-    ``host`` is an address of this machine that no other reaches. Requests by other names are refused, so that a web
-    page elsewhere reads nothing (DNS rebinding). Raises :class:`~transports.errors.UsageError`
-    (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; ``option`` is what it was named with."""
+    ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
+    metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
+    not available; ``option`` is the option for it."""
     exposition, connections = Exposition(package_version()), Connections()
 
     @web.middleware
@@ -35,7 +35,7 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
     ) -> web.StreamResponse:
         with connections.serving():
             if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
-                raise web.HTTPForbidden(text="ask by an address of this machine, and from no web page\n")
+                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
             return await handler(request)
 
     async def show(_: web.Request) -> web.Response:

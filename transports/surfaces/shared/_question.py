@@ -1,6 +1,6 @@
-"""An app's question as a form of simple fields, and the answer that it expects. No I/O.
+"""Question of an app as a form of simple fields, and the conversion of its answer. No I/O.
 
-Apps declare questions in many ways (docs/protocol.md 5.2). A client of MCP and a person at a terminal are asked alike.
+Apps declare questions in many ways (docs/protocol.md 5.2). MCP clients and users at a terminal get the same form.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...protocol import DECLINED, ElicitationRequest, options_of
 
-#: The field of a form, by method (docs/protocol.md 5.2); it is the key of the answer's ``data`` too.
+#: Field of a form by method (docs/protocol.md 5.2), also the key in the answer's ``data``.
 _FIELDS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
@@ -20,14 +20,14 @@ _FIELDS = {
 _FIELD_TYPES = ("string", "number", "integer", "boolean")
 _KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 _FORMATS = ("email", "uri", "date", "date-time")
-#: Characters of a question.
+#: Maximum characters of a question.
 _MAX_MESSAGE = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A form for a person. ``schema`` is an object of simple fields: text, numbers, booleans, choices of one or several
-    texts. ``whole`` says that the object itself is the answer, and not its one ``field``."""
+    """Form for the user. ``schema`` is an object of simple fields: text, numbers, booleans, choices of one or several
+    texts. If ``whole``, the answer is the object, otherwise only its ``field``."""
 
     message: str
     schema: dict[str, object]
@@ -44,7 +44,8 @@ class Question:
 
 
 def question_of(request: ElicitationRequest) -> Question | None:
-    """Return an app's question; ``None`` for a method that no form answers: a file, the words of a model."""
+    """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
+    file or for a model's text."""
     field = _FIELDS.get(request.method)
     if field is None:
         return None
@@ -76,7 +77,7 @@ def _object(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, 
 
 
 def _field(schema: object) -> dict[str, object]:
-    """The schema of one field: simple, or a choice of one or several; text where the app declares anything else."""
+    """Return the schema of one field: a simple type, or a choice of one or several; text for any other declaration."""
     declared = schema if isinstance(schema, Mapping) else {}
     kind, items = declared.get("type"), declared.get("items")
     out: dict[str, object] = {"type": kind if kind in _FIELD_TYPES else "string"}
@@ -94,7 +95,7 @@ def _field(schema: object) -> dict[str, object]:
 
 
 def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
-    """The values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
+    """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
     options = [one for one in _list(schema.get("oneOf", schema.get("anyOf"))) if isinstance(one, Mapping)]
     if options and all(isinstance(one.get("const"), str) and isinstance(one.get("title"), str) for one in options):
         return {titled: [{"const": one["const"], "title": one["title"]} for one in options]}
@@ -107,7 +108,7 @@ def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
 
 
 def _choice(params: Mapping[str, object]) -> dict[str, object]:
-    """The options: texts, or texts with titles; several may be chosen if ``multiple``."""
+    """Return the schema of a choice: texts, or texts with titles; several may be chosen if ``multiple``."""
     options = options_of(params)
     one: dict[str, object] = {"type": "string"}
     if options:

@@ -1,4 +1,4 @@
-"""Runs a program that reads a file of an app, such as an image or a PDF, in a process of its own."""
+"""Subprocess with limits that reads a file of an app, such as an image or a PDF."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: The largest file in bytes that is given to a program, and seconds until it is ended.
+#: Maximum size of a file in bytes, and seconds until a program is ended.
 MAX_SOURCE, _TIMEOUT = 64 << 20, 20.0
-#: The programs beside this module, and seconds of processor time that each may take.
+#: Programs beside this module, and their limits of CPU time in seconds.
 _SECONDS = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
 _LIMITED = str(Path(__file__).with_name("limited_program.py"))
 
 
 async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, Any], bytes] | None:
-    """Give ``data`` to the program of this name beside this module, with ``limit`` as its argument. Return the JSON of
-    its first line and what follows; ``None`` if it fails, as it does for content that it refuses and for a library that
-    is missing, or takes more than 20 seconds or the processor time or memory that it may have."""
+    """Run the program of this name beside this module on ``data``, with ``limit`` as its argument.
+
+    Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, as for
+    refused content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time or memory."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",

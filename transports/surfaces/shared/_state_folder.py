@@ -1,5 +1,4 @@
-"""Folders for what is kept from one run to the next: the user's, for keys and histories, and those that ``--state``
-names."""
+"""State folders: the user's folder for keys and histories, and the folder of ``--state``."""
 
 from __future__ import annotations
 
@@ -13,21 +12,21 @@ from ...errors import LedgerError
 
 
 def state_folder(*below: str) -> Path:
-    """Return the user's state folder, or a folder below it, made with mode 0700. Raises :class:`OSError` if it cannot
-    be made."""
+    """Return the user's state folder, or a folder below it, and create it with mode 0700. Raises :class:`OSError` if it
+    cannot be created."""
     folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder of ``--state`` with mode 0700, or give it that mode. Raises
-    :class:`~transports.errors.LedgerError` for a symlink, a folder of somebody else, and one that cannot be made."""
+    """Create the folder of ``--state`` with mode 0700, or set the mode of an existing one. Raises
+    :class:`~transports.errors.LedgerError` for a symlink, a folder of another user, and if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or not belongs_to_us(status):
-            raise LedgerError(f"{folder} is a symlink or belongs to somebody else; name another folder with --state")
+            raise LedgerError(f"{folder} is a symlink or belongs to another user; name another folder with --state")
         if others_may_read(status):
             folder.chmod(0o700)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Watching a store for changes, also those that other processes make. The gallery and the MCP bridge share this."""
+"""Watcher of a store for changes, also those made by other processes. The gallery and the MCP bridge share it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ logger = logging.getLogger("transports")
 
 #: Seconds between two checks of a store that has a change token.
 _INTERVAL = 0.5
-#: Seconds between two listings of a store that has none, and after a check that failed.
+#: Seconds between two listings of a store without a change token, and after a failed check.
 _LISTING_INTERVAL, _RETRY_INTERVAL = 1.0, 5.0
-#: The pause after a listing is at least this many times as long as the listing took.
+#: Minimum pause after a listing, as a multiple of its duration.
 _PAUSE_FACTOR = 10
 
 
@@ -28,8 +28,8 @@ _PAUSE_FACTOR = 10
 class StoreChange:
     """Difference between two checks of a store.
 
-    ``updated`` are artifacts that were stored again with another file name, MIME type or scope; ``removed`` are ids,
-    with the scope that each artifact belonged to."""
+    ``updated`` are artifacts stored again with another file name, MIME type or scope. ``removed`` are ids with the
+    scopes of the artifacts."""
 
     stored: tuple[ArtifactRef, ...]
     updated: tuple[ArtifactRef, ...]
@@ -43,10 +43,11 @@ class _Seen(NamedTuple):
 
 
 class StoreWatcher:
-    """Calls ``on_change`` when artifacts were stored or removed, about a second later at most. It may not block.
+    """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed.
 
-    The store is listed only when its change token differs, which is cheap to read; a store without a token is listed
-    every second. An artifact that is stored and removed between two checks goes unnoticed. For one event loop.
+    ``on_change`` may not block. The store is listed only when its change token differs, which is cheap to read; a store
+    without a token is listed every second. An artifact stored and removed between two checks goes unnoticed. For one
+    event loop.
     """
 
     def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:
@@ -58,22 +59,22 @@ class StoreWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Learn what is there already, and report every change from now on. Does nothing while the watcher runs.
+        """List the store, and report every change from now on. Does nothing while the watcher runs.
 
-        Raises :class:`~transports.errors.StoreError` for a store that cannot be listed."""
+        Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
         if self._task is None:
             self._change_token = await self._read_token()
             self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}
             self._task = asyncio.ensure_future(self._run())
 
     async def aclose(self) -> None:
-        """Stop watching; :meth:`start` begins anew. Idempotent."""
+        """Stop watching. :meth:`start` may be called again. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             await cancel_and_wait((task,))
 
     def check_now(self) -> None:
-        """Do not wait for the next check: something has changed."""
+        """Check now instead of waiting for the next check."""
         self._check_wanted.set()
 
     async def _run(self) -> None:
@@ -86,13 +87,13 @@ class StoreWatcher:
                 pause = await self._check()
                 failing = False
             except Exception as error:
-                if not failing:  # once, not with every check
+                if not failing:  # log only the first of several failures
                     expected = isinstance(error, ABPError)
-                    logger.warning("cannot see what is stored: %s", error, exc_info=None if expected else error)
+                    logger.warning("cannot watch the store: %s", error, exc_info=None if expected else error)
                 pause, failing = _RETRY_INTERVAL, True
 
     async def _check(self) -> float:
-        """Compare, and return the seconds until the next check."""
+        """Check for changes, and return the seconds until the next check."""
         token = await self._read_token()
         if token is not None and token == self._change_token:
             return _INTERVAL
@@ -103,7 +104,7 @@ class StoreWatcher:
         return max(_INTERVAL if token is not None else _LISTING_INTERVAL, elapsed * _PAUSE_FACTOR)
 
     async def _read_token(self) -> object:
-        """The change token, or ``None`` without one. With a retention, artifacts expire without a change."""
+        """Return the change token, if any. With a retention there is none, since artifacts expire without a change."""
         return None if self._store.retention else await self._store.change_token()
 
     def _report(self, refs: list[ArtifactRef]) -> None:

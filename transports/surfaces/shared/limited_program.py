@@ -1,6 +1,8 @@
-"""A program that runs another one with limits: its arguments are seconds of processor time, and the path and the
-arguments of the other. Files come from apps and may be made to hurt their readers; Windows has no such limits, so there
-the caller's deadline is the only one.
+"""Launcher of another Python program with limits of CPU time and memory.
+
+Its arguments are the seconds of CPU time, the path of the other program, and the arguments for it. The limits are
+needed because files of apps may attack their readers. Windows has no such limits; there the caller's deadline is the
+only limit.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ _MEMORY = 1 << 30
 
 
 def main() -> None:
-    """Set the limits of this process, and become the other program."""
+    """Set the limits of this process, and run the other program in it."""
     seconds, *sys.argv = sys.argv[1:]
     with suppress(ImportError):
         import resource
 
-        with suppress(ValueError):  # macOS limits no address space
+        with suppress(ValueError):  # macOS does not limit address space
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
     runpy.run_path(sys.argv[0], run_name="__main__")

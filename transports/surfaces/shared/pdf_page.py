@@ -1,6 +1,7 @@
-"""A program that makes a picture of a PDF's first page: it reads the PDF from stdin and writes a line of JSON to
-stdout, with the ``size`` of the picture that follows (pixels) and the number of ``pages``; then the picture as PNG, at
-most as many pixels wide as the argument says, and three times as high.
+"""Program to render the first page of a PDF.
+
+It reads the PDF from stdin. To stdout it writes a line of JSON with the ``size`` of the picture in pixels and the
+number of ``pages``, then the picture as PNG. The argument is its maximum width; the maximum height is three times that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 
 
 def main() -> int:
-    """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
+    """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
     limit = int(sys.argv[1])

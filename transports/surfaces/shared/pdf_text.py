@@ -1,5 +1,7 @@
-"""A program that reads a PDF from stdin and writes a line of JSON to stdout, with the number of its ``pages`` and of
-those that were ``read``; then their text as UTF-8, at most as many characters as the argument says.
+"""Program to extract the text of a PDF.
+
+It reads the PDF from stdin. To stdout it writes a line of JSON with the number of its ``pages`` and of the pages
+``read``, then the text of those pages as UTF-8, at most as many characters as the argument.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import sys
 
 
 def main() -> int:
-    """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
+    """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
     limit = int(sys.argv[1])

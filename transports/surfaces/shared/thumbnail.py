@@ -1,10 +1,12 @@
-"""A program that makes an image for a client: it reads one from stdin and writes a line of JSON to stdout, with the
-``size`` of the image that follows, the ``source`` size (pixels) and the number of ``frames``; then the image itself, in
-at most as many bytes as the argument says. It is PNG, or JPEG for a JPEG, which is mostly a photo.
+"""Program to make a thumbnail of an image.
+
+It reads an image from stdin. To stdout it writes a line of JSON with the ``size`` of the thumbnail, the ``source`` size
+(both in pixels) and the number of ``frames``, then the thumbnail. Its argument is the maximum size in bytes. The
+thumbnail is PNG, or JPEG for a JPEG, which is mostly a photo.
 
 A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at most
-four million pixels in all. One of too many bytes gets 256 colours first, then fewer pixels. An image of a type that
-clients do not show keeps its size if it can.
+four million pixels. If it has too many bytes, it is reduced to 256 colours, then to fewer pixels. An image of a type
+that clients cannot show keeps its size if possible.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-#: Pixels of a thumbnail: its width, and all of them.
+#: Maximum width of a thumbnail in pixels, and its maximum number of pixels.
 _WIDTH, _PIXELS = 800, 4_000_000
-#: Types that clients show, and those that are only converted.
+#: Types that clients can show, and types that are only converted.
 _SHOWN, _CONVERTED = ("PNG", "JPEG", "GIF", "WEBP"), ("BMP", "TIFF", "AVIF")
-#: Parts of each side of a thumbnail that are tried until the image has few enough bytes.
+#: Scales of a thumbnail, tried until the image has few enough bytes.
 _SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 
 def main() -> int:
-    """Return the exit status: 0 with an image, 1 if none of any size fits."""
+    """Return the exit status: 0 with an image, 1 if no size fits."""
     from PIL import Image
 
     warnings.simplefilter("error")
@@ -56,7 +58,7 @@ def _sizes(width: int, height: int, *, whole: bool) -> Iterator[tuple[int, int]]
 
 
 def _encoded(picture: Picture, *, photo: bool) -> Iterator[bytes]:
-    """The image as JPEG, or as PNG: with all its colours, then with 256."""
+    """Yield the image as JPEG, or as PNG, first with all its colours, then with 256."""
     from PIL.Image import Quantize
 
     if photo:

@@ -1,4 +1,4 @@
-"""``abp serve``: artifacts, calls and connected apps over HTTP, and the gallery page (``docs/serve.md``)."""
+"""Web server of ``abp serve``: artifacts, calls and connected apps over HTTP, and the gallery (``docs/serve.md``)."""
 
 from __future__ import annotations
 

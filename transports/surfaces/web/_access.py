@@ -1,4 +1,4 @@
-"""Access control: hosts and origins that requests may come by, tokens, cookies."""
+"""Access control of requests: allowed hosts and origins, tokens, cookies."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ...protocol import is_loopback
 from ._responses import RequestRefused
 from ._signing import Expired, Signer, decode_scope, encode_scope
 
-#: Seconds that a cookie is good for, and how many ended cookies are remembered.
+#: Lifetime of a cookie in seconds, and number of remembered signed-out cookies.
 _COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
 _COOKIE = "abp_serve"
-#: Values of ``Sec-Fetch-Site`` with which a cookie counts.
+#: Values of ``Sec-Fetch-Site`` with which a cookie is accepted.
 _OWN_SITE = ("same-origin", "none")
-#: ``https`` is that of a proxy in front of the server.
+#: Schemes of own origins. ``https`` is for a proxy in front of the server.
 _SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """The holder of a token. A visitor reaches what ``scope`` covers; anything else does not exist for them.
+    """Holder of a token. Objects outside of the visitor's ``scope`` do not exist for them.
 
-    ``expires_at`` is when the token expires, in seconds since 1970, or ``None``."""
+    ``expires_at`` is the token's time of expiry in seconds since 1970, or ``None``."""
 
     scope: Scope
     operator: bool = False
     expires_at: float | None = None
 
     def require_operator(self) -> None:
-        """Raise :class:`~.responses.RequestRefused` (403) for anyone but the operator."""
+        """Raise :class:`~._responses.RequestRefused` (403) unless the visitor is the operator."""
         if not self.operator:
             raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
 
@@ -48,12 +48,12 @@ AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.St
 
 
 class Access:
-    """Decides who may make a request.
+    """Access control of one server.
 
-    ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
-    listens on, ``public_url`` the one by which others reach it through a proxy. No other name counts, whatever a proxy
-    says in ``X-Forwarded-*``. Tokens for a scope and cookies are those of ``signer``.
-    The holders of one scope may have ``max_requests`` under way, the operator any number.
+    ``token`` is the operator's; ``users`` maps other tokens to their scopes. ``host`` is the server's listening
+    address, ``public_url`` its address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a
+    proxy are ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests``
+    running requests, the operator any number.
     """
 
     def __init__(
@@ -74,21 +74,23 @@ class Access:
         self._host = host.strip("[]").lower()
         public = urlsplit(public_url or "")
         self._public_host, self._public_origin = public.hostname, f"{public.scheme}://{public.netloc}".lower()
-        #: Cookies that were signed out of before they expired, oldest first.
+        #: Signed-out cookies that have not expired, oldest first.
         self._ended_cookies: OrderedDict[str, None] = OrderedDict()
 
-    # --- where a request comes from -----------------------------------------------------------------------------------
+    # --- host and origin ----------------------------------------------------------------------------------------------
 
     def check_origin(self, request: web.Request) -> None:
-        """Raise :class:`~.responses.RequestRefused` for a foreign ``Host`` (421) or ``Origin`` (403): a page elsewhere
-        may neither reach this server by a name that resolves to it (DNS rebinding) nor send it forms."""
+        """Raise :class:`~._responses.RequestRefused` for a foreign ``Host`` (421) or ``Origin`` (403).
+
+        This keeps foreign pages from reaching the server by a name that resolves to it (DNS rebinding), and from
+        sending it forms (CSRF)."""
         host = _hostname(request.host)
         if host is None or not self._is_own_name(host):
-            message = "this server does not go by that name; use the address it printed"
+            message = "this server does not have that name; use the address that it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
         own = [self._public_origin, *(f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES)]
-        if origin is not None and origin.lower() not in own:  # a proxy may have put its own name for the server there
+        if origin is not None and origin.lower() not in own:  # not Host alone: a proxy may change it
             raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
@@ -98,13 +100,13 @@ class Access:
             ipaddress.ip_address(host)
         except ValueError:
             return False
-        return not is_loopback(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
+        return not is_loopback(self._host)  # a server on all addresses accepts any IP address, but no foreign name
 
-    # --- who it comes from --------------------------------------------------------------------------------------------
+    # --- tokens and cookies -------------------------------------------------------------------------------------------
 
     def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return a handler that passes requests with a good token or cookie on, and answers 401 to others, and 429 to
-        a visitor who has as many requests under way as one may have."""
+        """Return a handler that requires a valid token or cookie. Other requests get 401; a visitor with the maximum
+        number of running requests gets 429."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self.visitor(request)
@@ -134,17 +136,18 @@ class Access:
                 del self._requests[visitor.scope]
 
     def visitor(self, request: web.Request) -> Visitor | None:
-        """Return who makes a request, by its bearer token, else by its cookie; ``None`` without a good one."""
+        """Return the visitor for the bearer token of a request, or otherwise its cookie; ``None`` without a valid
+        one."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme:
             return self.holder_of_token(token.strip()) if scheme.lower() == "bearer" else None
-        # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
+        # browsers send the cookie with requests of pages on other ports of this machine: they are the same site
         if request.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITE:
             return None
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """The holder of a token that this server still accepts, or of a scope."""
+        """Return the visitor of a valid cookie for a token of this server or for a scope."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
@@ -157,9 +160,9 @@ class Access:
         return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
     def holder_of_token(self, token: str) -> Visitor | None:
-        """Return the holder of a bearer token, or ``None`` for one that is not good."""
+        """Return the holder of a bearer token, or ``None`` for an invalid token."""
         found = None
-        for secret, visitor in self._tokens.items():  # all of them, so that the time does not tell which one is close
+        for secret, visitor in self._tokens.items():  # no early exit, so that the duration reveals nothing
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 found = visitor
         if found is not None:
@@ -171,12 +174,12 @@ class Access:
         return Visitor(content[0], expires_at=content[1]) if content else None
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Set a cookie in ``response`` that stands for ``token``, for twelve hours at most.
+        """Set a cookie in ``response`` as a substitute for ``token``, for twelve hours at most.
 
-        Raises :class:`~.responses.RequestRefused` (401) for a token that is not good."""
+        Raises :class:`~._responses.RequestRefused` (401) for an invalid token."""
         visitor = self.holder_of_token(token)
         if visitor is None:
-            raise RequestRefused(401, "PERMISSION_REQUIRED", "this is no token of this server")
+            raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
         expires_at = self._signer.clock() + _COOKIE_SECONDS
         holder = f"token {_digest(token)}" if token in self._tokens else f"scope {encode_scope(visitor.scope)}"
         cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
@@ -191,7 +194,7 @@ class Access:
         )
 
     def logout(self, request: web.Request, response: web.Response) -> None:
-        """End the cookie of ``request``, and have the browser delete it."""
+        """Invalidate the cookie of ``request``, and make the browser delete it."""
         name = _cookie_name(request)
         if self._holder_of_cookie(cookie := request.cookies.get(name, "")):
             self._ended_cookies[cookie] = None
@@ -205,7 +208,7 @@ def _digest(token: str) -> str:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """The port is part of the name: browsers send a cookie to every port of a host."""
+    """Return the name of the cookie. It includes the port, since browsers send cookies to all ports of a host."""
     port = request.host.rpartition(":")[2]
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 

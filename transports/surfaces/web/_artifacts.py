@@ -1,4 +1,4 @@
-"""``/artifacts``: list, look at, fetch, check, remove, link."""
+"""Routes of ``/artifacts``: list, metadata, content, verification, removal, links, thumbnails and uploads."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from ._responses import Metrics, RequestRefused, json_response, read_json
 from ._runs import ServedRuns
 from ._signing import MAX_SECONDS, Expired, Signer
 
-#: Artifacts in one page of a list: by default, and at most.
+#: Artifacts in one page of a list: default and maximum.
 _PAGE, _MAX_PAGE = 100, 500
-#: Artifacts of a listing that is remembered (about a KB each); a longer one is read again for each page.
+#: Maximum number of artifacts in a cached listing (about a KB each). A longer listing is read again for each page.
 _MAX_REMEMBERED = 20_000
-list_ = list  # there is a method of that name
+list_ = list  # in the class below, list is a method
 
 
 class ArtifactRoutes:
-    """Handlers for the artifacts of one store. Each visitor sees those of their scope. The operator may look at the
-    files of ``runs``, too, which no list holds. Links begin with ``public_url``, or with where the request came."""
+    """Handlers for the artifacts of one store. Each visitor sees those of their scope.
+
+    The operator may also fetch the unlisted files of batch ``runs``. Links begin with ``public_url``, by default with
+    the address of the request."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ArtifactRoutes:
         self._signer = signer
         self._metrics = metrics
         self._public_url = public_url
-        #: The last listing of the whole store, and the change token from before it.
+        #: Cached listing of the whole store, and the change token from before the listing.
         self._listing: tuple[object, list_[ArtifactRef]] = None, []
 
     def view(self, visitor: Visitor) -> ArtifactStore:
@@ -62,20 +64,20 @@ class ArtifactRoutes:
         return await serve_content(request, *(await self._find(request, visitor))[:2], self._metrics)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}?link=…`` with the content: the link stands for a token. 410 for a link that has
-        expired, 404 for one that opens something else or nothing."""
+        """Answer ``GET /artifacts/{id}?link=…`` with the content: the link replaces a token. Answers 410 for an expired
+        link, 404 for an invalid one and for one of another artifact."""
         artifact_id = request.match_info["id"]
         try:
             opens = self._signer.link_opens(request.query["link"], artifact_id)
         except Expired as error:
-            raise RequestRefused(410, error.code, f"this link is over: {error.message}") from None
+            raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:
-            raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
+            raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link does not open this artifact")
         return await serve_content(request, *(await self._find(request))[:2], self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``; of
-        a file of a batch run, ``run`` is its id."""
+        """Answer ``GET /artifacts/{id}/meta`` with the metadata of lists and events, plus ``source`` and ``scope``, and
+        ``run``, the id of the batch run for one of its files."""
         _, ref, run = await self._find(request, visitor)
         return json_response(
             {**artifact_meta(ref), "run": run, "source": dict(ref.source), "scope": dict(ref.scope.items())}
@@ -84,8 +86,8 @@ class ArtifactRoutes:
     async def _find(
         self, request: web.Request, visitor: Visitor | None = None
     ) -> tuple[ArtifactStore, ArtifactRef, str | None]:
-        """The artifact of a request, the store that it is in, and the id of the batch run that it is a file of.
-        Without a visitor, a link has opened it."""
+        """Return the store and the artifact of a request, and the id of the batch run for one of its files. Without a
+        visitor, the request has a valid link."""
         artifact_id = request.match_info["id"]
         view = self.view(visitor) if visitor else self._store
         try:
@@ -97,7 +99,7 @@ class ArtifactRoutes:
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
-        of a page, so it stays good when that artifact is removed."""
+        of a page, so that it stays valid when that artifact is removed."""
         query = request.query
         view = self.view(visitor)
         retention = f"each artifact is {self._store.retention}" if self._store.retention else None
@@ -121,7 +123,7 @@ class ArtifactRoutes:
         return json_response({**document, "retention": retention})
 
     async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
-        """What the view sees, oldest first. The listing is remembered while the store does not change."""
+        """Return the artifacts of the view, oldest first. The listing is cached until the store changes."""
         token = None if self._store.retention else await self._store.change_token()  # artifacts expire without a change
         if token is None:
             return await view.list()
@@ -133,19 +135,19 @@ class ArtifactRoutes:
         return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact that the visitor does not see, or 403 for one
-        of a batch run."""
+        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact outside of the visitor's scope, or 403 for an
+        artifact of a batch run."""
         view, ref, run = await self._find(request, visitor)
         if run is not None:
             raise RequestRefused(
-                403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is only shown; delete its folder"
+                403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is read-only; delete its folder"
             )
         await view.delete(ref.id)
         self._watcher.check_now()
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /artifacts/{id}/verify``: read all of the content again and compare its size and SHA-256."""
+        """Answer ``POST /artifacts/{id}/verify``: read the whole content and compare its size and SHA-256."""
         view, ref, _ = await self._find(request, visitor)
         digest, size = hashlib.sha256(), 0
         try:
@@ -171,7 +173,7 @@ class ArtifactRoutes:
 
 
 def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
-    """Return the duration at ``key``, in seconds. Raises :class:`~.responses.RequestRefused` (400) for anything but a
+    """Return the duration at ``key``, in seconds. Raises :class:`~._responses.RequestRefused` (400) unless it is a
     number above 0 and at most ``most``, by default 30 days."""
     value = body.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
@@ -199,17 +201,17 @@ def _limit(text: str | None) -> int:
     return min(int(text), _MAX_PAGE)
 
 
-#: The program for a type, and its argument: pixels of width, or bytes of the picture.
+#: Program for a MIME type, and its argument: width in pixels, or bytes of the picture.
 _PROGRAMS = {
     "application/pdf": ("pdf_page", 480),
     **{f"image/{kind}": ("thumbnail", 300_000) for kind in ("tiff", "png", "jpeg", "gif", "webp", "bmp", "avif")},
 }
-#: Bytes of pictures that are remembered, and programs that run at a time.
+#: Size of the cache of pictures in bytes, and number of programs at a time.
 _MAX_THUMBNAILS, _MAX_AT_ONCE = 16 << 20, 2
 
 
 class ThumbnailRoutes:
-    """Makes each picture once, in a process of its own, and remembers the latest; also that there is none."""
+    """Handler for thumbnails. Each is made once, in a process of its own, and cached, also the absence of one."""
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
@@ -218,7 +220,7 @@ class ThumbnailRoutes:
         self._running = asyncio.Semaphore(_MAX_AT_ONCE)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/thumbnail`` with PNG or JPEG, or 404 where there is no picture."""
+        """Answer ``GET /artifacts/{id}/thumbnail`` with PNG or JPEG, or 404 if there is no picture."""
         view = self._artifacts.view(visitor)
         ref = await view.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
@@ -226,7 +228,7 @@ class ThumbnailRoutes:
             if key not in self._making:
                 self._making[key] = making = asyncio.ensure_future(self._make(key, ref, visitor))
                 making.add_done_callback(lambda _: self._making.pop(key, None))
-            await asyncio.shield(self._making[key])  # one client that goes away stops it for no other
+            await asyncio.shield(self._making[key])  # a client that disconnects does not cancel it for others
         if not (picture := self._made.get(key)):
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
         self._made.move_to_end(key)
@@ -250,7 +252,7 @@ class ThumbnailRoutes:
 
 
 _PIECE = 256 << 10
-#: Files in one form.
+#: Maximum number of files in one form.
 _MAX_FILES = 100
 _FIELD = "file"
 
@@ -266,9 +268,10 @@ class UploadRoutes:
         self._metrics = metrics
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Store one file that is the body, or those of a form; answers 201 with the metadata of each.
+        """Answer ``POST /artifacts``: store the body as a file, or the files of a form. Answers 201 with their
+        metadata.
 
-        The whole form is refused at its first bad file, but the files before it are stored."""
+        A form is refused at its first invalid file, but the files before that stay stored."""
         store = self._artifacts.view(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
@@ -292,7 +295,7 @@ class UploadRoutes:
         try:
             reader = await request.multipart()
             while (part := await BodyDeadline().wait(reader.next())) is not None:
-                # not aiohttp's reading of names, which takes a name in pieces (RFC 2231) and raises for some
+                # not parsed by aiohttp, which supports names in pieces (RFC 2231) and raises for some of them
                 disposition = part.headers.get("Content-Disposition")
                 if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
                     raise RequestRefused(
@@ -305,7 +308,7 @@ class UploadRoutes:
                         _pieces(part), store, part.headers.get("Content-Type"), filename_of(disposition), None
                     )
                 )
-        except (BadContentDispositionHeader, BadContentDispositionParam):  # warnings, where they are made errors
+        except (BadContentDispositionHeader, BadContentDispositionParam):  # these are warnings, raised under -W error
             raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
         except (ValueError, AssertionError) as error:
             raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""``/calls`` and ``/apps/{session}/calls``: look at all calls; make, answer and cancel some."""
+"""Routes of ``/apps`` and ``/calls``: connecting apps, and listing, making, answering and cancelling calls."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
 from ._responses import RequestRefused, json_response, read_json, scope_in
 
-#: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
+#: Maximum number of an app's capabilities in a list; docs/faults.md 22: an app may have a hundred thousand.
 _MAX_LISTED = 1000
-#: Characters of a description in a list.
+#: Maximum characters of a description in a list.
 _MAX_DESCRIPTION = 500
 
 
 class AppRoutes:
-    """Handlers for connected apps. ``apps`` are those that this server connects itself; ``named`` are the names of
-    those that the settings file describes."""
+    """Handlers for connected apps. ``apps`` are the apps connected by this server; ``named`` are the names of apps in
+    the settings file."""
 
     def __init__(self, activity: Activity, apps: Apps, named: Collection[str]) -> None:
         self._named = sorted(named)
@@ -46,14 +46,14 @@ class AppRoutes:
         self._apps = apps
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps``, oldest connection first; to the operator also which may be connected by name."""
+        """Answer ``GET /apps``, oldest connection first. The operator also gets the names of the settings file."""
         visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
         named = self._named if visitor.operator else []
         return json_response({"apps": [_document(one) for one in visible], "names": named})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner. With
-        ``reuse`` an app that is connected already will do, and anyone may ask for one of theirs."""
+        """Answer ``POST /apps`` when the app is connected. Only the operator may connect apps, also for another owner.
+        With ``reuse`` an already connected app is returned, also to visitors for apps of their own."""
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
         if body.get("reuse") is not True:
@@ -71,8 +71,8 @@ class AppRoutes:
         return json_response(_document(self._activity.apps[app.key]), status=201)
 
     def _find_connected(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
-        """The app of ``url`` that may be used instead of a new one: any of the visitor's; to the operator one that
-        this server has connected for ``owner``, as the others are not the operator's."""
+        """Return a connected app of ``url`` for reuse: any app of the visitor's. The operator sees all apps, but only
+        gets one that this server has connected for ``owner``, since the others belong to other users."""
         wanted = self._apps.scope.within(owner)
         for one in self._activity.apps.values():
             if visitor.operator:
@@ -84,19 +84,19 @@ class AppRoutes:
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /apps/{session}``. Calls of the app that are under way are cancelled."""
+        """Answer ``DELETE /apps/{session}``. Running calls of the app are cancelled."""
         connected = self.find(request, visitor)
         await connected.apps.disconnect(connected.app)
         return web.Response(status=204)
 
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps/{session}/capabilities/{name}`` with the capability as the app declares it."""
+        """Answer ``GET /apps/{session}/capabilities/{name}`` with the app's declaration of the capability."""
         session, name = self.find(request, visitor).app.session, request.match_info["name"]
         found = find_capability(session.info.name, name, session.capabilities)
         return json_response(found.model_dump(by_alias=True))
 
     def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
-        """Return the app that the path names. Raises :class:`~.responses.RequestRefused` (404) if the visitor sees no
+        """Return the app named in the path. Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no
         such app."""
         connected = self._activity.apps.get(request.match_info["session"])
         if connected is None or not visitor.scope.covers(connected.scope):
@@ -128,16 +128,16 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
     }
 
 
-#: Calls made here that may run in one app at a time.
+#: Maximum number of running calls per app that were made here.
 _MAX_PER_APP = 32
-#: Calls in one list.
+#: Calls in a list by default.
 _PAGE = 100
-#: Seconds that a request for a call waits for its end.
+#: Maximum number of seconds that a request waits for the end of a call.
 _MAX_WAIT = 60.0
 
 
 class _WebCall:
-    """A call that was made here; a :class:`~transports.surfaces.shared.apps.PendingCall`."""
+    """Call made over HTTP; a :class:`~transports.surfaces.shared._apps.PendingCall`."""
 
     def __init__(self, key: str, calls: DetachedCalls, question_timeout: float) -> None:
         self.key = key
@@ -146,7 +146,7 @@ class _WebCall:
         self._answer: asyncio.Future[Mapping[str, object]] | None = None
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Wait for an answer over HTTP; after the time limit, the default answer of every session."""
+        """Return the answer given over HTTP, or after the timeout the default answer of every session."""
         answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._calls.question_changed(self.key, request)
@@ -160,14 +160,14 @@ class _WebCall:
             self._calls.question_changed(self.key, None)
 
     def answer(self, given: Mapping[str, object]) -> bool:
-        """Answer the open question; ``False`` without one."""
+        """Answer the open question. Return ``False`` if there is none."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(given)
         return True
 
     async def aclose(self) -> None:
-        with suppress(UsageError):  # it has ended
+        with suppress(UsageError):  # the call has ended already
             await self._calls.cancel(self.key, Scope())
 
 
@@ -202,8 +202,8 @@ class CallRoutes:
         return json_response({"calls": found[: int(limit)]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, at once or when it has ended
-        within that time."""
+        """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, after waiting up to ``S`` seconds
+        for its end."""
         call = request.match_info["id"]
         record, result = self._activity.calls.get(call), None
         wait = _seconds(request.query.get("wait", "0"))
@@ -217,7 +217,7 @@ class CallRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /calls/{id}`` for a detached call. A call that has ended stays as it is."""
+        """Answer ``DELETE /calls/{id}`` for a detached call. An ended call stays unchanged."""
         call = request.match_info["id"]
         record = self._activity.calls.get(call)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
@@ -228,20 +228,20 @@ class CallRoutes:
         return json_response(self._activity.calls.get(call, kept.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /calls/{id}/answer``: pass the body on to the app as the answer to its question."""
+        """Answer ``POST /calls/{id}/answer``: pass the body to the app as the answer to its question."""
         call, body = request.match_info["id"], await read_json(request)
         if not isinstance(body.get("success"), bool):
             message = "an answer is {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         live = self._calls.live(call, visitor.scope)
         if live is None:
-            await self._calls.get(call, visitor.scope)  # raises for one that there is not
+            await self._calls.get(call, visitor.scope)  # raises for an unknown call
         if live is None or not isinstance(live.pending, _WebCall) or not live.pending.answer(_elicitation_answer(body)):
             raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
         return web.Response(status=204)
 
     async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps/{session}/calls`` as soon as the call has started; its end is an event."""
+        """Answer ``POST /apps/{session}/calls`` as soon as the call has started. Its end is an event."""
         app = self._apps.find(request, visitor).app
         body = await read_json(request)
         capability, params = body.get("capability"), body.get("params", {})
@@ -290,7 +290,7 @@ def _not_made_here() -> RequestRefused:
 
 
 def _seconds(text: str) -> float:
-    """The seconds that a request waits, of a query."""
+    """Return the ``wait`` of a query in seconds, at most :data:`_MAX_WAIT`."""
     if not (text.isascii() and text.isdigit() and len(text) < 9):
         raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
     return min(float(text), _MAX_WAIT)

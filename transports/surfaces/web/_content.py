@@ -1,4 +1,4 @@
-"""The bytes of an artifact over HTTP: ranges, conditions, HEAD (RFC 9110), and headers that let nothing run."""
+"""Content of an artifact over HTTP: ranges, conditional requests, HEAD (RFC 9110), and headers that block scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...binary import safe_filename
 from ...errors import ABPError
 from ._responses import Metrics
 
-#: Characters that RFC 8187 lets stand as they are; all others are percent-encoded.
+#: Characters that RFC 8187 does not require to be percent-encoded, besides letters and digits.
 _UNQUOTED = "!#$&+-.^_`|~"
 _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
 
@@ -25,8 +25,8 @@ _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
 def content_disposition(kind: str, filename: str, mime_type: str) -> str:
     """Return the header for ``kind``, ``inline`` or ``attachment``.
 
-    The name is made safe again, whatever the store says. It is written as ASCII in quotes, which every client reads,
-    and as UTF-8 too where ASCII is not all of it."""
+    The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
+    reads, and also as UTF-8 if it has other characters."""
     name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
     ascii_name = _NOT_IN_QUOTED_STRING.sub("_", name)
     header = f'{kind}; filename="{ascii_name}"'
@@ -38,14 +38,14 @@ Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "
 _IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
 _AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
 _VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
-#: MIME types that a browser shows by itself, and without running anything in them.
+#: MIME types that a browser shows without running scripts in them.
 INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
 _TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
 
 
 def preview_of(mime_type: str) -> Preview:
-    """Return how the gallery shows content of this type. SVG may hold script; it is safe as the source of an image and
-    nowhere else."""
+    """Return the kind of preview for a MIME type. SVG may contain scripts, so that it is only safe as the source of an
+    image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":
@@ -62,7 +62,7 @@ def preview_of(mime_type: str) -> Preview:
 
 
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
-    """Return the document that ``/artifacts`` and ``/events`` give of an artifact. ``url`` is a path on this server."""
+    """Return the metadata of an artifact for ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
     source = ref.source
     return {
         "id": ref.id,
@@ -82,14 +82,14 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
     }
 
 
-#: Bytes that are read and sent at a time; a request holds two such pieces.
+#: Bytes per read and write; a request holds two such pieces.
 _PIECE = 128 << 10
-#: Seconds for a client to take one piece.
+#: Seconds for a client to receive one piece.
 _WRITE_TIMEOUT = 30.0
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Firefox shows no PDF in a sandbox. Its viewer runs nothing on our origin, and ``nosniff`` keeps a browser from taking
-#: anything else for a PDF.
+#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
+#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
 _POLICY_PDF = f"{_CLOSED}; object-src 'self'"
 _POLICY = f"sandbox; {_CLOSED}"
 
@@ -97,10 +97,10 @@ _POLICY = f"sandbox; {_CLOSED}"
 async def serve_content(
     request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics
 ) -> web.StreamResponse:
-    """Send the artifact, or the range of it that the request asks for.
+    """Send the artifact, or the requested range.
 
-    Damaged content is never sent whole: the connection is cut before the last piece, which is sent only when the store
-    has compared the hash. Raises what the store raises as long as nothing has been sent."""
+    Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
+    otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
     modified = _modified(ref)
     headers = {
         "ETag": f'"{ref.sha256}"',
@@ -116,7 +116,7 @@ async def serve_content(
     if _not_modified(request, ref.sha256, modified):
         return web.Response(status=304, headers=headers)
     start, end, status = 0, ref.size_bytes, 200
-    # RFC 9110 §14.2: ranges are of GET alone
+    # RFC 9110 §14.2: only GET has ranges
     if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
         wanted = _parse_range(request.headers["Range"], ref.size_bytes)
         if wanted == "unsatisfiable":
@@ -166,7 +166,7 @@ async def _send(
 async def _write(request: web.Request, response: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
     async with asyncio.timeout(_WRITE_TIMEOUT):
         if not response.prepared:
-            await response.prepare(request)  # from here on, an error can no longer be sent as a response
+            await response.prepare(request)  # afterwards, errors can no longer be sent as a response
         await response.write(piece)
     metrics.content_bytes.inc(len(piece))
 
@@ -176,7 +176,7 @@ def _disposition(request: web.Request, ref: ArtifactRef) -> str:
 
 
 def _modified(ref: ArtifactRef) -> datetime | None:
-    """When the artifact was stored, in whole seconds as HTTP dates have them."""
+    """Return the time when the artifact was stored, in whole seconds like HTTP dates."""
     try:
         created = datetime.fromisoformat(str(ref.source.get("created")))
     except ValueError:
@@ -184,11 +184,11 @@ def _modified(ref: ArtifactRef) -> datetime | None:
     return created.astimezone(UTC).replace(microsecond=0)
 
 
-# RFC 9110 §13.2.2: where a request has a condition by ETag and one by date, the ETag alone counts.
+# RFC 9110 §13.2.2: if a request has conditions by ETag and by date, only the ETag counts.
 
 
 def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-Match`` (a strong comparison) and ``If-Unmodified-Since``."""
+    """Return whether ``If-Match`` (strong comparison) or ``If-Unmodified-Since`` fails."""
     if request.if_match is not None:
         return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
     since = request.if_unmodified_since
@@ -196,7 +196,7 @@ def _precondition_failed(request: web.Request, sha256: str, modified: datetime |
 
 
 def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-None-Match`` (a weak comparison) and ``If-Modified-Since``."""
+    """Return whether ``If-None-Match`` (weak comparison) or ``If-Modified-Since`` allows a 304."""
     if request.if_none_match is not None:
         return any(_matches(tag, sha256) for tag in request.if_none_match)
     since = request.if_modified_since
@@ -208,7 +208,8 @@ def _matches(tag: ETag, sha256: str) -> bool:
 
 
 def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
-    """``If-Range`` (RFC 9110 §13.1.5): a strong comparison, or the exact date. aiohttp reads the date alone."""
+    """Return whether ``If-Range`` (RFC 9110 §13.1.5) holds: strong comparison, or the exact date. aiohttp only parses
+    the date."""
     condition = request.headers.get("If-Range")
     if condition is None or condition.strip() == f'"{sha256}"':
         return True
@@ -216,12 +217,12 @@ def _range_applies(request: web.Request, sha256: str, modified: datetime | None)
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
-    """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for what RFC 9110 §14.2 lets a server ignore:
-    other units, several ranges, nonsense."""
+    """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for headers that RFC 9110 §14.2 allows a
+    server to ignore: other units, several ranges, invalid syntax."""
     match = _RANGE.fullmatch(header.strip().replace(" ", ""))
     if match is None or match[0] == "bytes=-" or max(len(match[1]), len(match[2])) > 18:
         return None
-    if not match[1]:  # the last so many bytes
+    if not match[1]:  # suffix range: the last bytes
         count = min(int(match[2]), size)
         return (size - count, size) if count else "unsatisfiable"
     start = int(match[1])

@@ -1,4 +1,4 @@
-"""``GET /events``: the activity log as server-sent events. A client has a position in the log, and no queue."""
+"""Route of ``GET /events``: the activity log as server-sent events. A client has a position in the log, not a queue."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import Metrics, RequestRefused
 
-#: Seconds between two comment lines, which keep a connection open and reveal clients that are gone.
+#: Seconds between two heartbeats (comment lines), which keep a connection open and reveal lost clients.
 _HEARTBEAT = 15.0
-#: Milliseconds after which a client that lost its connection comes back.
+#: Reconnection time of clients in milliseconds.
 _RETRY = b"retry: 1000\n\n"
-#: Seconds after which a client is dropped that has taken nothing of what it is sent.
+#: Seconds after which a client that reads nothing is dropped.
 _STALL_TIMEOUT = 10.0
-#: Bytes that may wait for a client: those of one wait of aiohttp in this process, and as many in the operating system.
+#: Send buffer of the operating system for a client in bytes, as many as aiohttp buffers in this process.
 _MAX_UNSENT = 64 << 10
-#: Entries that are kept as text.
+#: Cached entries in text form.
 _MAX_TEXTS = 200
 
 
 class _Client:
-    """A client of the stream, which is dropped when it stalls.
+    """Client of the stream, dropped when it stalls.
 
-    A write that takes long is no stall by itself: the client may be slow, or this process may have been too busy to
-    send. So what counts is that a client has taken no byte from one check to the next, and the event loop sends what it
-    can before it runs a check. What waits for the client is bounded, here and in the operating system.
+    A slow write alone is not a stall: the client may be slow, or this process may have been too busy to send. A client
+    has stalled if it has not taken a byte between two checks; before each check, the event loop sends all it can.
+    Unsent data is bounded, both here and in the operating system.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class _Client:
 
 
 class EventStream:
-    """Handler of ``GET /events`` for at most ``max_listeners`` clients at a time, of which a quarter may be of one
-    scope; the operator's may be all."""
+    """Handler of ``GET /events`` for at most ``max_listeners`` clients, of which one scope may have a quarter. The
+    operator has no such share."""
 
     def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int) -> None:
         self._activity = activity
@@ -88,16 +88,16 @@ class EventStream:
         self._max_listeners = max_listeners
         self._by_scope: Counter[Scope] = Counter()
         self._listeners: set[asyncio.Task[object]] = set()
-        #: Texts of the newest entries, which are the same for every client.
+        #: Cache of the newest entries' texts, which are the same for every client.
         self._texts: OrderedDict[int, bytes] = OrderedDict()
         metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Send what happens within the visitor's scope, in order and each event once.
+        """Send the events of the visitor's scope, in order and each event once.
 
-        The stream goes on after ``Last-Event-ID``; where that is no longer known, ``reset`` tells the client to load
-        everything again. It ends when the client goes away, has taken nothing for ten seconds, or has missed entries,
-        and with the visitor's token."""
+        The stream resumes after ``Last-Event-ID``. If that entry is no longer in the log, a ``reset`` event asks the
+        client to load everything again. The stream ends when the client disconnects, has read nothing for ten seconds
+        or has missed entries, and when the visitor's token expires."""
         if len(self._listeners) >= self._max_listeners:
             message = f"{self._max_listeners} clients listen already, which is the limit"
             raise RequestRefused(503, "RATE_LIMITED", message)
@@ -111,7 +111,7 @@ class EventStream:
         response.charset = "utf-8"
         task, transport = asyncio.current_task(), request.transport
         assert task is not None
-        if transport is None:  # the client is gone already
+        if transport is None:  # the client has disconnected already
             return response
         self._listeners.add(task)
         self._by_scope[visitor.scope] += 1
@@ -124,7 +124,7 @@ class EventStream:
         finally:
             self._listeners.discard(task)
             self._by_scope[visitor.scope] -= 1
-            self._by_scope += Counter()  # drops those with a count of zero
+            self._by_scope += Counter()  # removes counts of zero
         return response
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class EventStream:
             task.cancel()
 
     def _position(self, last_event_id: str | None) -> tuple[int, bool]:
-        """The id to go on after, and whether the client has missed something."""
+        """Return the id of the last seen entry, and whether the client has missed entries."""
         if last_event_id is None:
             return self._activity.last_id, False
         known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
@@ -155,7 +155,9 @@ class EventStream:
                 return
             if not entries:
                 await client.write(b":\n\n")
-            for entry in entries:  # one by one: what a client has not taken yet is bounded before the next
+            # one by one, since each write waits until the unsent data is below the limit: with 100 entries per write,
+            # fifty clients that never read cost 200 MB
+            for entry in entries:
                 if visitor.scope.covers(entry.scope):
                     await client.write(self._text(entry))
                 position = entry.id

@@ -1,4 +1,4 @@
-"""Settings of the web server, which its operator makes."""
+"""Settings of the web server, made by its operator."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _MIN_SECRET = 16
 
 
 class Options(BaseSettings):
-    """Settings by ``ABP_SERVE_*`` variables, or by arguments of the same names."""
+    """Settings from ``ABP_SERVE_*`` variables, or from arguments of the same names."""
 
     model_config = SettingsConfigDict(env_prefix="ABP_SERVE_", env_ignore_empty=True, frozen=True)
 
-    #: The operator's token; a random one if it is not set.
+    #: The operator's token; random by default.
     token: str | None = Field(default=None, repr=False)
-    #: Tokens of tenants, each of whom sees what is theirs: ``TENANT=TOKEN``, with commas between them.
+    #: Tokens of tenants: ``TENANT=TOKEN``, with commas between them. Each tenant sees only their own scope.
     tenants: str | None = Field(default=None, repr=False)
-    #: Key that links, scope tokens and cookies are signed with; else the one in the user's state folder.
+    #: Signing key of links, scope tokens and cookies; by default the key in the user's state folder.
     key: str | None = Field(default=None, repr=False)
-    #: The address of this server behind a reverse proxy, such as ``https://files.example``; links begin with it.
+    #: Address of this server behind a reverse proxy, such as ``https://files.example``; links begin with it.
     public_url: str | None = None
-    #: Largest upload, in bytes of one file; the limit of the store holds too.
+    #: Maximum size of an uploaded file in bytes; the limit of the store applies, too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
-    #: MIME types that may be uploaded, as patterns with commas between them: ``image/*, application/pdf``.
+    #: MIME types of uploads, as patterns with commas between them: ``image/*, application/pdf``.
     upload_types: str = "*/*"
-    #: Browsers that all apps share, each with a context of its own; if unset, each starts its own.
+    #: Number of browsers shared by all apps, each app with a context of its own; by default each app starts its own.
     browsers: int | None = Field(default=None, gt=0)
-    #: Apps that may be connected at a time.
+    #: Maximum number of connected apps.
     max_apps: int = Field(default=16, gt=0)
-    #: Clients that may listen to ``/events`` at a time.
+    #: Maximum number of clients of ``/events``.
     max_listeners: int = Field(default=1000, gt=0)
     #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
 
-    #: What is kept of each call of an app besides its answer: ``trace=on-failure,console`` (docs/evidence.md).
+    #: Evidence that is kept of each call of an app: ``trace=on-failure,console`` (docs/evidence.md).
     evidence: str = ""
 
     @field_validator("public_url")
@@ -76,15 +76,15 @@ class Options(BaseSettings):
 
     @property
     def tenant_scopes(self) -> dict[str, Scope]:
-        """The scope of each tenant's token."""
+        """Scopes of the tenants by token."""
         parts = [part.strip().partition("=") for part in (self.tenants or "").split(",") if part.strip()]
         return {token: Scope(tenant=tenant.strip()) for tenant, _, token in parts}
 
     @classmethod
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
-        """Read the environment; arguments that are not ``None`` go before it.
+        """Return the settings of the environment; arguments other than ``None`` take precedence.
 
-        Raises :class:`~transports.errors.UsageError`, which names the variable at fault."""
+        Raises :class:`~transports.errors.UsageError` with the name of an invalid variable."""
         try:
             given = {"token": token, "browsers": browsers}
             return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``/resources``: the resources of connected MCP servers, listed, read and watched (docs/requirements.md R2-6.3)."""
+"""Routes of ``/resources``: listing, reading and watching resources of MCP servers (docs/requirements.md R2-6.3)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import RequestRefused, json_response, read_json
 
-#: Resources in one list; a server may have any number.
+#: Maximum number of resources in a list; a server may have any number.
 _MAX_LISTED = 5000
-#: JSON-RPC codes by which MCP servers say that there is no such resource: that of MCP, and "invalid params".
+#: JSON-RPC codes of MCP servers for an unknown resource: the one of MCP, and "invalid params".
 _NOT_FOUND = (-32002, -32602)
 
 
 class ResourceRoutes:
-    """Handlers for resources. A server is named by its session or, where only one has that name, by its name."""
+    """Handlers for resources. A server is identified by its session or by a unique name."""
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /resources/{namespace}`` with the server's resources and templates of addresses."""
+        """Answer ``GET /resources/{namespace}`` with the server's resources and URI templates."""
         app = self._find(request, visitor).app
         resources = app.session.resources
         listed, templates = await resources.list(), await resources.templates()
@@ -45,8 +45,8 @@ class ResourceRoutes:
         )
 
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /resources/{namespace}/{uri}`` with what is in the resource: short text as it is, all else as an
-        artifact. It comes from the session's cache unless the query has ``fresh``."""
+        """Answer ``GET /resources/{namespace}/{uri}`` with the contents of the resource: short text inline, other
+        contents as artifacts. They come from the session's cache unless the query has ``fresh``."""
         app, uri = self._find(request, visitor).app, request.match_info["uri"]
         try:
             result = await app.session.resources.read(uri, fresh="fresh" in request.query)
@@ -58,8 +58,8 @@ class ResourceRoutes:
         return json_response({**document, "contents": [_content(result, at, item) for at, item in enumerate(items)]})
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /resources/{namespace}`` with ``{watch: URI}`` or ``{unwatch: URI}``: from now on the server's
-        changes of the resource are events, or no longer."""
+        """Answer ``POST /resources/{namespace}`` with the body ``{watch: URI}`` or ``{unwatch: URI}``: start or stop to
+        report the server's changes of the resource as events."""
         resources, body = self._find(request, visitor).app.session.resources, await read_json(request)
         try:
             match body:
@@ -68,14 +68,14 @@ class ResourceRoutes:
                 case {"unwatch": str(uri)} if len(body) == 1:
                     await resources.unsubscribe(uri)
                 case _:
-                    raise RequestRefused(400, "INVALID_PARAMS", "say {watch: URI} or {unwatch: URI}")
+                    raise RequestRefused(400, "INVALID_PARAMS", "send {watch: URI} or {unwatch: URI}")
         except CapabilityError as error:
             raise _refusal(error) from error
         return web.Response(status=204)
 
     def _find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
-        """Return the server that the path names. Raises :class:`~.responses.RequestRefused`: 404 if the visitor sees
-        none of that name, 409 for several."""
+        """Return the server named in the path. Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no
+        server of that name, 409 if several."""
         namespace = request.match_info["namespace"]
         visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
         named = [one for one in visible if namespace == one.app.key] or [
@@ -95,7 +95,7 @@ def _shown(one: Resource | ResourceTemplate) -> dict[str, object]:
 
 
 def _content(result: Result, at: int, item: object) -> dict[str, object]:
-    """One item of ``contents``: ``{uri, mime_type, text, artifact}``, of which one of the last two is ``None``."""
+    """Return one item of ``contents``: ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
     given: Mapping[str, object] = item if isinstance(item, dict) else {}
     places = (f"contents.{at}.blob", f"contents.{at}.text")
     ref: ArtifactRef | None = next((result.artifacts[place] for place in places if place in result.artifacts), None)

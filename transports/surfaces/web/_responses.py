@@ -1,4 +1,4 @@
-"""JSON in requests and responses, and errors as JSON with the status that fits."""
+"""JSON requests and responses, errors as JSON with their HTTP status, and the server's metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...protocol import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
 from ...telemetry import Exposition
 
-#: Largest JSON document that is accepted, in bytes, and seconds for all of it to arrive.
+#: Maximum size of a JSON body in bytes, and seconds for the whole body to arrive.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0
 _STATUS_BY_CLASS: tuple[tuple[type[ABPError], int], ...] = (
     (ArtifactNotFound, 404),
@@ -49,7 +49,7 @@ _STATUS_BY_CODE = {
 
 
 class RequestRefused(ABPError):
-    """Raised for a request that is answered with an error: ``status`` and ``headers`` are those of the response."""
+    """Raised for a refused request. ``status`` and ``headers`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, code=code, retryable=status in (429, 503))
@@ -63,8 +63,8 @@ def json_response(document: object, *, status: int = 200) -> web.Response:
 
 
 def error_response(error: ABPError) -> web.Response:
-    """Return ``{"error": {"code", "message", …}}`` with the status that fits ``error``: by its code, else by its class,
-    else 500. Messages of errors hold no secrets."""
+    """Return ``{"error": {"code", "message", …}}`` with the status for the code of ``error``, or for its class, or 500.
+    Messages of errors do not contain secrets."""
     if isinstance(error, RequestRefused):
         status, headers = error.status, error.headers
     else:
@@ -77,9 +77,9 @@ def error_response(error: ABPError) -> web.Response:
 
 
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
-    """Return the scope that ``fields`` of a request's body name, such as ``tenant``; a field may be left out.
+    """Return the scope in optional ``fields`` of a request's body, such as ``tenant``.
 
-    Raises :class:`RequestRefused` (400) for a value that is no text of 1 to 200 printable characters."""
+    Raises :class:`RequestRefused` (400) unless each value is a text of 1 to 200 printable characters."""
     given = {field: body[field] for field in fields if body.get(field) is not None}
     try:
         return Scope(**given)  # type: ignore[arg-type]
@@ -90,13 +90,13 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
 async def read_json(request: web.Request) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
-    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60
-    seconds, and for anything but a JSON object."""
+    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60 seconds,
+    and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     if (
         normalise_mime(request.headers.get("Content-Type")) != "application/json"
-    ):  # a form on another page cannot send this type
+    ):  # protects against CSRF: a form of a foreign page cannot send this type
         raise RequestRefused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
     data, counter = bytearray(), ValueCounter()
     try:
@@ -121,9 +121,9 @@ async def read_json(request: web.Request) -> dict[str, object]:
 
 
 class Metrics(Exposition):
-    """Counters and gauges of one web server, beside those of every process.
+    """Counters and gauges of one web server, in addition to those of every process.
 
-    The values of a label must be few and may not come from a client, since each makes a time series.
+    Values of a label must be few and may not come from a client, since each value makes a time series.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``/runs``: batch runs as they stand, and their jobs. All of it is read only, and for the operator alone."""
+"""Routes of ``/runs``: statistics of batch runs and lists of their jobs, read-only and for the operator only."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ._responses import RequestRefused, json_response
 
 logger = logging.getLogger("transports")
 
-#: Runs that are shown, the newest of a folder, and folders that are looked into for them.
+#: Maximum number of listed runs, the newest first, and of searched folders.
 _MAX_RUNS, _MAX_FOLDERS = 100, 10_000
-#: Ledgers that are open at a time, and seconds after which one is closed that nobody asked for.
+#: Maximum number of open ledgers, and seconds without a request after which a ledger is closed.
 _MAX_OPEN, _IDLE = 8, 60.0
-#: Seconds between two reads of a run that is watched; more if a read takes long.
+#: Seconds between two reads of a watched run, and the minimum as a multiple of a read's duration.
 _INTERVAL, _PAUSE_FACTOR = 1.0, 10
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run is: the ``folder`` of its ledger, or an address without one. ``changed`` is in seconds since 1970."""
+    """Location of a run: the ``folder`` of its ledger, or an address. ``changed`` is in seconds since 1970."""
 
     where: str
     name: str
@@ -48,12 +48,12 @@ class Place:
 
     @property
     def id(self) -> str:
-        """What the run is called in addresses."""
+        """Id of the run in URLs."""
         return hashlib.sha256(self.where.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class ServedRun:
-    """A run that is shown. Requests in between share what the last read found."""
+    """Open run with cached statistics."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -64,7 +64,8 @@ class ServedRun:
         self._reading = asyncio.Lock()
 
     async def overview(self) -> Overview:
-        """Return how the run stands, as of a second ago. Raises :class:`~transports.errors.LedgerError`."""
+        """Return the statistics of the run, cached for a second or more. Raises
+        :class:`~transports.errors.LedgerError`."""
         async with self._reading:
             if self.seen is None or time.monotonic() >= self._due:
                 started = time.monotonic()
@@ -75,10 +76,10 @@ class ServedRun:
 
 
 class ServedRuns:
-    """The runs at ``places``: a run's folder, a folder of runs, which may come and go, or a ``postgresql://`` address.
+    """Runs at ``places``: a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
 
-    ``on_change`` is called with a run that is watched and its states when they have changed; it may not block. Raises
-    :class:`~transports.errors.UsageError` for a folder that is not there, and an address that is none.
+    ``on_change`` is called with the id and the statistics of a watched run after a change of its states; it may not
+    block. Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address.
     """
 
     def __init__(self, places: Sequence[str], on_change: Callable[[str, Overview], object]) -> None:
@@ -86,7 +87,7 @@ class ServedRuns:
             if "://" in place:
                 open_view(place)
             elif not Path(place).is_dir():
-                raise UsageError(f"there is no folder {place}; name a run's folder, or one that runs are in")
+                raise UsageError(f"there is no folder {place}; name a run's folder, or a folder of runs")
         self._given = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
         self._on_change = on_change
         self._open: dict[str, ServedRun] = {}
@@ -95,15 +96,15 @@ class ServedRuns:
 
     @property
     def configured(self) -> bool:
-        """Whether the server shows runs at all."""
+        """True if the server has places of runs."""
         return bool(self._given)
 
     async def places(self) -> list[Place]:
-        """Return where the runs are, the newest first, at most 100."""
+        """Return the locations of the runs, the newest first, at most 100."""
         return await in_thread(_find_places, self._given)
 
     async def get(self, run_id: str) -> ServedRun | None:
-        """Return the run of this id, which is watched for a minute from now on, or ``None``."""
+        """Return the run with this id, or ``None``, and watch it for a minute."""
         if run_id not in self._open:
             place = next((place for place in await self.places() if place.id == run_id), None)
             if place is None:
@@ -119,8 +120,8 @@ class ServedRuns:
         return run
 
     async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
-        """Return a file of a run whose files are beside its ledger: the store that it is in, and the id of the run;
-        ``None`` for no such file."""
+        """Return the store of a run's file, the file, and the id of the run; ``None`` for an unknown file. Only runs
+        with their files beside the ledger are searched."""
         places = await self.places() if self._given else []
         for gone in self._stores.keys() - {place.id for place in places}:
             if store := self._stores.pop(gone, None):  # another request may have closed it
@@ -153,7 +154,7 @@ class ServedRuns:
             await asyncio.sleep(_INTERVAL)
             for run_id, run in tuple(self._open.items()):
                 if self._open.get(run_id) is not run:
-                    continue  # it was closed meanwhile
+                    continue  # closed meanwhile
                 if time.monotonic() - run.used > _IDLE:
                     await self._close(run_id)
                     continue
@@ -161,7 +162,7 @@ class ServedRuns:
                 try:
                     now = await run.overview()
                 except ABPError as error:  # a request for the run gets the error
-                    logger.debug("the run %s cannot be looked at: %s", run.place.name, error.message)
+                    logger.debug("the run %s cannot be read: %s", run.place.name, error.message)
                     continue
                 if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
                     self._on_change(run_id, now)
@@ -172,6 +173,7 @@ def _find_places(given: Sequence[str]) -> list[Place]:
     for where in given:
         for place in [_address(where)] if "://" in where else _in_folder(Path(where)):
             found.setdefault(place.where, place)
+    # an address has no time of change, and comes first
     return sorted(found.values(), key=lambda place: place.changed or time.time(), reverse=True)[:_MAX_RUNS]
 
 
@@ -181,7 +183,7 @@ def _address(url: str) -> Place:
 
 
 def _in_folder(folder: Path) -> list[Place]:
-    """The run of a folder; without one, those of the folders in it."""
+    """Return the run of a folder, or the runs of its subfolders if it has none."""
     if own := _run_in(folder):
         return [own]
     found: list[Place] = []
@@ -200,12 +202,12 @@ def _run_in(folder: Path) -> Place | None:
     return Place(str(folder), folder.name, folder, max(times)) if times else None
 
 
-#: Jobs in one page by default and at most, and files of a job in a list and in its own document.
+#: Jobs in one page (default and maximum), and files of a job in a list and in its own document.
 _PAGE, _MAX_PAGE = 50, 200
 _LISTED_FILES, _MAX_FILES = 4, 500
-#: Characters of a name, of an error, and of parameters.
+#: Maximum characters of a name, of an error, and of parameters.
 _NAME, _ERROR, _PARAMS = 200, 2000, 20_000
-#: Bytes of a report that is read.
+#: Maximum size of a report in bytes.
 _MAX_REPORT = 1 << 20
 
 
@@ -216,15 +218,15 @@ class RunRoutes:
         self._runs = runs
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs``, the newest first. ``served`` says whether there may be any, for this visitor."""
+        """Answer ``GET /runs``, the newest first. ``served`` is true if runs are served to this visitor."""
         served = self._runs.configured and visitor.operator
         places = await self._runs.places() if served else []
         found = [{"id": one.id, "name": plain_line(one.name, _NAME), "changed": _time(one.changed)} for one in places]
         return json_response({"served": served, "runs": found})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}``: states, codes of errors, throughput, and what its last report tells. For a minute
-        from then on, ``run_changed`` events say when the states change."""
+        """Answer ``GET /runs/{run}`` with states, error codes, throughput, and figures of its last report. For a minute
+        from then on, changes of the states are ``run_changed`` events."""
         run = await self._run(request, visitor)
         overview = await run.overview()
         folder = run.place.folder
@@ -233,8 +235,8 @@ class RunRoutes:
                               "report": report})  # fmt: skip
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}/jobs``: those of ``state`` (by default all that have ended), with the error ``code``
-        and the text ``q``, which may be the id of a ``copy``; at most ``limit``, after ``after``."""
+        """Answer ``GET /runs/{run}/jobs`` with a page of jobs. Filters are ``state`` (by default all final ones), the
+        error ``code``, and the text ``q``, which may be the id of a ``copy``; paging is by ``limit`` and ``after``."""
         run, query = await self._run(request, visitor), request.query
         try:
             states = (State(query["state"]),) if query.get("state") else FINAL
@@ -251,8 +253,8 @@ class RunRoutes:
         return json_response({"jobs": found, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the
-        ids of the first 20 ``copies``: lines that share it with an earlier one."""
+        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the ids of
+        its first 20 ``copies`` (other lines with the same job)."""
         run = await self._run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
@@ -269,7 +271,7 @@ class RunRoutes:
 
 
 def states_document(run_id: str, overview: Overview) -> dict[str, object]:
-    """Return what a ``run_changed`` event says."""
+    """Return the document of a ``run_changed`` event."""
     states = {state.value: overview.states[state] for state in State}
     return {"id": run_id, "states": states, "cancelled": overview.cancelled}
 
@@ -334,7 +336,7 @@ def _file(ref: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read_report(folder: Path) -> dict[str, object] | None:
-    """What ``report.json`` says beyond the ledger; ``None`` without one that can be read."""
+    """Return the figures of ``report.json`` beyond those of the ledger; ``None`` without a readable report."""
     try:
         report = folder / "report.json"
         changed, document = report.stat().st_mtime, decode_json(read_regular(report, _MAX_REPORT))
@@ -355,5 +357,5 @@ def _numbers(value: object) -> dict[str, float]:
 def _time(seconds: float | None) -> str | None:
     try:
         return None if seconds is None else iso_utc(seconds, timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # no time that there is
+    except (ValueError, OverflowError, OSError):  # not a valid time
         return None

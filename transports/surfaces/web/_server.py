@@ -1,4 +1,4 @@
-"""The web server as a whole: its parts, its socket, its end."""
+"""Web server: application with its routes, security headers and tracing, and the lifecycle of a running server."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _READING = ("GET", "HEAD", "OPTIONS")
 async def trace_request(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Serve a request in a span of OpenTelemetry's conventions for HTTP; reading is not traced unless the client does.
+    """Serve a request in a span with OpenTelemetry's conventions for HTTP. Reading requests are traced only if the
+    client sends a trace context.
 
-    Never the path itself, which may hold the signature of a link."""
+    The span has the route, never the path, which may hold the signature of a link."""
     if not is_tracing() or (request.method in _READING and "traceparent" not in request.headers):
         return await handler(request)
     method = request.method if request.method in METH_ALL else "_OTHER"
@@ -55,7 +56,7 @@ async def trace_request(
 
 _PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Seconds until a token for a scope expires, unless the request says otherwise.
+#: Default lifetime of a token for a scope in seconds.
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
@@ -73,7 +74,7 @@ _SECURITY_HEADERS = {
 
 
 class Site:
-    """The aiohttp application of one server, made of the handlers for each part of the interface."""
+    """The aiohttp application of one server, with the handlers of all routes."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Site:
         self._access = access
         self._signer = signer
         self._activity = activity
-        #: The numbers of this server; they count while :func:`~.server.serve` takes measurements.
+        #: Metrics of this server; :func:`serve` records them.
         self.metrics = self._metrics = Metrics()
         self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs, options.public_url)
         self._thumbnails = ThumbnailRoutes(self._artifacts)
@@ -106,7 +107,7 @@ class Site:
         self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application; without its :meth:`aclose` streams hold its shutdown up."""
+        """Return the application. Call :meth:`aclose` before its shutdown: open event streams would delay it."""
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
@@ -155,12 +156,12 @@ class Site:
         return app
 
     async def aclose(self) -> None:
-        """End event streams."""
+        """End all event streams."""
         self._events.close()
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and origins, turn errors into JSON, count requests."""
+        """Refuse foreign hosts and origins, convert errors to JSON, and count requests."""
         try:
             self._access.check_origin(request)
             response = await handler(request)
@@ -170,7 +171,7 @@ class Site:
             headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
             response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
-        except (ConnectionError, RequestPayloadError):  # the client is gone
+        except (ConnectionError, RequestPayloadError):  # the client has disconnected
             response = web.Response(status=400)
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
@@ -179,7 +180,7 @@ class Site:
             )
         resource = request.match_info.route.resource
         route = resource.canonical if resource else "none"
-        method = request.method if request.method in METH_ALL else "other"
+        method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
         self._metrics.requests.labels(method, route, str(response.status)).inc()
         return response
 
@@ -198,7 +199,7 @@ class Site:
         body = await read_json(request)
         scope = scope_in(body, "tenant", "user", "session")
         if not scope:
-            raise RequestRefused(400, "INVALID_PARAMS", "name whom the token is for: tenant, user or session")
+            raise RequestRefused(400, "INVALID_PARAMS", "name the owner of the token: tenant, user or session")
         expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
         token = self._signer.scope_token(scope, expires_at)
         return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
@@ -227,7 +228,7 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _static(name: str) -> web.StreamResponse:
-    """A file of the page. The folder is listed first, so that no name leads out of it."""
+    """Return a file of the page. Names are looked up in a listing of the folder, so that none leads out of it."""
     files = {file.name: file for file in _PAGE.iterdir() if file.is_file()} if _PAGE.is_dir() else {}
     if name not in files:
         raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
@@ -245,18 +246,18 @@ async def _health(_: web.Request) -> web.StreamResponse:
 
 logger = logging.getLogger("transports")
 
-#: aiohttp would log every malformed request with its address, which may hold a link.
+#: Replaces aiohttp's logger, which would log the URLs of malformed requests: they may hold a signed link.
 _NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
-#: Seconds for responses under way when the server ends.
+#: Seconds for running responses when the server ends.
 _SHUTDOWN_TIMEOUT = 1.0
-#: Seconds until a link in an answer of the MCP bridge expires.
+#: Lifetime of a link in an answer of the MCP bridge in seconds.
 _LINK_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server. ``url`` ends in a slash, and so does ``public_url``, where others reach it: the same without a
-    proxy. ``token`` is the operator's; another server of the process shares its ``connections`` and its detached
+    """Running server. ``public_url`` is its address for others, the same as ``url`` without a proxy; both end in a
+    slash. ``token`` is the operator's. Another server of the process may share its ``connections`` and detached
     ``calls``."""
 
     url: str
@@ -270,7 +271,7 @@ class Served:
 
     @property
     def page(self) -> str:
-        """The URL of the gallery, with the operator's token in its fragment."""
+        """URL of the gallery, with the operator's token in its fragment."""
         return f"{self.public_url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
@@ -293,15 +294,16 @@ async def serve(
     ledger: CallLedger | None = None,
     named: Collection[str] = (),
 ) -> AsyncIterator[Served]:
-    """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
+    """Serve ``store`` for the length of the context. At its end, calls are cancelled, apps are disconnected and
+    connections are closed.
 
-    ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
-    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``runs`` are
-    the folders and addresses of batch runs that it shows, ``named`` the apps that it connects by their names.
-    ``ledger`` keeps the calls that are made here, and is closed at the end; without one they are kept in memory.
+    ``activity`` is a log shared with another surface; ``users`` maps tokens other than the operator's to their scopes;
+    ``connect`` replaces :func:`transports.connect`; ``signer`` signs links, tokens and cookies. ``runs`` are folders
+    and addresses of batch runs, and ``named`` are names of connectable apps. ``ledger`` keeps the calls made over HTTP,
+    by default in memory, and is closed at the end.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
-    if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
+    if the address is not available (``ADDRESS_UNAVAILABLE``).
     """
     if not is_loopback(host) and options.token is None:
         raise UsageError(
@@ -347,14 +349,15 @@ async def serve(
             logger=_NO_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
             handle_signals=False,
-            handler_cancellation=True,  # nothing goes on for a client that is gone
+            handler_cancellation=True,  # stop work for clients that have disconnected
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        stack.push_async_callback(calls.cancel_all)  # a request may wait for one
+        stack.push_async_callback(calls.cancel_all)  # requests may wait for the end of a call
         stack.push_async_callback(site.aclose)
         try:
             assert runner.server is not None
+            # "localhost" would also listen on ::1, with port 0 on another port
             listener = await asyncio.get_running_loop().create_server(
                 connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
             )

@@ -1,4 +1,7 @@
-"""Signed values that expire: links that open one artifact, tokens for a scope, cookies. No I/O."""
+"""Signed values that expire: links to an artifact, tokens for a scope, cookies.
+
+Also their key in the user's state folder, and the registry of running servers for ``abp artifacts link``.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,25 @@ from ...protocol import iso_utc, parse_duration
 from ..shared import state_folder
 from ._options import Options
 
-#: Longest life of what is signed, in seconds.
+#: Maximum lifetime of a signed value, in seconds.
 MAX_SECONDS = 30 * 86400.0
-#: Seconds by which the clock may have been set back since a value was signed. One that ends later than its longest life
-#: allows was signed by a clock that was further ahead, and would be good for ever.
+#: Seconds by which the clock may have been set back since a value was signed. A value with a later end was signed by a
+#: clock that was wrong, and would be valid almost forever.
 _MAX_SET_BACK = 86400.0
 
 
 class Expired(ABPError):
-    """Raised for a value with a good signature whose time is over, or lasts longer than any may. The session survives;
+    """Raised for a value with a valid signature that has expired or exceeds the maximum lifetime. The session survives;
     ask for a new value."""
 
     code = "REFERENCE_EXPIRED"
 
 
 class Signer:
-    """Signs with ``key``: every server that has the key accepts what another one has signed.
+    """Signer of links, tokens and cookies with ``key``. Servers with the same key accept each other's values.
 
-    Links, tokens and cookies are signed apart: none of them is good as another. ``clock`` gives seconds since 1970.
+    Each kind has a salt of its own, so that a value of one kind is not valid as another. ``clock`` returns seconds
+    since 1970.
     """
 
     def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -50,7 +54,7 @@ class Signer:
         return f"/artifacts/{artifact_id}?link={self._links.dumps([artifact_id, int(expires_at)])!s}"
 
     def link_opens(self, signed: str, artifact_id: str) -> bool:
-        """Whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
+        """Return whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
         content = self._read(self._links, signed)
         return content is not None and content[0] == artifact_id
 
@@ -59,22 +63,22 @@ class Signer:
         return f"abps.{self._tokens.dumps([encode_scope(scope), int(expires_at)])!s}"
 
     def read_scope_token(self, token: str) -> tuple[Scope, int] | None:
-        """Return the scope of a token and when it expires; ``None`` for a token that is not signed with this key.
+        """Return the scope and the time of expiry of a token; ``None`` for a token that is not signed with this key.
         Raises :class:`Expired`."""
         content = self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
         return (decode_scope(content[0]), content[1]) if content else None
 
     def cookie(self, holder: str, expires_at: float) -> str:
-        """Return the value of a cookie for ``holder``. It stays good when the server restarts."""
+        """Return the value of a cookie for ``holder``. It stays valid after a restart of the server."""
         return str(self._cookies.dumps([holder, int(expires_at)]))
 
     def read_cookie(self, cookie: str) -> tuple[str, int] | None:
-        """Return the holder of a cookie and when it expires; ``None`` for one that is not signed with this key.
+        """Return the holder and the time of expiry of a cookie; ``None`` for a cookie that is not signed with this key.
         Raises :class:`Expired`."""
         return self._read(self._cookies, cookie)
 
     def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
-        if not signed.isascii():  # loads() would raise an error of its own for bytes of a header that are no text
+        if not signed.isascii():  # loads() would raise another error for header bytes that are not text
             return None
         try:
             content = serializer.loads(signed)
@@ -83,18 +87,18 @@ class Signer:
         match content:
             case [str(subject), int(expires_at)]:
                 if not 0 < expires_at - self.clock() <= MAX_SECONDS + _MAX_SET_BACK:
-                    raise Expired("it has expired; have another one made")
+                    raise Expired("it has expired; request a new one")
                 return subject, expires_at
         return None
 
 
 def encode_scope(scope: Scope) -> str:
-    """Return a scope as the text that is signed."""
+    """Return a scope as text for signing."""
     return json.dumps(dict(scope.items()))
 
 
 def decode_scope(text: str) -> Scope:
-    """Return the scope of a text by :func:`encode_scope`. The text must come from a signed value."""
+    """Return the scope of a text by :func:`encode_scope`. The text must come from a value with a valid signature."""
     return Scope(**json.loads(text))
 
 
@@ -103,9 +107,9 @@ _SERVERS = "servers"
 
 
 def signing_key() -> str:
-    """Return the key of this user on this machine, which is made at its first use, with mode 0600.
+    """Return the key of this user on this machine. The first use creates it, with mode 0600.
 
-    Raises :class:`~transports.errors.StoreError` if it can be neither read nor made, or if others can read it."""
+    Raises :class:`~transports.errors.StoreError` if it can be neither read nor created, or if others can read it."""
     try:
         path = state_folder() / _KEY
         with suppress(FileExistsError):
@@ -114,7 +118,7 @@ def signing_key() -> str:
             try:
                 with os.fdopen(fd, "w", encoding="ascii") as file:
                     file.write(secrets.token_urlsafe(32))
-                os.link(temporary, path)  # the whole key at once, and never over another one
+                os.link(temporary, path)  # atomic, and does not replace an existing key
             finally:
                 temporary.unlink()
         fd = open_file(path, os.O_RDONLY)
@@ -126,14 +130,14 @@ def signing_key() -> str:
     except OSError as error:
         raise StoreError(f"cannot keep a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY") from error
     if len(key) < 32:
-        raise StoreError(f"{path} holds no key; remove it, and a new one is made")
+        raise StoreError(f"{path} does not hold a key; remove it, and a new one is made")
     return key
 
 
 @contextmanager
 def registered(url: str, store: str) -> Iterator[None]:
-    """Let other processes find a server of ``store`` at ``url`` while the context lasts (:func:`find_server`). A state
-    folder that cannot be written to is no error: the server is not found then."""
+    """Register a server of ``store`` at ``url`` for the length of the context, so that :func:`find_server` finds it in
+    other processes. Without a writable state folder the server stays unregistered."""
     path: Path | None = None
     with suppress(OSError):
         path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
@@ -149,7 +153,7 @@ def registered(url: str, store: str) -> Iterator[None]:
 
 
 def find_server(store: str) -> str | None:
-    """Return the URL of the newest running server of ``store``, or ``None``. Files of servers that died are removed."""
+    """Return the URL of the newest running server of ``store``, or ``None``. Remove the files of dead servers."""
     from psutil import Process, Error  # isort: skip
 
     found: list[tuple[float, str]] = []
@@ -159,7 +163,7 @@ def find_server(store: str) -> str | None:
                 entry = json.loads(path.read_text(encoding="utf-8"))
                 written = path.stat().st_mtime
                 try:
-                    running = Process(entry["pid"]).create_time() <= written
+                    running = Process(entry["pid"]).create_time() <= written  # a later process has reused the pid
                 except Error:
                     running = False
                 if not running:
@@ -170,13 +174,14 @@ def find_server(store: str) -> str | None:
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
-    """Return a URL that opens the artifact without a token, and when it expires (ISO 8601).
+    """Return a URL that opens the artifact without a token, and its time of expiry (ISO 8601).
 
-    A store that makes URLs itself (S3, say) makes this one too. Else it is one of the server at ``base``, or, without
-    ``base``, of the server that runs here for this store. ``expires`` is a duration: ``90s``, ``30m``, ``1h``, ``7d``.
+    With ``base``, it is a URL of the server at that address. Without ``base``, a store with presigned URLs (such as S3)
+    makes it; for other stores it is a URL of the server that runs on this machine for the store. ``expires`` is a
+    duration: ``90s``, ``30m``, ``1h``, ``7d``.
 
-    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for another
-    ``expires`` or ``base``, or if no server of this store runs here.
+    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for an invalid
+    ``expires`` or ``base``, or if no server of this store runs on this machine.
     """
     seconds = _seconds(expires)
     signer = Signer(Options.load().key or signing_key())

@@ -1,11 +1,10 @@
-"""Checks whether an app speaks ABP (docs/protocol.md): ``abp conformance TARGET``, and :func:`check_app` from Python.
+"""Conformance check of an app against ABP (docs/protocol.md): ``abp conformance TARGET``, or :func:`check_app`.
 
-* :mod:`.plan` — what may be called, and how the app is reached; no I/O.
-* :mod:`.gather` — talks to the app and collects evidence, by means of :mod:`.client`, :mod:`.strict_websocket`,
-  :mod:`.page_probe`, :mod:`.inputs` (parameters for calls) and :mod:`.content` (binaries of answers).
-* :mod:`.evidence` — the facts that were collected; no I/O.
-* :mod:`.rules`, :mod:`.checks` — the rules, by theme, which judge the evidence; no I/O.
-* :mod:`.report` — the outcomes, as text, JSON, JUnit XML and a badge; no I/O.
+* :mod:`._gather` — collects evidence from the app, with :mod:`._client` (requests, binaries of answers) and
+  :mod:`._inputs` (parameters for calls).
+* :mod:`._evidence` — the plan, the collected facts, and the types of checks; no I/O.
+* :mod:`.checks` — the rules, by theme, which judge the evidence; no I/O.
+* :mod:`._report` — the outcomes as text, JSON, JUnit XML and a badge; no I/O.
 """
 
 from __future__ import annotations
@@ -41,14 +40,13 @@ async def check_app(
     """Check the app at ``target`` against every rule, and return the report.
 
     ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
-    ``extension:FOLDER``. A page is judged by its ``window.abp``, else by the WebMCP tools that it registers;
-    ``"playwright"`` takes the first only, ``"webmcp"`` the second. ``plan`` says which capabilities may be called: they
-    are called for real. ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of
-    :func:`transports.connect`.
+    ``extension:FOLDER``. A page is judged by its ``window.abp``, or without one by its WebMCP tools; ``"playwright"``
+    accepts only the first, ``"webmcp"`` only the second. ``plan`` restricts the capabilities that are called, for real.
+    ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of :func:`transports.connect`.
 
-    A page that is no app, or refuses to be initialized, is a finding, not an exception. Raises
-    :class:`~transports.errors.UsageError` for a target or an option that makes no sense,
-    :class:`~transports.errors.ConnectFailed` if nothing answers there, and
+    A page that is not an app, or refuses to be initialized, is a finding, not an exception. Raises
+    :class:`~transports.errors.UsageError` for an invalid target or option,
+    :class:`~transports.errors.ConnectFailed` if nothing answers at ``target``, and
     :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()

@@ -1,4 +1,7 @@
-"""A client that sends one request at a time and connects again after a break, so that one fault ends no check."""
+"""Client of the conformance check, and measuring of the binaries in answers.
+
+The client sends one request at a time and reconnects after a break, so that one fault does not end the check.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,16 @@ from ...protocol.messages import Effect, Message, Sender, initialize_params
 from ...tasks import cancel_and_wait
 from ._evidence import ContentItem, Exchange
 
-#: Seconds beyond its timeout in which a call's answer is still waited for.
+#: Seconds beyond a call's timeout that the client still waits for the answer.
 GRACE = 1.0
 
 
 class Client:
-    """A client of one app over transports that ``make_transport`` makes; each must not be open yet.
+    """Client of one app, over transports of ``make_transport``, which returns each unopened.
 
-    Requests never raise: what went wrong is the ``error`` of the :class:`~.evidence.Exchange`. After a break the next
-    request opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with
-    the app's own default, or declined. ``timeout`` in seconds is for every request but calls.
+    Requests never raise: a failure is the ``error`` of the :class:`~._evidence.Exchange`. After a break the next request
+    opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with the app's
+    default, or declined. ``timeout`` in seconds is for every request but calls.
     """
 
     def __init__(self, make_transport: Callable[[], Transport], *, timeout: float) -> None:
@@ -44,7 +47,7 @@ class Client:
         self._initialize_again = False
         self._progress: list[object] = []
         self._effects: list[Effect] = []
-        #: Side effects that belong to no call.
+        #: Side effects outside of calls.
         self.effects_outside_calls: list[Effect] = []
 
     async def __aenter__(self) -> Self:
@@ -57,12 +60,12 @@ class Client:
 
     @property
     def transport(self) -> Transport:
-        """The open transport. To be used while there is a connection only."""
+        """Open transport. To be used only while there is a connection."""
         assert self._transport is not None
         return self._transport
 
     async def connect(self) -> None:
-        """Open a new connection, after closing the one there is. Raises :class:`~transports.errors.ABPError`."""
+        """Open a new connection, after closing the current one. Raises :class:`~transports.errors.ABPError`."""
         await self.disconnect()
         transport = self._make_transport()
         await transport.__aenter__()
@@ -78,7 +81,7 @@ class Client:
         self._transport = self._listener = None
 
     async def initialize(self) -> Exchange:
-        """Send ``initialize``. From now on it is the first message of every new connection."""
+        """Send ``initialize``. Every later connection begins with it too."""
         self._initialize_again = False
         if (broken := await self._reconnected()) is not None:
             return broken
@@ -86,7 +89,7 @@ class Client:
         return await self._exchange(Message("initialize", initialize_params("abp-conformance")), self._timeout)
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
-        """Send a request of the type ``kind`` that the app answers at once."""
+        """Send a request of the type ``kind``, which the app should answer at once."""
         if (broken := await self._reconnected()) is not None:
             return broken
         return await self._exchange(Message(kind, payload), self._timeout)
@@ -94,8 +97,10 @@ class Client:
     async def call(
         self, capability: str, params: Mapping[str, object], timeout: float, call_id: str | None = None
     ) -> Exchange:
-        """Call a capability, which should answer within ``timeout`` seconds. The connection is closed if it has not
-        answered :data:`GRACE` seconds later. ``call_id`` is a new one unless given."""
+        """Call a capability, which should answer within ``timeout`` seconds.
+
+        The connection is closed if there is no answer :data:`GRACE` seconds later. ``call_id`` is random by default.
+        """
         if (broken := await self._reconnected()) is not None:
             return broken
         identity = call_id or str(uuid.uuid4())
@@ -116,7 +121,7 @@ class Client:
         return exchange
 
     async def _reconnected(self) -> Exchange | None:
-        """Connect again after a break. Return what failed, or ``None`` if there is a connection."""
+        """Reconnect after a break. Return the failed exchange, or ``None`` if there is a connection."""
         if self._transport is not None:
             return None
         try:
@@ -137,6 +142,7 @@ class Client:
             exchange.sender = reply.sender
         except ABPError as error:
             exchange.error = error
+            # a late answer, or a broken connection, must not affect the next exchange
             if isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError):
                 with contextlib.suppress(ABPError):
                     await self.disconnect()
@@ -144,8 +150,7 @@ class Client:
         return exchange
 
     async def _listen(self, transport: Transport) -> None:
-        """Take events in until the transport closes. Progress counts for the exchange under way, of which there is one
-        at a time."""
+        """Process events until the transport closes. Progress belongs to the current exchange: there is only one."""
         async for message in transport.events():
             match message.type:
                 case "progress":
@@ -160,21 +165,22 @@ class Client:
                         await transport.notify(answer)
 
 
-#: Bytes that are enough to recognise a kind of file.
+#: Bytes of a file that are kept, enough to recognise its type.
 _HEAD = 4096
-#: Bytes beyond which a download is given up.
+#: Maximum bytes of a download.
 _MAX_BYTES = 1 << 30
 
 
 async def measured_content(
     data: object, transport: Transport | None, sender: Sender | None, *, timeout: float, allow_private: bool
 ) -> list[ContentItem]:
-    """Return every binary in ``data``, measured. ``transport`` is the one the answer came over, ``None`` if it broke,
-    and ``sender`` the document that it came from, if that is known; ``timeout`` in seconds is for each binary;
-    ``allow_private`` lets downloads go to private addresses.
+    """Return every binary in ``data``, measured.
 
-    Content that cannot be taken is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data
-    that is nested deeper than docs/protocol.md 1.3 allows.
+    ``transport`` is the transport of the answer, ``None`` if it broke, and ``sender`` the document that answered, if
+    known. ``timeout`` in seconds is for each binary. ``allow_private`` allows downloads from private addresses.
+
+    Unreadable content is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data that is
+    nested deeper than docs/protocol.md 1.3 allows.
     """
     measure = _Measure(transport, sender, timeout, allow_private)
     return [await measure.item(found, _descriptor(data, found)) for found in find(data)]

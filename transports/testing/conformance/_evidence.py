@@ -1,4 +1,9 @@
-"""The facts that the checks judge: what the app answered, in the order in which it was asked. No I/O."""
+"""Data types of the conformance check. No I/O.
+
+* :class:`Evidence` — the answers of the app, in the order of the requests.
+* :class:`Plan`, :func:`kind_of` — capabilities to call, and the way to the app.
+* :class:`Check`, :class:`Rules`, :class:`Outcome` — rules and their results.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +21,17 @@ from ...protocol import Capability, is_page
 from ...protocol.messages import Effect, Sender
 from ...session import Settings
 
-#: How the app is reached. Some rules apply to some kinds only.
+#: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its outcome: the ``answer`` as it came, with content in its places, or the ``error`` that stood
-    in the way. One that was never made has neither.
+    """Request and its outcome: the raw ``answer``, with its content, or an ``error``. Neither if it was never made.
 
-    ``seconds`` is how long it took, ``effects`` what the app did beside answering, ``progress`` the payloads that came
-    meanwhile, as they came, ``outputs`` the number of files captured beside the answer, such as a printed page, and
-    ``sender`` the document that answered, if it is known.
+    ``seconds`` is the duration, ``effects`` are the side effects, ``progress`` the raw payloads of progress events,
+    ``outputs`` the number of files captured beside the answer, such as a printed page, and ``sender`` the document that
+    answered, if known.
     """
 
     answer: object = None
@@ -40,30 +44,30 @@ class Exchange:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """The answer if it is an object, else an empty one."""
+        """Answer if it is an object, otherwise an empty object."""
         return self.answer if isinstance(self.answer, Mapping) else {}
 
     @property
     def succeeded(self) -> bool:
-        """Whether the answer says ``success: true``."""
+        """True if the answer has ``success: true``."""
         return self.fields.get("success") is True
 
     @property
     def code(self) -> object:
-        """The code of the app's error, as the app wrote it; ``None`` without one."""
+        """Raw code of the app's error; ``None`` without one."""
         error = self.fields.get("error")
         return error.get("code") if isinstance(error, Mapping) else None
 
 
 @dataclass(slots=True)
 class ContentItem:
-    """One binary of an answer.
+    """Binary of an answer.
 
-    ``place`` is its path in the data, ``node`` its descriptor as the app wrote it (empty where it has none), and
-    ``binary`` the content that was recognised, if it could be read at all. ``size`` in bytes and ``head``, the first
-    4 KiB, are those of the content itself; ``error`` is why it could not be taken. Of a download, ``attempts`` counts
-    the requests, ``left_origin`` says whether credentials were asked for and a redirect led to another origin, and
-    ``expires_in`` is the seconds that it had left when it was begun (``None`` without ``expiresAt``).
+    ``place`` is its path in the data, ``node`` its raw descriptor (empty without one), and ``binary`` the recognised
+    content, if it could be read at all. ``size`` in bytes and ``head``, the first 4 KiB, are those of the content
+    itself; ``error`` is the reason why it could not be read. For a download, ``attempts`` counts the requests,
+    ``left_origin`` is true if it needed credentials and was redirected to another origin, and ``expires_in`` are the
+    seconds left at its start (``None`` without ``expiresAt``).
     """
 
     place: str
@@ -79,10 +83,10 @@ class ContentItem:
 
 @dataclass(slots=True)
 class Trial:
-    """One capability that was tried, or why it was ``skipped``.
+    """Trial calls of one capability, or the reason why it was ``skipped``.
 
-    ``entry`` is the capability as the app listed it. ``call`` was made with ``params``; ``without_required`` and
-    ``with_wrong_type`` are a parameter's name and the call that lacked it, or that gave it a value of another type.
+    ``entry`` is the capability as listed by the app. ``call`` was made with ``params``. ``without_required`` and
+    ``with_wrong_type`` are a parameter's name and the call without it, or with a value of another type for it.
     """
 
     capability: Capability
@@ -96,14 +100,14 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The capability's name."""
+        """Name of the capability."""
         return self.capability.name
 
 
 @dataclass(slots=True)
 class Cancellation:
-    """A call that was cancelled while it ran: the answers to the ``first`` cancel, to cancelling ``again``, and of the
-    ``call`` itself, which ended ``ran_on`` seconds after the first of them."""
+    """Cancellation of a running call: the answers to the ``first`` and the second cancel (``again``), and the answer of
+    the ``call``, which ended ``ran_on`` seconds after the first of them."""
 
     name: str
     first: Exchange
@@ -114,7 +118,7 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class ProbeStep:
-    """The result of one step of the page probe: a JSON ``value``, or what was thrown, as text."""
+    """Result of one step of the page probe: a JSON ``value``, or the thrown error as text."""
 
     value: object = None
     threw: str | None = None
@@ -122,13 +126,13 @@ class ProbeStep:
 
 @dataclass(slots=True)
 class Evidence:
-    """Everything that was seen of the app at ``target``.
+    """Evidence about the app at ``target``.
 
-    Exchanges that were not reached stay empty. ``timeout`` in seconds is what each call was given. ``open_error`` says
-    why the app could not be reached or initialized; then the rest is empty. ``page_steps`` are the results of the page
-    probe by name, ``None`` where there is no page object. ``transport_findings`` are faults of frames and of posted
-    messages, in words. ``tool_facts`` are ``{tools, forms, api, secure}`` of a page with WebMCP tools, as its script
-    ``webmcp_tools.js`` inspects them after the calls.
+    Exchanges that were not reached stay empty. ``timeout`` in seconds is that of each call. ``open_error`` is set if
+    the app could not be reached or initialized; the rest is empty then. ``page_steps`` are the results of the page
+    probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
+    messages. ``tool_facts`` are ``{tools, forms, api, secure}`` of a page with WebMCP tools, inspected by the script
+    ``webmcp_tools.js`` after the calls.
     """
 
     target: str
@@ -155,31 +159,30 @@ class Evidence:
 
     @property
     def session_info(self) -> Mapping[str, object]:
-        """The answer to ``initialize``, if it is an object. One wrapped as ``{success, data}`` is unwrapped
-        (docs/protocol.md 2.6)."""
+        """Answer to ``initialize`` if it is an object, unwrapped from ``{success, data}`` (docs/protocol.md 2.6)."""
         answer = self.initialize_answer if isinstance(self.initialize_answer, Mapping) else {}
         data = answer.get("data")
         return data if isinstance(data, Mapping) and "sessionId" not in answer else answer
 
     @property
     def called(self) -> list[tuple[Trial, Exchange]]:
-        """The trials that were called, each with its exchange."""
+        """Trials that were called, each with its exchange."""
         return [(trial, trial.call) for trial in self.trials if trial.call is not None]
 
     @property
     def contents(self) -> list[tuple[str, ContentItem]]:
-        """Every binary of every answer, each with a name for people: capability and place."""
+        """Binaries of all answers, each with a display name of capability and place."""
         return [
             (f"{trial.name}: {item.place or 'the answer'}", item) for trial in self.trials for item in trial.contents
         ]
 
 
 class Plan:
-    """What a check may do.
+    """Plan of a conformance check: the capabilities to call.
 
-    ``timeout`` in seconds is what each call is given. ``only`` and ``skip`` are patterns (``export.*``) of the
-    capabilities to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of
-    what is checked next: ``session``, a capability.
+    ``timeout`` in seconds is that of each call. ``only`` and ``skip`` are patterns (``export.*``) of the capabilities
+    to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of each next
+    step: ``session``, a capability.
     """
 
     def __init__(
@@ -192,11 +195,11 @@ class Plan:
         on_step: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.timeout, self.only, self.skip, self.calls, self.on_step = timeout, only, skip, calls, on_step
-        #: Whether downloads may go to private addresses (``ABP_ALLOW_PRIVATE_ADDRESSES``).
+        #: True if downloads from private addresses are allowed (``ABP_ALLOW_PRIVATE_ADDRESSES``).
         self.allow_private = Settings.load().allow_private_addresses
 
     def excluded(self, name: str) -> str:
-        """Return why a capability is not to be called, or an empty text if it is."""
+        """Return the reason why a capability is not called, or an empty text if it is called."""
         if not self.calls:
             return "no capability was to be called"
         if self.only and not _matches(name, self.only):
@@ -205,8 +208,10 @@ class Plan:
 
 
 def kind_of(target: str, transport: str) -> Kind:
-    """Return how ``target`` is reached; a ``"page"`` may turn out to have tools only (``"webmcp"``). Raises
-    :class:`~transports.errors.UsageError` for a target that is no app, or that ``transport`` does not reach."""
+    """Return the way to reach ``target``. A ``"page"`` may turn out to have only tools (``"webmcp"``).
+
+    Raises :class:`~transports.errors.UsageError` for a target that is not an app, or that ``transport`` does not reach.
+    """
     if extension_folder(target) is not None:
         found: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
@@ -215,7 +220,7 @@ def kind_of(target: str, transport: str) -> Kind:
         found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
         raise UsageError(
-            f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER; a file has to be served"
+            f"{target!r} is not an app; give http(s)://…, ws(s)://… or extension:FOLDER; a file has to be served"
         )
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
     names["webmcp"] = "webmcp"
@@ -230,25 +235,25 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-#: How strict a rule is (RFC 2119). An app that breaks a MUST does not conform; a broken SHOULD is a warning.
+#: Strictness of a rule (RFC 2119). An app that breaks a MUST does not conform. A broken SHOULD is a warning.
 Level: TypeAlias = Literal["MUST", "SHOULD"]
 Status: TypeAlias = Literal["passed", "failed", "warning", "not-applicable"]
-#: Yields what breaks the rule, in words; nothing if the rule is kept. May raise :class:`NotApplicable`.
+#: Function that yields descriptions of breaches of a rule, nothing if it is kept. May raise :class:`NotApplicable`.
 Judge: TypeAlias = Callable[[Evidence], Iterable[str]]
 
-#: Findings that are reported of one check; an app with a hundred capabilities may break a rule a hundred times.
+#: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
 _MAX_FINDINGS = 8
-#: Characters of one finding.
+#: Maximum characters of one finding.
 _MAX_LENGTH = 300
 
 
 class NotApplicable(Exception):
-    """There is nothing to judge; the message says why. Raised by judges."""
+    """Reason why a rule cannot be judged. Raised by judges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one check. ``findings`` are what broke the rule, each once and at most eight of them, or why the
+    """Result of one check. ``findings`` are breaches of the rule, each once and at most eight, or the reason why the
     rule does not apply."""
 
     check: Check
@@ -256,7 +261,7 @@ class Outcome:
     findings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return the outcome as JSON values; ``fix`` only where something is to be fixed."""
+        """Return the outcome as JSON values, with ``fix`` only for breaches."""
         fix = {"fix": self.check.fix} if self.status in ("failed", "warning") else {}
         about = {"id": self.check.id, "level": self.check.level, "title": self.check.title}
         return {**about, "source": self.check.source, "status": self.status, "findings": list(self.findings), **fix}
@@ -264,8 +269,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule. ``id`` is ``theme.name``; ``source`` cites the sections of docs/protocol.md, or the RFC, where the rule
-    stands; ``fix`` tells the author of an app what to do."""
+    """Rule and its judge. ``id`` is ``theme.name``, ``source`` cites sections of docs/protocol.md or an RFC, ``fix`` is
+    advice for the author of an app."""
 
     id: str
     level: Level
@@ -276,7 +281,7 @@ class Check:
 
     @property
     def theme(self) -> str:
-        """The first part of the id: ``session``, ``binary``."""
+        """First part of the id: ``session``, ``binary``."""
         return self.id.partition(".")[0]
 
     def outcome(self, evidence: Evidence) -> Outcome:
@@ -292,7 +297,7 @@ class Check:
 
 
 class Rules(list[Check]):
-    """The checks of one theme. Called, it is a decorator that adds a judge as a check."""
+    """Checks of one theme. Calling it returns a decorator that adds a judge as a check."""
 
     def __call__(self, id: str, level: Level, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
         def add(judge: Judge) -> Judge:

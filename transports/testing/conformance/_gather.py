@@ -1,4 +1,9 @@
-"""Talks to an app, step by step, and collects the evidence that the checks judge."""
+"""Collection of evidence from an app, step by step.
+
+* :func:`probe_page` — inspection of the page object.
+* :class:`StrictWebSocket` — a connection that records breaches of the wire format.
+* :func:`gather` — all steps in order: session, calls, cancellation, shutdown, reload.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +49,9 @@ if TYPE_CHECKING:
 
     from ...browser import Adapter
 
-#: The name of a capability, and of a call, that no app has.
+#: Name of a capability, and id of a call, that do not exist in any app.
 UNKNOWN_NAME = "abp-conformance.nothing"
-#: Seconds that each step of the probe has.
+#: Timeout in seconds of each step of the probe.
 _STEP_TIMEOUT = 2.0
 _POLL = 0.05
 
@@ -60,13 +65,13 @@ async def probe_page(
     long_call: Mapping[str, object] | None,
     adapter: Adapter | None = None,
 ) -> Mapping[str, ProbeStep]:
-    """Return what the steps of ``page_probe.js`` gave in the page at ``url``, by name.
+    """Return the results of the steps of ``page_probe.js`` in the page at ``url``, by name.
 
-    Three steps are added here: ``ready``, whether the page object was there when the page had loaded; ``reloaded``,
-    what ``initialize`` answers after a reload; and ``broke``, why the probe ended early. Steps that could not be made
-    are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
-    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` comes before the
-    page's first script.
+    Three steps are added here: ``ready``, true if the page object existed when the page had loaded; ``reloaded``, the
+    answer of ``initialize`` after a reload; and ``broke``, the reason why the probe ended early. Steps that could not
+    be made are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
+    ``{name, params, timeout, after}`` in milliseconds, and is cancelled ``after`` that time. ``adapter`` runs before
+    the page's first script.
     """
     own = browser.context is None
     state: Any = storage_state
@@ -85,7 +90,7 @@ async def probe_page(
             await page.reload(timeout=timeout * 1000)
             await _wait_for_page_object(page, timeout)
             steps["reloaded"] = (await _run_script(page, {**options, "longCall": None}))["initialize"]
-    except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
+    except Exception as error:  # noqa: BLE001 - any failure of the page or of Playwright is a finding
         steps["broke"] = ProbeStep(threw=first_line(error))
     finally:
         with contextlib.suppress(Exception):
@@ -101,7 +106,7 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 
 
 async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
-    """Run the probe. A page that spins would never answer, so a small question is asked meanwhile, with a limit."""
+    """Run the probe. A page that spins would never answer, so it is polled meanwhile, with a timeout."""
     running = asyncio.ensure_future(page.evaluate(_script(), options))
     try:
         while not (await asyncio.wait((running,), timeout=_STEP_TIMEOUT))[0]:
@@ -122,9 +127,9 @@ def _steps(text: str) -> dict[str, ProbeStep]:
 
 
 _EVENTS = ("notification", "progress", "elicitation/request")
-#: Bytes of content in one message; large answers are a finding of their own, and must be read to be measured.
+#: Maximum bytes of content in one message. High, since large answers are a finding and must be read to be measured.
 _MAX_BYTES = 192 << 20
-#: What the app did wrong where our side closed the connection, by status code (RFC 6455 §7.4.1).
+#: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
 _CLOSED_BY_US = {
     1002: "it sent frames that break RFC 6455",
     1007: "it sent a text frame that is not UTF-8",
@@ -134,10 +139,10 @@ _CLOSED_BY_US = {
 
 
 class StrictWebSocket(WebSocketTransport):
-    """One connection to the app at ``url``, which is not opened again when it breaks.
+    """Transport over one connection to the app at ``url``, without reconnection.
 
-    Every breach of docs/protocol.md 6.1 to 6.4 is appended to ``findings``, in words. Give the same list to several
-    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` go with the
+    Descriptions of breaches of docs/protocol.md 6.1 to 6.4 are appended to ``findings``. Pass the same list to several
+    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` are those of the
     handshake.
     """
 
@@ -151,7 +156,7 @@ class StrictWebSocket(WebSocketTransport):
         self._end_noted = False
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
-        """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
+        """Return the error for the end of the connection, and record the app's fault, if any, once."""
         code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
         if code in _CLOSED_BY_US:
             finding = reason = _CLOSED_BY_US[code]
@@ -165,10 +170,10 @@ class StrictWebSocket(WebSocketTransport):
         return Disconnected(f"the connection ended: {reason}")
 
     def _on_message(self, data: bytes, text: bool) -> bool:
-        """Note what is wrong with a message, and deliver it if it is one."""
+        """Record the faults of a message, and deliver it if it is an envelope."""
         note = self._findings.append
         if text:
-            data.decode()  # what it raises closes the connection
+            data.decode()  # an exception closes the connection
         else:
             note("it sent a binary frame")
         try:
@@ -177,7 +182,7 @@ class StrictWebSocket(WebSocketTransport):
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
             return True
         if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
-            note("it sent JSON that is no envelope: {type, id?, timestamp, payload}")
+            note("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
             return True
         if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
             note(f"a {kind} has no timestamp (Unix milliseconds)")
@@ -198,7 +203,7 @@ class StrictWebSocket(WebSocketTransport):
 _MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.
 _RUNNING = 0.15
-#: Seconds for one download, and the least for opening a page or a connection.
+#: Timeout in seconds of one download, and the minimum timeout for opening a page or a connection.
 _DOWNLOAD, _OPENING = 20.0, 15.0
 
 
@@ -213,11 +218,11 @@ async def gather(
     headless: bool | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Collect the evidence of the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
+    """Collect the evidence about the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
     if evidence.kind not in ("page", "webmcp"):
-        reject_options(page_options, "an app that is no page of its own")
+        reject_options(page_options, "an app that is not a top page")
     script = read_adapter(adapter, target) if adapter is not None else None
     if evidence.kind == "page" and transport == "auto":
         page_options["protocol"] = "auto"
@@ -277,20 +282,20 @@ async def _browser(
 
 
 async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
-    """Do everything that goes over a transport. Return the app's address, or ``None`` if it was never reached."""
+    """Run all steps over a transport. Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
         try:
             await client.connect()
         except ABPError as error:
-            # A page that loads too slowly, or a server that answers otherwise, is a finding.
+            # A page that loads too slowly, or a server with another status, is a finding.
             answers = {"timeout", "status"} & error.details.keys()
             if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not answers):
                 raise
             evidence.open_error = error
             return None
         address = client.transport.url
-        if client.transport.name == "webmcp":  # what "auto" has found
+        if client.transport.name == "webmcp":  # chosen by "auto"
             evidence.kind = "webmcp"
         lists = client.transport.features.listing
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
@@ -326,7 +331,10 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
 
 
 async def _reconnected(client: Client) -> bool:
-    """Whether there is a connection with a session, made again where it has broken: a harmless request tells."""
+    """Return whether there is a connection with a session, after reconnecting if it was broken.
+
+    A harmless request is the test.
+    """
     return (await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})).error is None
 
 
@@ -352,7 +360,7 @@ def _objects(source: object) -> Iterable[Mapping[str, object]]:
 
 
 async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
-    """Call the trial's capability. Return the trial, and one more for each further example of parameters."""
+    """Call the trial's capability. Return the trial, and another one for each further example of parameters."""
     schema = trial.capability.input_schema
     try:
         first, *others = generated_params(trial.name, schema)
@@ -387,8 +395,10 @@ async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: 
 
 
 def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
-    """Return calls that may run long enough to be cancelled: first those that met their timeout, then those whose
-    capability has ``features.cancel``, then the slowest."""
+    """Return calls that may run long enough to be cancelled.
+
+    First come calls that timed out, then those whose capability has ``features.cancel``, then the slowest.
+    """
 
     def declares_cancel(trial: Trial) -> bool:
         features = trial.entry.get("features")
@@ -402,7 +412,7 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
 
 def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
-    """Return one of those calls for the page probe: one without content in its parameters."""
+    """Return one of the long calls for the page probe, without content in its parameters."""
     for trial in _long_calls(evidence.called):
         _, content = prepare_params(dict(trial.params))
         if not content:

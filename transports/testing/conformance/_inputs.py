@@ -1,9 +1,9 @@
-"""Makes parameters from a capability's ``inputSchema``: the smallest that it allows. No I/O.
+"""Generator of parameters from a capability's ``inputSchema``: the smallest valid ones. No I/O.
 
-Existing generators are for property tests: their values are random, hold texts that no form would accept, and
+Existing generators are for property tests: their values are random and hold texts that forms would refuse, and
 hypothesis-jsonschema 0.23 does not run under hypothesis 6.170. A check needs the same few inputs each time. So this
-module makes one value and has the real validator judge it. The author of an app who wants other values writes
-``examples`` into the schema.
+module generates one value and validates it with the real validator. Authors of apps can specify other values as
+``examples`` in the schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...binary.detect import prepare_params
 from ...errors import UsageError
 from ...protocol.schema import check_output, check_params
 
-#: Levels of a schema that are followed, and examples that are taken.
+#: Maximum levels of a schema that are followed, and examples that are used.
 _MAX_DEPTH, _MAX_EXAMPLES = 12, 5
 _TEXT = "abp"
 _PNG = base64.b64decode(
@@ -39,22 +39,22 @@ _FORMATS = {
     "hostname": "example.org",
     "color": "#336699",
 }
-#: Texts that are tried where a schema has a pattern or a length.
+#: Texts that are tried for a schema with a pattern or a length.
 _CANDIDATES = (_TEXT, "ABP", "a", "A", "1", "10", "2024", "en", "en-GB", "EUR", "a-1", "a1", "1.0", "1.0.0", "abp.txt")
-#: A value of another type, by type.
+#: Values of a wrong type, by the declared type.
 _WRONG: Mapping[str, object] = {"string": 12345, "integer": _TEXT, "number": _TEXT, "boolean": _TEXT, "array": _TEXT}
 
 
 class CannotGenerate(Exception):
-    """No parameters could be made from a schema; the message says why."""
+    """Reason why no parameters could be generated from a schema."""
 
 
 def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, object]]:
     """Return parameters that fit ``schema``, the inputSchema of the capability ``name``.
 
-    They are the schema's ``examples``, at most five of them. Without examples it is one object with the required
-    parameters only: each the first of its ``examples`` or ``enum``, its ``const`` or ``default``, or else the smallest
-    value of its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
+    They are the schema's ``examples``, at most five. Without examples it is one object with only the required
+    parameters: each the first of its ``examples`` or ``enum``, its ``const`` or ``default``, or the smallest value of
+    its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
     """
     given = schema.get("examples")
     if isinstance(given, list) and given:
@@ -87,7 +87,7 @@ def without_required(
 
 
 def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
-    """Return the name of a parameter and ``params`` with a value of another type for it; ``None`` if none is typed."""
+    """Return the name of a parameter and ``params`` with a value of a wrong type; ``None`` if none has a type."""
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, Mapping) else ():
         kind = inner.get("type") if isinstance(inner, Mapping) else None
@@ -210,7 +210,7 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
     grown = ((text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES)
     fitting = [known] if known else [*grown, ""]
     if isinstance(pattern := schema.get("pattern"), str):
-        # This validator is safe with patterns of strangers. A pattern that it does not know fits nothing.
+        # This validator is safe for untrusted patterns. A pattern that it does not support matches nothing.
         fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
     fitting = [text for text in fitting if shortest <= len(text) <= longest]
     if not fitting:

@@ -1,4 +1,4 @@
-"""The report of a conformance check: as text, JSON, JUnit XML and a badge. No I/O."""
+"""Report of a conformance check as text, JSON, JUnit XML and a badge. No I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_SKIPPED_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcomes of all checks of one app.
+    """Outcomes of all checks of one app.
 
-    ``target`` holds no credentials. ``app`` is the name and version that the app gave. ``called`` are the capabilities
-    that were called, ``skipped`` the others, each with the reason. ``seconds`` is how long the whole check took.
+    ``target`` holds no credentials. ``app`` is the app's name and version. ``called`` are the capabilities that were
+    called, ``skipped`` the others, each with the reason. ``seconds`` is the duration of the whole check.
     """
 
     target: str
@@ -33,7 +33,7 @@ class Report:
 
     @property
     def conformant(self) -> bool:
-        """Whether no MUST is broken."""
+        """True if no MUST is broken."""
         return not self.with_status("failed")
 
     def with_status(self, status: Status) -> list[Outcome]:
@@ -42,19 +42,19 @@ class Report:
 
     @property
     def counts(self) -> Mapping[Status, int]:
-        """How many checks have each status, those with none included."""
+        """Number of checks by status, including statuses without checks."""
         found = Counter(outcome.status for outcome in self.outcomes)
         return {status: found[status] for status in _MARKS}
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as JSON values; ``success`` says whether the app conforms."""
+        """Return the report as JSON values, with ``success`` true if the app conforms."""
         about: dict[str, object] = {"success": self.conformant, "target": self.target, "kind": self.kind}
         about |= {"app": self.app, "abp": PROTOCOL_VERSION, "counts": dict(self.counts)}
         about["checks"] = [outcome.as_dict() for outcome in self.outcomes]
         return {**about, "called": list(self.called), "skipped": dict(self.skipped), "seconds": round(self.seconds, 2)}
 
     def lines(self) -> Iterator[tuple[str, Status | None]]:
-        """Yield the report for people, by theme: each line, and the status that decides its colour."""
+        """Yield the lines of the readable report, by theme, each with the status for its colour."""
         yield f"{self.app or self.target} ({self.kind})", None
         for theme, group in groupby(self.outcomes, key=lambda outcome: outcome.check.theme):
             yield f"\n{theme}", None
@@ -73,7 +73,7 @@ class Report:
         yield f"{verdict}: {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
 
     def junit(self) -> bytes:
-        """Return the report as JUnit XML: a warning is a passed test with output, what does not apply is skipped."""
+        """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""
         counts = self.counts
         suite = ElementTree.Element(
             "testsuite",
@@ -99,7 +99,7 @@ class Report:
         return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
     def badge(self) -> dict[str, object]:
-        """Return the JSON that badge services read (``schemaVersion`` 1)."""
+        """Return the JSON for badge services (``schemaVersion`` 1)."""
         warnings = self.counts["warning"]
         message = (
             "not conformant"

@@ -1,5 +1,5 @@
-// Inspects the page object. Evaluated in the app's page as probe({unknownName, stepTimeout, longCall}); answers JSON text
-// {step: {value} | {threw}}. Each step has `stepTimeout` milliseconds. `longCall` is a call that may be cancelled, or null.
+// Inspection of the page object. Evaluated in the app's page as probe({unknownName, stepTimeout, longCall}). Returns JSON
+// text {step: {value} | {threw}}. Each step has `stepTimeout` milliseconds. `longCall` is a call to cancel, or null.
 async ({ unknownName, stepTimeout, longCall }) => {
   const steps = {};
   const asJson = (value) => { try { return JSON.parse(JSON.stringify(value ?? null)); } catch { return null; } };
@@ -47,7 +47,7 @@ async ({ unknownName, stepTimeout, longCall }) => {
     call.then(() => { ended = true; }, () => { ended = true; });
     await new Promise((resolve) => setTimeout(resolve, longCall.after));
     if (!ended) {
-      // Apps take either form of cancel: the second form is tried where the first did nothing.
+      // Apps may support one form of cancel only: the second form is tried if the first had no effect.
       await step('cancelRunning', () => abp.cancel('long-call', 'a check'));
       if (steps.cancelRunning.value?.cancelled !== true) {
         await step('cancelRunning', () => abp.cancel({ callId: 'long-call', reason: 'a check' }));

@@ -1,4 +1,4 @@
-"""The contract suite: behaviours that every transport must show, run by pytest (``docs/write-a-transport.md``)::
+"""Contract suite: required behaviours of every transport, run by pytest (``docs/write-a-transport.md``)::
 
     import pytest
     from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
@@ -10,15 +10,15 @@
             subject = Subject(lambda: MyTransport(app.ws_url), tmp_path)
             await verify(behaviour, subject, {"download URLs are followed": "my app has no address"})
 
-The far side is the reference app (:mod:`webapp_fixture`). A :class:`Subject` makes as many new transports to it as a
-behaviour needs. Known deviations of a transport are data: the name of a behaviour and the reason. A deviation that is
-declared and does not show is a failure, so the list cannot go stale.
+The app is the reference app (:mod:`webapp_fixture`). A :class:`Subject` creates new transports to it, as many as a
+behaviour needs. Known deviations of a transport are data: the name of a behaviour and the reason. A declared deviation
+that does not occur is a failure, so the list cannot become stale.
 
-* :mod:`.suite` — all behaviours, and :func:`verify`, which runs one as a test.
-* :mod:`.behaviour` — the types, and helpers for writing behaviours.
-* :mod:`.lifecycle`, :mod:`.messages` — the transport alone.
-* :mod:`.capabilities`, :mod:`.calls`, :mod:`.binaries`, :mod:`.parameters`, :mod:`.downloads`, :mod:`.events`,
-  :mod:`.cancellation`, :mod:`.faults` — a session over the transport.
+* :mod:`._suite` — all behaviours, and :func:`verify`, which runs one as a test.
+* :mod:`._behaviour` — the types, and helpers for writing behaviours.
+* :mod:`._lifecycle`, :mod:`._messages` — the transport alone.
+* :mod:`._capabilities`, :mod:`._calls`, :mod:`._binaries`, :mod:`._parameters`, :mod:`._downloads`, :mod:`._events`,
+  :mod:`._cancellation`, :mod:`._faults` — a session over the transport.
 """
 
 from __future__ import annotations

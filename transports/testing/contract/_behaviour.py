@@ -1,6 +1,6 @@
-"""The types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours.
+"""Types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours.
 
-Failure messages are for somebody who has never seen this code: they say what was done, what was expected and what came.
+Failure messages are for readers who have never seen this code: they state the action, the expectation and the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...errors import ABPError, CallTimeout
 from ...protocol.messages import Message, initialize_params
 from ...session import OnElicitation, OnNotification, OnProgress, Session, connect
 
-#: Characters of a value that a message shows.
+#: Maximum characters of a value in a message.
 _MAX_CHARS = 300
 
 E_ = TypeVar("E_", bound=BaseException)
@@ -27,9 +27,9 @@ E_ = TypeVar("E_", bound=BaseException)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The transport under test.
+    """Transport under test.
 
-    ``transport`` makes a new one, not yet opened, to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
+    ``transport`` returns a new, unopened transport to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
     folder for files. ``target`` is the app's address if it has a page, so that sessions read its manifest too.
     ``timeout`` in seconds is the limit for one behaviour, ``answer_timeout`` for opening a session and for one request.
     """
@@ -39,11 +39,11 @@ class Subject:
     target: str = "contract:"
     timeout: float = 60.0
     answer_timeout: float = 15.0
-    #: Requests that ended without an answer, the last one last.
+    #: Requests that ended without an answer, in order.
     unanswered: list[Message] = field(default_factory=list, init=False, repr=False)
 
     def new_transport(self) -> Transport:
-        """Return a new transport, not yet opened, whose requests are noted if they end without an answer."""
+        """Return a new, unopened transport that records its unanswered requests."""
         transport = self.transport()
         request = transport.request
 
@@ -54,7 +54,7 @@ class Subject:
                 self.unanswered.append(message)
                 raise
 
-        with contextlib.suppress(AttributeError):  # a class with slots
+        with contextlib.suppress(AttributeError):  # a class with slots allows no such patch
             transport.request = noting  # type: ignore[method-assign]
         return transport
 
@@ -66,8 +66,11 @@ class Subject:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
     ) -> Session:
-        """Return a session over a new transport, not yet opened. Artifacts go to ``folder / "out"`` unless ``store`` is
-        given; the callbacks are those of :func:`transports.connect`."""
+        """Return an unopened session over a new transport.
+
+        Artifacts go to ``folder / "out"`` unless ``store`` is given. The callbacks are those of
+        :func:`transports.connect`.
+        """
         return connect(
             self.target,
             transport=self.new_transport(),
@@ -81,10 +84,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One thing that holds for every transport.
+    """Required behaviour of every transport.
 
-    ``source`` cites where it is written: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in
-    the code such as ``transports.base.Transport.events``. ``check`` raises :class:`AssertionError` if it does not hold.
+    ``source`` cites its specification: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in the
+    code such as ``transports.base.Transport.events``. ``check`` raises :class:`AssertionError` if it does not hold.
     """
 
     name: str
@@ -92,17 +95,17 @@ class Behaviour:
     check: Callable[[Subject], Awaitable[None]] = field(repr=False)
 
     def __str__(self) -> str:
-        """The id of a test: ``calls: text arrives as it was sent``, so that ``pytest -k calls:`` selects a theme."""
+        """Return the id of a test: ``calls: text arrives as it was sent``. ``pytest -k calls:`` selects a theme."""
         return f"{self.theme}: {self.name}"
 
     @property
     def theme(self) -> str:
-        """The name of the module that defines it: ``calls``, ``faults``."""
+        """Name of the defining module: ``calls``, ``faults``."""
         return self.check.__module__.rpartition(".")[2]
 
 
 def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
-    """Return a decorator that makes a :class:`Behaviour` of the coroutine function that checks it."""
+    """Return a decorator that turns a checking coroutine function into a :class:`Behaviour`."""
     return lambda check: Behaviour(name, source, check)
 
 
@@ -117,14 +120,14 @@ def expect(actual: object, expected: object, what: str) -> None:
 
 @dataclass(slots=True)
 class Caught(Generic[E_]):
-    """The ``error`` that :func:`raises` caught; unset until its block has ended."""
+    """Holder of the ``error`` that :func:`raises` caught. Unset until its block has ended."""
 
     error: E_ = field(init=False)
 
 
 @contextmanager
 def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Caught[E_]]:
-    """Expect the block to raise ``kind``, with that ``code`` if one is given. ``what`` says what is done in it.
+    """Expect the block to raise ``kind``, with ``code`` if given. ``what`` describes the action of the block.
 
     Any other error of the app or the system, or none, is an :class:`AssertionError`.
     """
@@ -138,7 +141,7 @@ def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Ca
         return
     except (ABPError, OSError, ValueError, LookupError) as error:
         raise AssertionError(f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{what}: expected {kind.__name__}, and nothing was raised")
+    raise AssertionError(f"{what}: expected {kind.__name__}, but nothing was raised")
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
@@ -152,7 +155,7 @@ async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.
 
 
 def value(tree: object, *path: str | int) -> Any:
-    """Return what stands at ``path`` in an answer. Raise :class:`AssertionError` if there is nothing."""
+    """Return the value at ``path`` in an answer. Raise :class:`AssertionError` if there is none."""
     for step in path:
         try:
             tree = tree[step]  # type: ignore[index]
@@ -163,7 +166,7 @@ def value(tree: object, *path: str | int) -> Any:
 
 @asynccontextmanager
 async def initialized(subject: Subject) -> AsyncIterator[Transport]:
-    """Open a transport without a session, to an app that has been initialized; closed at the end."""
+    """Open a transport without a session and initialize the app. Closes at the end."""
     async with subject.new_transport() as transport:
         await transport.request(initialize_request(), timeout=subject.answer_timeout)
         yield transport
@@ -175,7 +178,7 @@ def initialize_request() -> Message:
 
 
 def call(capability: str, key: str, **params: object) -> Message:
-    """Return a call as a session sends it. ``key`` is its callId, its progressToken and the message's id."""
+    """Return a call in the form that sessions send. ``key`` is its callId, its progressToken and the message's id."""
     options = {"callId": key, "progressToken": key, "timeout": 30_000}
     return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)
 

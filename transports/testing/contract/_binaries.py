@@ -1,4 +1,4 @@
-"""Behaviours of content in answers: every byte arrives, wherever it stands."""
+"""Behaviours of content in answers: every byte arrives, at any place of the answer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def _listed(subject: Subject) -> None:
         result = await session.call("shape", {"shape": "list", "size": 2000})
         expected = {f"files.{n}": _pattern(2000 + n) for n in range(3)}
         expect(_sums(result.artifacts), expected, "the artifacts")
-        expect(value(result.data, "note"), "metadata beside the file", "what stands beside the files")
+        expect(value(result.data, "note"), "metadata beside the file", "the note beside the files")
 
 
 @behaviour(

@@ -43,7 +43,7 @@ async def _text_back(subject: Subject) -> None:
     async with subject.connect() as session:
         answer = (await session.call("shape", {"shape": "nonAscii"})).data
         expect(value(answer, "text"), "é 世界 𝄞 🎼", "text of the answer")
-        expect(value(answer, "ключ 🎵"), "value", "what stands under a key that is no ASCII")
+        expect(value(answer, "ключ 🎵"), "value", "the value of a key that is not ASCII")
 
 
 @behaviour("numbers, null and empty values arrive as they were sent", "docs/protocol.md 1.6; RFC 8259")
@@ -53,7 +53,7 @@ async def _values(subject: Subject) -> None:
     sent |= {"nested": [[1, [2, {"three": 3}]]]}
     async with subject.connect() as session:
         answered = (await session.call("fault.bad_answer", {"value": {"success": True, "data": sent}})).data
-        expect(answered, sent, "what came back")
+        expect(answered, sent, "the values that came back")
 
 
 @behaviour("a large answer of plain JSON arrives whole", "docs/protocol.md 1.3; docs/faults.md 22")
@@ -98,7 +98,7 @@ async def _app_errors(subject: Subject) -> None:
         with raises(CapabilityError, "a refusal of the app", code="PERMISSION_DENIED") as caught:
             await session.call("fault.bad_answer", {"value": {"success": False, "error": error}})
         expect("not today" in caught.error.message, True, "whether the app's message is kept")
-        expect(caught.error.details.get("why"), "Sunday", "what stands in its details")
+        expect(caught.error.details.get("why"), "Sunday", "the reason in its details")
 
 
 @behaviour("an exception of the app is a CapabilityError", "docs/protocol.md 3.3, 8.1")

@@ -13,7 +13,7 @@ from ._behaviour import Subject, behaviour, expect, raises, until, value
 
 
 async def _reasons(session: Session) -> list[str]:
-    """Return the reasons with which the app was told to cancel calls, in order, each once."""
+    """Return the reasons of the cancellations that the app received, in order, each once."""
     record = (await session.call("app.record")).data
     return [*dict.fromkeys(entry["reason"] for entry in value(record, "cancelled"))]
 

@@ -1,4 +1,4 @@
-"""Behaviours of a session that learns what the app can do."""
+"""Behaviours of a session that learns the app's capabilities."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _schemas(subject: Subject) -> None:
 @behaviour("parameters are checked before they travel", "docs/protocol.md 3.6")
 async def _checked(subject: Subject) -> None:
     async with subject.connect() as session:
-        with raises(UsageError, "data.csv with rows that are no list", code="INVALID_PARAMS"):
+        with raises(UsageError, "data.csv with rows that are not a list", code="INVALID_PARAMS"):
             await session.call("data.csv", {"rows": 7})
 
 
@@ -56,13 +56,13 @@ async def _come_and_go(subject: Subject) -> None:
     async with session, session.events() as events:
         for available in (True, False):
             answer = (await session.call("app.toggle")).data
-            expect(value(answer, "available"), available, "what app.toggle answered")
+            expect(value(answer, "available"), available, "the answer of app.toggle")
             async with asyncio.timeout(5):
                 while not isinstance(change := await anext(events), CapabilitiesChanged):
                     pass
             names = change.added if available else change.removed
-            expect(names, ("extra.hello",), "what came" if available else "what went")
+            expect(names, ("extra.hello",), "the added capabilities" if available else "the removed capabilities")
             expect("extra.hello" in session.capabilities, available, "whether extra.hello is known")
             if available:
-                expect([*(await session.call("extra.hello")).artifacts], [""], "what extra.hello answered")
+                expect([*(await session.call("extra.hello")).artifacts], [""], "the artifacts of extra.hello")
     expect(notifications, [_CHANGED, _CHANGED], "the notifications")

@@ -1,6 +1,6 @@
 """Behaviours of content behind a ``downloadUrl``.
 
-The session fetches it. The transport gives the app's address, against which relative URLs are resolved, and cookies.
+The session fetches the content. The transport provides cookies and the app's address, the base of relative URLs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ._behaviour import Subject, behaviour, expect, raises
 async def _followed(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("file.generate", {"bytes": 50_000, "as": "url"})).artifacts["file"]
-        expect(ref.sha256, digest(50_000, 0), "SHA-256 of what was downloaded")
+        expect(ref.sha256, digest(50_000, 0), "SHA-256 of the download")
 
 
 @behaviour("download URLs get their credentials", "docs/protocol.md 10.3")
@@ -24,7 +24,7 @@ async def _credentials(subject: Subject) -> None:
         for auth in ("bearer", "bearerLine", "bearerToken", "query"):
             params = {"bytes": 5000, "as": "url", "auth": auth}
             ref = (await session.call("file.generate", params)).artifacts["file"]
-            expect(ref.sha256, digest(5000, 0), f"SHA-256 of what was downloaded with {auth}")
+            expect(ref.sha256, digest(5000, 0), f"SHA-256 of the download with {auth}")
 
 
 @behaviour("data URLs need no server", "docs/protocol.md 9.7; RFC 2397")
@@ -38,7 +38,7 @@ async def _data_urls(subject: Subject) -> None:
 async def _cut_once(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.cut_once", {"bytes": 200_000})).artifacts["document"]
-        expect(ref.sha256, digest(200_000, 0), "SHA-256 of what was downloaded")
+        expect(ref.sha256, digest(200_000, 0), "SHA-256 of the download")
 
 
 @behaviour("a download that is not there is refused", "docs/protocol.md 10.7; docs/faults.md 38")

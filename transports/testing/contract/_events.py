@@ -65,7 +65,7 @@ async def _notifications(subject: Subject) -> None:
     expect(value(seen[0].data, "label"), "mine", "the label in the first one")
 
 
-@behaviour("events() tells what happens", "transports.Session.events")
+@behaviour("events() yields the events of a session", "transports.Session.events")
 async def _listened(subject: Subject) -> None:
     seen: list[str] = []
 
@@ -110,7 +110,7 @@ async def _answered_at_once(subject: Subject) -> None:
     expect(seen, ["to 0", "to 1", "to 2", "to 3"], "the answers as the app got them")
 
 
-@behaviour("a question that nobody answers is declined", "docs/protocol.md 5.3")
+@behaviour("a question without a handler is declined", "docs/protocol.md 5.3")
 async def _declined(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "files.clear without a yes") as caught:
@@ -119,7 +119,7 @@ async def _declined(subject: Subject) -> None:
         expect(len(value((await session.call("file.list")).data, "files")) > 0, True, "whether the files are there")
 
 
-@behaviour("the app's own default is the answer when nobody is asked", "docs/protocol.md 5.3")
+@behaviour("the app's default answers a question without a handler", "docs/protocol.md 5.3")
 async def _default(subject: Subject) -> None:
     question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
     async with subject.connect() as session:

@@ -1,4 +1,4 @@
-"""Behaviours with apps that answer nonsense: the error is typed, nothing wrong is stored, and the session goes on."""
+"""Behaviours with apps that answer nonsense: the error is typed, nothing wrong is stored, the session continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _wrong_size(subject: Subject) -> None:
     await _refused(subject, SizeMismatch, "fault.wrong_size")
 
 
-@behaviour("a size that makes no sense is refused", "docs/protocol.md 9.9; docs/faults.md 25")
+@behaviour("an invalid size is refused", "docs/protocol.md 9.9; docs/faults.md 25")
 async def _bad_size(subject: Subject) -> None:
     await _refused(subject, BadDescriptor, "fault.bad_size", value=-1)
 
@@ -73,7 +73,7 @@ async def _wrong_type(subject: Subject) -> None:
         expect(ref.mime_type, "text/html", "the type of an HTML page that calls itself image/png")
 
 
-@behaviour("an answer that is no answer fails alone", "docs/protocol.md 3.3")
+@behaviour("an invalid answer fails alone", "docs/protocol.md 3.3")
 async def _bad_answer(subject: Subject) -> None:
     async with subject.connect() as session:
         answers: tuple[object, ...] = ("text", 7, [], {})

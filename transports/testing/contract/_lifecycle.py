@@ -1,4 +1,4 @@
-"""Behaviours of opening and closing a transport, and of what is left afterwards."""
+"""Behaviours of opening and closing a transport, and of its leftovers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import ABPError, Disconnected, TransportError, UsageError
 from ...protocol.messages import Message
 from ._behaviour import Subject, behaviour, call, expect, initialize_request, initialized, raises, until
 
-#: Seconds that closing may take, whatever the far side does.
+#: Maximum seconds of closing, regardless of the app.
 _CLOSING = 15.0
 
 
@@ -23,7 +23,7 @@ async def _says_what_it_is(subject: Subject) -> None:
             raise AssertionError(f"name is short, lower-case text as in a URL scheme, not {transport.name!r}")
         expect(type(transport.features), Features, "the type of features")
         if transport.url is not None and not re.match(r"(https?|file|chrome-extension)://", transport.url):
-            raise AssertionError(f"url is what downloads are resolved against, or None, not {transport.url!r}")
+            raise AssertionError(f"url is the base of download URLs, or None, not {transport.url!r}")
 
 
 @behaviour("closing twice is harmless", "transports.base.Transport.aclose")
@@ -49,7 +49,7 @@ async def _leaves_no_task(subject: Subject) -> None:
 
 
 def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
-    """Return the tasks that were started since, but for those of a server in this process: it may keep them."""
+    """Return the tasks started since ``before``, except those of a server in this process, which may keep them."""
     new = asyncio.all_tasks() - before
     return [task for task in new if "RequestHandler" not in str(task.get_coro())]
 
@@ -97,7 +97,7 @@ async def _closing_fails_calls(subject: Subject) -> None:
     if time.monotonic() - started > _CLOSING:
         raise AssertionError(f"closing took longer than {_CLOSING:g} s")
     await until(waiting.done, "the call under way ends", seconds=_CLOSING)
-    with contextlib.suppress(ABPError):  # an app may have answered that it stopped the call; nothing else is a reply
+    with contextlib.suppress(ABPError):  # the only valid reply is one that the call was stopped
         reply = (await waiting).payload
         expect(isinstance(reply, dict) and reply.get("success"), False, "success of a call that was closed under way")
 
@@ -120,7 +120,7 @@ async def _page_tools(subject: Subject) -> None:
     async with subject.connect() as session:
         if isinstance(session.transport, PageTools):
             for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
-                expect([*(await made).artifacts], [tool], "what a tool of the page made")
+                expect([*(await made).artifacts], [tool], "the artifacts of a tool of the page")
         else:
             with raises(UsageError, "screenshot() without a page"):
                 await session.screenshot()

@@ -1,4 +1,4 @@
-"""Behaviours of the transport alone: requests, replies, events, content that stays on the far side."""
+"""Behaviours of the transport without a session: requests, replies, events, content that stays with the app."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _unknown_request(subject: Subject) -> None:
 @behaviour("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
 async def _listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        if transport.features.listing:  # else sessions do not ask
+        if transport.features.listing:  # without it sessions do not send this request
             listed: Any = (
                 await transport.request(Message("capabilities/list", id="1"), timeout=subject.answer_timeout)
             ).payload
@@ -80,7 +80,7 @@ async def _deadline(subject: Subject) -> None:
         await transport.request(call("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
 
 
-@behaviour("a late reply reaches nobody", "docs/protocol.md 6.3; docs/faults.md 18")
+@behaviour("a late reply is dropped", "docs/protocol.md 6.3; docs/faults.md 18")
 async def _late_reply(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with raises(CallTimeout, "a call that takes longer than its 0.1 s"):
@@ -117,7 +117,7 @@ async def _events(subject: Subject) -> None:
         await until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
     await until(listening.done, "the iteration over events() ends")
     progress = [value(message.payload, "progress") for message in seen if message.type == "progress"]
-    expect(progress, [1, 2, 3], "what was reported as progress")
+    expect(progress, [1, 2, 3], "the reported progress")
     notified = [value(message.payload, "event") for message in seen if message.type == "notification"]
     expected = ["notifications/operation/started", "notifications/operation/completed"]
     expect(notified, expected, "the notifications")

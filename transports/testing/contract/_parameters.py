@@ -29,14 +29,14 @@ def _files(folder: Path, *contents: bytes) -> list[Path]:
 async def _given_bytes(subject: Subject) -> None:
     contents = [_DATA[:size] for size in (0, 10, 300_000)]
     seen = [answer["sha256"] for answer in await _digest(subject, *contents)]
-    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of the received content")
 
 
 @behaviour("files in parameters arrive byte for byte", "docs/protocol.md 9.13")
 async def _given_files(subject: Subject) -> None:
     contents = [_DATA[:size] for size in (0, 10, 300_000)]
     seen = [answer["sha256"] for answer in await _digest(subject, *_files(subject.folder, *contents))]
-    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of the received content")
 
 
 @behaviour("content in parameters is a buffer", "docs/protocol.md 9.13")
@@ -50,7 +50,7 @@ async def _keeps_description(subject: Subject) -> None:
     described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
     answers = await _digest(subject, described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif"))
     expected = [hashlib.sha256(b"GIF89a").hexdigest()] * 2
-    expect([answer["sha256"] for answer in answers], expected, "SHA-256 of what arrived")
+    expect([answer["sha256"] for answer in answers], expected, "SHA-256 of the received content")
     expect([answer["size"] for answer in answers], [6, 6], "its size")
 
 
@@ -66,5 +66,5 @@ async def _at_once(subject: Subject) -> None:
 @behaviour("an app's refusal of content is a CapabilityError", "docs/protocol.md 3.5, 3.6")
 async def _refused(subject: Subject) -> None:
     async with subject.connect() as session:
-        with raises(CapabilityError, "image.info of what is no PNG", code="INVALID_PARAMS"):
+        with raises(CapabilityError, "image.info of content that is not a PNG", code="INVALID_PARAMS"):
             await session.call("image.info", {"image": {"content": b"no picture", "mimeType": "image/png"}})

@@ -1,4 +1,4 @@
-"""The list of all behaviours, and :func:`verify`, which runs one as a test."""
+"""List of all behaviours, and :func:`verify`, which runs one as a test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THEMES = (
     faults,
 )
 
-#: All behaviours, by theme. A new transport best makes them hold in this order.
+#: All behaviours, by theme. A good order for implementing them in a new transport.
 BEHAVIOURS: tuple[Behaviour, ...] = tuple(
     value for theme in _THEMES for value in vars(theme).values() if isinstance(value, Behaviour)
 )
@@ -45,9 +45,10 @@ BEHAVIOURS: tuple[Behaviour, ...] = tuple(
 async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
     """Run one behaviour inside a test.
 
-    ``deviations`` are the known ones of the transport, by name of the behaviour, each with its reason. A behaviour that
-    does not hold fails the test, or is an ``xfail`` if it is among them. One that is among them and does hold fails the
-    test too. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not exist.
+    ``deviations`` maps names of behaviours to the reasons of known deviations of the transport. A behaviour that does
+    not hold fails the test, or is an ``xfail`` if it is in ``deviations``. A behaviour in ``deviations`` that does hold
+    fails the test too. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not
+    exist.
     """
     if unknown := set(deviations or ()) - {known.name for known in BEHAVIOURS}:
         raise UsageError(

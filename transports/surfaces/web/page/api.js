@@ -1,7 +1,7 @@
-// Requests to the server. They carry the cookie that /login sets; scripts do not keep the token.
+// Requests to the server. They carry the cookie of /login; scripts do not keep the token.
 import { emit } from './events.js';
 
-/** An error that the server answered, with its message and code. `status` is 0 without an answer. */
+/** Error of the server, with its message and code. `status` is 0 without a response. */
 export class Problem extends Error {
   constructor(message, status = 0, code = '') {
     super(message);
@@ -33,14 +33,14 @@ export const get = (path) => jsonOf('GET', path);
 export const post = (path, body) => jsonOf('POST', path, body);
 export const remove = (path) => jsonOf('DELETE', path);
 
-/** A path with its parts percent-encoded, and a query without empty values. */
+/** Return a path with percent-encoded parts, and a query without empty values. */
 export function address(parts, query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);
   const search = new URLSearchParams(given).toString();
   return `/${parts.map(encodeURIComponent).join('/')}${search ? `?${search}` : ''}`;
 }
 
-/** Bytes `start` to `end` (exclusive) of an artifact; never more, also if the server sends all of it. */
+/** Return bytes `start` to `end` (exclusive) of an artifact; never more, even if the server sends the whole content. */
 export async function slice(id, start, end) {
   const response = await request('GET', address(['artifacts', id]), { headers: { Range: `bytes=${start}-${end - 1}` } });
   const bytes = new Uint8Array(await response.arrayBuffer());

@@ -1,4 +1,4 @@
-// The page as a whole: sign-in, the view that is shown, the state of the connection.
+// Main module of the page: sign-in, routing between views, state of the connection.
 import { get, post } from './api.js';
 import { byId, busy } from './dom.js';
 import { follow, on, unfollow } from './events.js';
@@ -9,7 +9,7 @@ const VIEWS = ['artifacts', 'calls', 'apps', 'resources', 'runs'];
 let signedIn = false;
 let current = 'artifacts'; // the view behind an open artifact
 
-/** The view that the address names and, for `#artifact=ID`, `#call=ID` and `#run=ID`, what is open in it. */
+/** Return the view in the address and, for `#artifact=ID`, `#call=ID` and `#run=ID`, the id of the open item. */
 function parseHash() {
   const [name, id = ''] = location.hash.slice(1).split('=');
   if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
@@ -18,7 +18,7 @@ function parseHash() {
   return { view: VIEWS.includes(name) ? name : 'artifacts' };
 }
 
-// Modules that most visits do not need are loaded on demand: the forms of the apps, the dialog with its previews.
+// Modules that few visits need are loaded on demand: forms of apps, the dialog with its previews.
 async function show() {
   const { view, artifact, call, run } = signedIn ? parseHash() : { view: 'login' };
   if (signedIn) current = view;
@@ -88,8 +88,8 @@ on('details_closed', () => location.hash.startsWith('#artifact=') && history.rep
 startGrid(byId('view-artifacts'));
 startTimeline(byId('view-calls'));
 
-/** Sign in by the token in the address, or else by the cookie. The token is removed from the address at once, so that it is neither
- * shown, nor bookmarked, nor in the history. */
+/** Sign in by the token in the address, otherwise by the cookie. The token is removed from the address at once, so that it is not
+ * shown, bookmarked or in the history. */
 async function begin() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (token) {

@@ -6,10 +6,10 @@ import { plural } from './format.js';
 import { openCapability } from './run.js';
 
 const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 'postmessage'], ['websocket', 'websocket']];
-const OPEN = 2; // apps whose capabilities are unfolded from the start
+const OPEN = 2; // apps whose capabilities are unfolded at first
 
 let apps = [];
-const names = h('datalist', { id: 'app-names' }); // apps that the settings file describes
+const names = h('datalist', { id: 'app-names' }); // apps of the settings file
 let chosen = null; // {session, name}
 
 const list = h('div', { class: 'stack' });
@@ -91,7 +91,7 @@ async function load() {
   }
 }
 
-/** Fill the section of the apps; only the first call does anything. */
+/** Fill the section of the apps. Later calls do nothing. */
 export function startApps(section) {
   if (section.hasChildNodes()) return;
   section.append(

@@ -1,8 +1,8 @@
-// The calls that the page knows, by id: loaded once, then kept up to date by events.
+// Calls by id: loaded once, then updated by events.
 import { address, get } from './api.js';
 import { emit, on } from './events.js';
 
-const LIMIT = 200; // calls that are loaded; twice as many are kept
+const LIMIT = 200; // loaded calls; twice as many are kept
 /** Oldest first. */
 export const calls = new Map();
 const updated = new Set(); // ids of calls with an event since the last request for the list
@@ -19,7 +19,7 @@ export async function loadCalls() {
   emit('calls_changed');
 }
 
-/** A call with its result, which events and lists leave out. */
+/** Load a call with its result, which events and lists omit. */
 export const callWithResult = (id) => get(address(['calls', id]));
 
 /** Add a call that was started here, unless events that overtook the answer have added it. */

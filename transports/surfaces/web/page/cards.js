@@ -1,4 +1,4 @@
-// What a card shows of a table, a video and a sound: made by the browser when the card is first seen, within bounds.
+// Card previews of tables, videos and sounds, made by the browser when the card is first seen, with limits.
 import { slice } from './api.js';
 import { rowsOf } from './content.js';
 import { h } from './dom.js';
@@ -8,7 +8,7 @@ const ROWS = 5;
 const COLUMNS = 4;
 const LARGEST_SOUND = 4_000_000; // bytes, and seconds below: a short file may hold hours of silence
 const LONGEST_SOUND = 600;
-const RATE = 8000; // samples a second that a sound is decoded to
+const RATE = 8000; // samples per second of a decoded sound
 const BARS = 48;
 
 const peaksOf = new Map(); // of sounds, by id: each is decoded once
@@ -24,7 +24,7 @@ export async function tableHead(meta) {
   return h('table', { 'aria-hidden': true }, h('tr', {}, cells(head, 'th')), rows.map((row) => h('tr', {}, cells(row, 'td'))));
 }
 
-/** A frame near the beginning of a video; the browser asks for no more than it needs. */
+/** A frame near the beginning of a video. The browser requests only the parts that it needs. */
 export function videoFrame(meta) {
   return new Promise((resolve, reject) => {
     const video = h('video', { src: `${meta.url}#t=0.2`, preload: 'metadata', muted: true, playsinline: true, tabindex: -1, 'aria-hidden': true });

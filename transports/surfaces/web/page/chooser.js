@@ -1,4 +1,4 @@
-// A field for a file: a stored artifact, or a local file, which is uploaded first.
+// Field for a file: a stored artifact, or a local file, which is uploaded first.
 import { upload } from './api.js';
 import { busy, button, h } from './dom.js';
 import { emit } from './events.js';
@@ -7,7 +7,7 @@ import { recent } from './grid.js';
 
 const OFFERED = 100;
 
-/** A path in the parameters as the server writes it: a dot inside a key is escaped. */
+/** A path in the parameters, in the server's notation: a dot inside a key is escaped. */
 const pathOf = (path) => path.map((step) => String(step).replaceAll('\\', '\\\\').replaceAll('.', '\\.')).join('.');
 
 export function chooser(schema, { labelled, ...options }) {
@@ -41,5 +41,5 @@ export function chooser(schema, { labelled, ...options }) {
     take(event.dataTransfer.files[0]);
   });
   options.files.set(pathOf(options.path), () => (node.isConnected ? select.value : ''));
-  return { node, read: () => undefined }; // it is sent beside the parameters
+  return { node, read: () => undefined }; // the file is sent beside the parameters
 }

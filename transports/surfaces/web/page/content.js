@@ -1,4 +1,4 @@
-// Previews of text, JSON, CSV and bytes, loaded in pieces. Content becomes text nodes and nothing else.
+// Previews of text, JSON, CSV and bytes, loaded in pieces. Content becomes text nodes only.
 import { slice } from './api.js';
 import { button, h } from './dom.js';
 import { plural, size } from './format.js';
@@ -10,7 +10,7 @@ const ROWS = 200;
 const COLUMNS = 100;
 const CHILDREN = 100;
 
-/** Load content in pieces: `add(bytes, last)` shows one, and the button that is returned loads the next. */
+/** Load content in pieces: `add(bytes, last)` shows a piece, and the returned button loads the next. */
 function pieces(meta, step, add) {
   let at = 0;
   const state = h('span', { class: 'muted' });
@@ -59,7 +59,7 @@ export function hex(meta) {
   return [scroller('Bytes in hex', box), foot];
 }
 
-/** A JSON value as a tree. A folded node is built when it is opened. */
+/** Return a JSON value as a tree. A folded node is built when it is opened. */
 export function tree(value, key = null, open = true) {
   const name = key === null ? null : [h('span', { class: 'key' }, key), ': '];
   if (value === null || typeof value !== 'object') {
@@ -100,7 +100,7 @@ export function json(meta) {
   return [scroller('JSON', box), foot];
 }
 
-/** The rows of CSV text (RFC 4180: quotes, doubled quotes, line breaks in quotes), at most `limit`. */
+/** Return the rows of CSV text (RFC 4180: quotes, doubled quotes, line breaks in quotes), at most `limit`. */
 export function rowsOf(source, delimiter, limit) {
   const rows = [[]];
   let quoted = false;

@@ -1,4 +1,4 @@
-// Detached calls: those under way, which can be cancelled here, and the latest that are over. Calls of an earlier server are among them.
+// Detached calls: running ones, which can be cancelled here, and the latest ended ones, also of earlier servers.
 import { address, remove } from './api.js';
 import { calls, running } from './calls.js';
 import { busy, button, h } from './dom.js';
@@ -6,7 +6,7 @@ import { on } from './events.js';
 import { moment } from './format.js';
 import { STATES } from './panel.js';
 
-const ENDED = 8; // calls that are over, in the list
+const ENDED = 8; // listed ended calls
 
 function row(call) {
   const [sign, word] = STATES[call.status];
@@ -18,10 +18,10 @@ function row(call) {
     running(call) && cancel);
 }
 
-/** Show the list in `place`, which is hidden while there is nothing to show. */
+/** Show the list in `place`, which is hidden while the list is empty. */
 export function startDetached(place) {
   const list = h('ul', { class: 'stack', role: 'list' });
-  const shown = new Map(); // the row of each call, and the state that it was made for
+  const shown = new Map(); // the row of each call, and the state that the row shows
   place.append(h('h2', { id: 'detached-title' }, 'Detached calls'), h('p', { class: 'muted' }, 'They go on without the program that asked, and their answers are kept.'), list);
 
   function render() {

@@ -9,10 +9,10 @@ import { cardOf, metaOf } from './grid.js';
 import { preview } from './previews.js';
 import { isSvg } from './thumbs.js';
 
-const VERSIONS = 50; // in the list
+const VERSIONS = 50; // listed versions
 const EXPIRIES = [[300, '5 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '7 days']];
 
-/** Whether the server lets a browser show it in a tab; anything else would be downloaded again. */
+/** Return whether a browser can show the artifact in a tab; the server sends other types as downloads. */
 const opensInTab = (meta) => meta.mime_type === 'text/plain' || (['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta));
 
 const dialog = h('dialog', { class: 'details', 'aria-labelledby': 'details-title' });
@@ -35,7 +35,7 @@ function facts(meta) {
   return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) ? 'copied' : '' }, value)]));
 }
 
-/** What only the metadata of one artifact tells: other versions under its name, its source and scope. */
+/** Details that need a request: other versions of the same name, source and scope. */
 function more(meta) {
   const node = h('div', { class: 'stack tight' });
   async function load() {
@@ -49,7 +49,7 @@ function more(meta) {
     }
     node.append(h('details', {}, h('summary', {}, 'Source and scope'), h('div', { class: 'tree' }, tree({ source, scope }))));
   }
-  load().catch(() => null); // the artifact may be gone; the rest of the dialog says so
+  load().catch(() => null); // the artifact may have been removed; the rest of the dialog reports it
   return node;
 }
 
@@ -134,7 +134,7 @@ dialog.addEventListener('close', () => {
   openId = null;
   dialog.replaceChildren(); // stops sound and video
   emit('details_closed');
-  // The browser returns the focus to where it was, if that element still exists.
+  // The browser returns the focus to the earlier element if it still exists.
   if (document.activeElement === document.body) cardOf(id)?.focus();
 });
 dialog.addEventListener('click', (event) => event.target === dialog && close()); // the backdrop

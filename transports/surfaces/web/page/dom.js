@@ -1,4 +1,4 @@
-// Elements, announcements and dialogs. Data becomes text nodes and attributes only; nothing is ever parsed as HTML.
+// Elements, announcements and dialogs. Data becomes text nodes and attributes only, and is never parsed as HTML.
 
 /** An element: `on…` functions listen, `null`, `undefined` and `false` leave an attribute out, strings become text. */
 export function h(tag, attributes = {}, ...children) {
@@ -21,7 +21,7 @@ export function button(label, onclick, attributes = {}) {
 
 let announcements = [];
 
-/** Announce a text to screen readers. Texts within one second are announced together, since each interrupts the one before. */
+/** Announce a text to screen readers. Texts within one second are announced together, since each interrupts the previous. */
 export function say(text) {
   if (!announcements.length) {
     setTimeout(() => {
@@ -39,7 +39,7 @@ export function notice(text) {
   setTimeout(() => box.remove(), 10_000);
 }
 
-/** Run the work of a button, which is disabled meanwhile. An error becomes a notice. */
+/** Run the work of a button while it is disabled. An error becomes a notice. */
 export async function busy(node, work) {
   node.disabled = true;
   node.ariaBusy = 'true';
@@ -54,7 +54,7 @@ export async function busy(node, work) {
   }
 }
 
-/** A button that copies a text, and says so. */
+/** A button that copies a text and announces it. */
 export function copyButton(text, what) {
   const node = button('Copy', async () => {
     try {

@@ -42,8 +42,8 @@ function open() {
   };
   source.onerror = () => {
     emit('connection', 'lost');
-    // The browser reconnects by itself with Last-Event-ID, unless the server refused: then the stream is closed for good and
-    // its position in it is lost.
+    // The browser reconnects by itself with Last-Event-ID, unless the server refused: then the stream stays closed, and the
+    // position is lost.
     if (source.readyState !== EventSource.CLOSED) return;
     fresh = true;
     emit('refused');
@@ -68,7 +68,7 @@ function openWhileVisible() {
 
 document.addEventListener('visibilitychange', openWhileVisible);
 
-/** Open the stream. `reset` is emitted when everything has to be loaded: now, and whenever events may have been missed. */
+/** Open the stream. `reset` is emitted when everything has to be loaded: now, and after events may have been missed. */
 export function follow() {
   close();
   wanted = true;

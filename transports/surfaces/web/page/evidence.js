@@ -1,4 +1,4 @@
-// What was recorded of a call, beside it: a picture, a video, the console, the requests, a trace. Each is loaded when it is opened.
+// Evidence of a call: picture, video, console, requests, trace. Each is loaded when opened.
 import { copyButton, h } from './dom.js';
 import { size } from './format.js';
 import { metaOf } from './grid.js';
@@ -6,7 +6,7 @@ import { preview } from './previews.js';
 
 const TITLES = { screenshot: 'Picture at the end', video: 'Video', console: 'Console', har: 'Requests', trace: 'Trace' };
 
-/** What stands below a preview: the file itself, and for a trace the command that shows it. */
+/** The line below a preview: a link to the file, and for a trace the command that shows it. */
 function foot(meta) {
   const command = meta.evidence === 'trace' && `playwright show-trace '${meta.filename.replaceAll("'", "'\\''")}'`;
   return h('p', { class: 'row evidence-foot' },
@@ -31,7 +31,7 @@ function kindOf([kind, id], open) {
   return node;
 }
 
-/** The evidence of a call that has ended, of which there is some. The picture of one that failed is open. */
+/** The evidence of an ended call. The picture of a failed call is open. */
 export function evidence(call) {
   const order = Object.keys(TITLES);
   const kinds = Object.entries(call.evidence).sort(([one], [other]) => order.indexOf(one) - order.indexOf(other));

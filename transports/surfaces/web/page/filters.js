@@ -1,4 +1,4 @@
-// Filters of the artifacts: the form, the query for the server, and the same rule for artifacts that arrive live.
+// Filters of the artifacts: the form, the query for the server, and the same rules for artifacts that arrive live.
 import { h } from './dom.js';
 import { on } from './events.js';
 
@@ -8,7 +8,7 @@ const TYPES = [
 ];
 const WAIT = 250; // ms after the last key
 
-/** The form of the filters; `changed()` is called when one has changed. */
+/** Return the form of the filters; `changed()` is called after a change. */
 export function filters(changed) {
   const choice = (id, label, options) =>
     h('select', { id, name: id, 'aria-label': label, onchange: changed }, options.map(([value, text]) => h('option', { value }, text)));
@@ -44,7 +44,7 @@ export function filters(changed) {
       clear.hidden = !some;
       return some;
     },
-    /** Whether an artifact passes the filters, by the same rule as on the server. */
+    /** Return whether an artifact passes the filters, by the same rules as on the server. */
     match(meta) {
       const { q, ...exact } = query();
       const text = [meta.filename, meta.id, meta.capability].join('\n').toLowerCase();

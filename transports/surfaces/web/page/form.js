@@ -1,5 +1,5 @@
-// A form made from an input schema. Each field is {node, read()}: `read` gives its value, or undefined if nothing was given.
-// What the browser can check, it checks; the rest is checked by the server before the call.
+// Form for an input schema. Each field is {node, read()}: `read` returns its value, or undefined without input.
+// The browser validates as much as it can; the server validates the rest before the call.
 import { chooser } from './chooser.js';
 import { button, h } from './dom.js';
 import { kindOf, resolve } from './schema.js';
@@ -68,7 +68,7 @@ function matches(pattern, value) {
   }
 }
 
-/** A field for every other schema: JSON, checked while it is typed. */
+/** A field for any other schema: JSON, validated while typing. */
 export function jsonEditor(schema, options) {
   const control = h('textarea', { class: 'code', rows: 3, required: options.required, spellcheck: 'false' });
   if (schema.default !== undefined) control.value = JSON.stringify(schema.default, null, 2);
@@ -88,7 +88,7 @@ export function jsonEditor(schema, options) {
 
 function object(schema, options) {
   const needed = new Set(schema.required ?? []);
-  // In an optional object no field is required, since all may be left out; the server reports what is missing.
+  // In an optional object no field is required, since all may be left out; the server reports missing fields.
   const fields = Object.entries(schema.properties).map(([name, inner]) => [
     name, field(inner, { ...options, label: inner?.title ?? name, required: options.required && needed.has(name), path: [...options.path, name], depth: options.depth + 1 }),
   ]);
@@ -129,14 +129,14 @@ function array(schema, options) {
 
 const KINDS = { const: constant, enum: choice, file: chooser, boolean: flag, number, string, object, array, json: jsonEditor };
 
-/** The field for a schema: `label`, `required`, and `path`, the steps that lead to it in the parameters. */
+/** Return the field for a schema: `label`, `required`, and `path`, its keys in the parameters. */
 export function field(schema, options) {
   const all = { depth: 0, root: schema, files: new Map(), ...options };
   const plain = resolve(schema, all.root);
   return KINDS[kindOf(plain, all.depth)](plain, { ...all, labelled });
 }
 
-/** The whole form of a capability: `read()` gives `{params, files}`. */
+/** Return the whole form of a capability: `read()` returns `{params, files}`. */
 export function formFor(schema) {
   const files = new Map();
   const none = schema.properties && !Object.keys(schema.properties).length && !schema.additionalProperties;

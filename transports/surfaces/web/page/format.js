@@ -1,4 +1,4 @@
-// Sizes, times and file kinds as text.
+// Formatting of sizes, times and kinds of files as text.
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'];
 
@@ -12,7 +12,7 @@ export function size(bytes) {
   return unit === 0 ? `${bytes} ${bytes === 1 ? 'byte' : 'bytes'}` : `${value.toPrecision(value < 100 ? 2 : 3)} ${UNITS[unit]}`;
 }
 
-/** A size for people, with the number of bytes beside it unless that is what it says already. */
+/** A readable size, followed by the number of bytes unless the size is in bytes. */
 export function exactSize(bytes) {
   return bytes < 1000 ? size(bytes) : `${size(bytes)} (${bytes.toLocaleString()} bytes)`;
 }
@@ -34,7 +34,7 @@ export function moment(text) {
 
 export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString()} ${count === 1 ? one : many}`;
 
-/** A short label of what a file is: its extension, or the end of its type. */
+/** A short label for the kind of a file: its extension, or the end of its MIME type. */
 export function label(meta) {
   const extension = /\.([A-Za-z0-9]{1,5})$/.exec(meta.filename);
   return (extension ? extension[1] : meta.mime_type.split('/').at(-1).split(/[.+-]/).at(-1).slice(0, 8) || 'file').toUpperCase();

@@ -1,4 +1,4 @@
-// The artifacts as cards: in pages, filtered, with new ones as they are stored.
+// Grid of artifacts as cards: paged, filtered, with live updates.
 import { address, get, upload } from './api.js';
 import { busy, button, byId, h, notice, say } from './dom.js';
 import { emit, on } from './events.js';
@@ -7,9 +7,9 @@ import { moment, plural, size } from './format.js';
 import { thumbnail } from './thumbs.js';
 
 const PAGE = 60;
-const MAX_CARDS = 600; // when more have arrived, the first page is loaded anew
+const MAX_CARDS = 600; // with more, the first page is loaded again
 
-/** Metadata of every artifact seen so far, by id: other views name artifacts by id alone. */
+/** Metadata of all artifacts seen so far, by id: other views refer to artifacts only by id. */
 const known = new Map();
 
 export async function metaOf(id) {
@@ -30,7 +30,7 @@ let next = null;
 let total = 0;
 let latestLoad = 0;
 let loading = false;
-let deferred = []; // changes from events while a list, which may be older, is being loaded
+let deferred = []; // events that arrive while a list is being loaded, which may be older
 
 const heading = h('h1', { id: 'artifacts-title' }, 'Artifacts');
 const count = h('p', { class: 'muted', id: 'count' });
@@ -117,7 +117,7 @@ function stored(meta) {
   if (cards.size > MAX_CARDS && scrollY < innerHeight) load();
 }
 
-/** The same content was stored again, perhaps under another name. */
+/** Update an artifact that was stored again, perhaps under another name. */
 function updated(meta) {
   known.set(meta.id, meta);
   if (!cards.has(meta.id)) return;
@@ -140,7 +140,7 @@ function removed({ id }) {
   if (focused) (beside?.firstChild ?? heading).focus();
 }
 
-/** Arrow keys move by card and by row, Home and End to the ends; one card at a time is in the tab order. */
+/** Keyboard navigation: arrow keys move by card and by row, Home and End to the ends; one card is in the tab order. */
 function moveFocus(event) {
   const all = [...list.querySelectorAll('.card')];
   const at = all.indexOf(document.activeElement);
@@ -204,5 +204,5 @@ export function startGrid(section) {
   on('artifact_updated', updated);
 }
 
-/** The card of an artifact, or null; the focus returns to it. */
+/** Return the card of an artifact, or null; the focus returns to the card. */
 export const cardOf = (id) => cards.get(id)?.firstChild ?? null;

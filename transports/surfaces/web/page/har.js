@@ -1,10 +1,10 @@
-// The requests in a HAR as a table. The rows are text, bounded in number; a file that is too large or no HAR is shown as text.
+// Requests of a HAR as a table. The rows are text, and their number is limited; a file that is too large or not a HAR is shown as text.
 import { slice } from './api.js';
 import { text } from './content.js';
 import { button, h } from './dom.js';
 import { duration, size } from './format.js';
 
-const LARGEST = 8_000_000; // bytes: all of it is needed
+const LARGEST = 8_000_000; // bytes: the whole file is parsed
 const ROWS = 100;
 const HEADS = ['Method', 'Address', 'Status', 'Type', 'Size', 'Time'];
 

@@ -1,4 +1,4 @@
-// The panel of one call: progress, the app's question, error, files, result. It keeps itself up to date.
+// Panel of one call: progress, the app's question, error, files, result. It updates itself.
 import { address, remove } from './api.js';
 import { calls, callWithResult, running } from './calls.js';
 import { tree } from './content.js';
@@ -15,7 +15,7 @@ export const STATES = {
   failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'], unknown: ['?', 'Unknown whether it ran'],
 };
 
-/** The progress of a call from 0 to 1, or null if the app gives no total. */
+/** Return the progress of a call from 0 to 1, or null if the app reports no total. */
 export function share(call) {
   const { value, total } = call.progress ?? {};
   return Number.isFinite(value) && total > 0 ? Math.min(1, Math.max(0, value / total)) : null;
@@ -47,7 +47,7 @@ function answer(call) {
   return node;
 }
 
-/** What was recorded of a call; its module is loaded with the first such call that is opened. */
+/** The evidence of a call. Its module is loaded when the first call with evidence is opened. */
 function evidence(call) {
   if (!Object.keys(call.evidence ?? {}).length) return null;
   const box = h('div');
@@ -64,7 +64,7 @@ function outcome(call) {
   ].filter(Boolean);
 }
 
-/** The bar and the app's text; below it a question, which is not built again while somebody types. */
+/** The progress bar and the app's text; below them a question, which is not built again while the user types. */
 function progressOf(id) {
   const bar = h('progress', { 'aria-label': 'Progress', max: 1 });
   const text = h('span', { class: 'muted' });
@@ -102,7 +102,7 @@ export function panel(id) {
     const [sign, word] = STATES[call.status];
     const took = running(call) ? '' : ` after ${duration(call.duration_ms)}`;
     const summary = `${sign} ${word}${took}${call.artifacts.length ? ` with ${plural(call.artifacts.length, 'file')}` : ''}`;
-    if (state.textContent !== summary) state.textContent = summary; // a live region should not repeat itself
+    if (state.textContent !== summary) state.textContent = summary; // a live region should not repeat its text
     node.dataset.status = call.status;
     if (running(call)) live.update(call);
     else {

@@ -1,9 +1,9 @@
 // Previews of artifacts, by kind, without letting an artifact run anything.
 //
-// No artifact runs script or reaches the network here: images, audio and video are elements that run nothing; text, JSON, CSV
-// and bytes are fetched and become text nodes; HTML is shown as its source. A PDF is the one document that is framed. The
-// frame has no sandbox attribute, since Chromium's viewer refuses to work in one. Its type is fixed (`nosniff`), so HTML that calls
-// itself a PDF stays a broken PDF, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
+// No artifact runs scripts or uses the network here: images, audio and video are elements that run nothing; text, JSON, CSV
+// and bytes are fetched and become text nodes; HTML is shown as its source. Only a PDF is shown in a frame. The frame has no
+// sandbox attribute, since Chromium's viewer does not work in one. Its type is fixed (`nosniff`), so that HTML that claims to be
+// a PDF stays a broken PDF, and the viewer is a separate process, which gives scripts of a PDF no access to this page.
 import { csv, hex, json, text } from './content.js';
 import { h } from './dom.js';
 import { har } from './har.js';

@@ -1,11 +1,11 @@
-// The question of an app during a call (elicitation) as a small form. The shape of the answer depends on the method.
+// Question of an app during a call (elicitation) as a small form. The shape of the answer depends on the method.
 import { address, post } from './api.js';
 import { busy, button, h, say } from './dom.js';
 import { field } from './form.js';
 
 const DECLINED = { success: false, cancelled: true };
 
-/** For a question: the key of its answer, the schema of its field, and the label. */
+/** Return the key of a question's answer, the schema of its field, and the label. */
 function shape(method, params) {
   const own = params.schema ?? {};
   const label = params.label ?? 'Answer';
@@ -19,7 +19,7 @@ function shape(method, params) {
   return ['value', { type: 'string', ...own, default: params.default ?? own.default }, label];
 }
 
-/** A form that answers the question of a call. */
+/** Return a form that answers the question of a call. */
 export function question(call) {
   const { method, params = {} } = call.question;
   const message = params.message ?? params.prompt ?? params.title ?? 'The app asks:';

@@ -1,11 +1,11 @@
-// The resources of connected MCP servers: a list of each server's, read on demand; what is read is shown beside the list.
+// Resources of connected MCP servers: a list per server, loaded on demand; the chosen resource is shown beside the list.
 import { address, get, post } from './api.js';
 import { busy, button, copyButton, h, notice, say } from './dom.js';
 import { on } from './events.js';
 import { plural, size } from './format.js';
 import { preview } from './previews.js';
 
-const SHOWN = 500; // resources of one server in the list
+const SHOWN = 500; // listed resources of one server
 
 let servers = []; // {session, name, resources, templates, total, watched} or {session, name, problem}
 let chosen = null; // {session, uri}
@@ -23,7 +23,7 @@ function entry(server, one) {
   return h('li', {}, button(label, () => open(server, one.uri), { class: 'capability', 'aria-current': current, title: one.description || null }));
 }
 
-/** A field for an address: of a template, or any other. */
+/** A field for a URI, optionally from a template. */
 function addressForm(server) {
   const id = `uri-${server.session}`;
   const uri = h('input', { id, required: true, spellcheck: 'false', placeholder: server.templates[0]?.uriTemplate ?? 'scheme://…' });
@@ -96,7 +96,7 @@ function watchButton(server, uri) {
   return node;
 }
 
-/** Read a resource and show it. `fresh` has the server read it again. */
+/** Read a resource and show it. `fresh` bypasses the cache. */
 async function open(server, uri, { fresh = false, focus = true } = {}) {
   const mine = (chosen = { session: server.session, uri });
   render();
@@ -149,7 +149,7 @@ async function load() {
   }
 }
 
-/** Fill the section of the resources; only the first call does anything. */
+/** Fill the section of the resources. Later calls do nothing. */
 export function startResources(section) {
   if (section.hasChildNodes()) return;
   section.append(

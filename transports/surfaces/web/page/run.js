@@ -1,4 +1,4 @@
-// One capability of a connected app: its form, and the calls that are made with it.
+// One capability of a connected app: its form, and the calls made with the form.
 import { address, get, post } from './api.js';
 import { addStarted } from './calls.js';
 import { tree } from './content.js';

@@ -1,4 +1,4 @@
-// Batch runs: how one stands, its throughput and failures, and its jobs in pages. Everything is read only.
+// Batch runs: states, throughput, failures, and pages of jobs. Everything is read-only.
 import { address, get } from './api.js';
 import { button, h, notice } from './dom.js';
 import { on } from './events.js';
@@ -8,19 +8,19 @@ const STATES = {
   queued: ['·', 'Queued'], leased: ['…', 'Running'], succeeded: ['✓', 'Succeeded'],
   failed: ['✗', 'Failed'], unknown: ['?', 'Unknown'], cancelled: ['–', 'Cancelled'],
 };
-const REFRESH = 1000; // ms between two requests at least
-const RENEW = 20_000; // ms after which the server is told that somebody still looks
-const CODES = 8; // reasons that are shown
+const REFRESH = 1000; // minimum ms between two requests
+const RENEW = 20_000; // ms after which a request renews the server's watch of the run
+const CODES = 8; // shown error codes
 const WAIT = 250; // ms after the last key
 
 let runs = [];
-let current = null; // the id of the run that is shown
+let current = null; // id of the shown run
 let rows = new Map(); // job key → its row
 let next = null;
-let paged = false; // more than the first page is there, so that the list stays as it is
+let paged = false; // more than the first page is loaded, so that the list is not refreshed
 let timer = 0;
-let turn = 0; // the number of the last request for jobs: only its answer counts
-let loading = false; // the last one is for a first page
+let turn = 0; // number of the last request for jobs: only its answer counts
+let loading = false; // the last request is for a first page
 
 const picker = h('select', { 'aria-label': 'Run', onchange: () => (location.hash = `#run=${picker.value}`) });
 const board = h('div', { class: 'stack' });
@@ -45,7 +45,7 @@ function svg(tag, attributes, ...children) {
   return node;
 }
 
-/** Jobs that ended in each part of the run's time, stacked: those that succeeded below the others. */
+/** Throughput: jobs that ended in each interval, stacked: succeeded jobs below the others. */
 function plot({ began, step_seconds: step, succeeded, others }) {
   if (!began) return h('p', { class: 'muted' }, 'No job has ended yet.');
   const sums = succeeded.map((count, at) => count + others[at]);
@@ -101,7 +101,7 @@ function reasons(run) {
       : h('p', { class: 'muted' }, 'None.'));
 }
 
-/** What the run's report says of its browsers and of the time of its calls. */
+/** Figures of the run's report: replaced browsers, and durations of calls. */
 function report({ recycled, milliseconds, written }) {
   const why = Object.entries(recycled ?? {});
   const replaced = why.length ? `${plural(why.reduce((sum, [, count]) => sum + count, 0), 'browser')}: ${why.map(([name, count]) => `${name} ${number(count)}`).join(', ')}` : 'none';
@@ -174,9 +174,9 @@ function row(job) {
   return h('div', { role: 'listitem' }, node);
 }
 
-/** Load the first page of the jobs, or one more; rows of jobs that are as they were stay, with what is open in them. */
+/** Load the first page of the jobs, or one more. Rows of unchanged jobs stay, including their open parts. */
 async function loadJobs(append = false) {
-  if (append && loading) return; // the place of the next page is not known yet
+  if (append && loading) return; // the cursor of the next page is not known yet
   const [asked, mine, before] = [current, ++turn, paged];
   loading = !append;
   paged = append;

@@ -1,8 +1,8 @@
-// The parts of JSON Schema that a form needs for one field.
+// JSON Schema of one field, as far as a form needs it.
 
-const MAX_DEPTH = 6; // levels; deeper, or recursive, is edited as JSON
+const MAX_DEPTH = 6; // levels; deeper or recursive schemas are edited as JSON
 
-/** The schema itself: local references followed, a union with `null` made optional. */
+/** Return the schema with local references resolved, and with a union with `null` made optional. */
 export function resolve(schema, root, depth = 0) {
   if (schema === true || schema === undefined || schema === null) return {};
   if (typeof schema.$ref === 'string' && depth < MAX_DEPTH) {
@@ -22,14 +22,14 @@ export function resolve(schema, root, depth = 0) {
 
 const without = (schema, key) => Object.fromEntries(Object.entries(schema).filter(([name]) => name !== key));
 
-/** Whether a field takes a file: ABP's BinaryData, or text that is declared to be one. */
+/** Return whether a field takes a file: ABP's BinaryData, or text that is declared as a file. */
 export function isBinary(schema) {
   const parts = schema.properties ?? {};
   if ('content' in parts && ('mimeType' in parts || 'encoding' in parts)) return true;
   return schema.format === 'binary' || schema.format === 'byte' || 'contentEncoding' in schema || 'contentMediaType' in schema;
 }
 
-/** Which kind of field: const, enum, file, boolean, number, string, object, array, or json for everything else. */
+/** Return the kind of a field: const, enum, file, boolean, number, string, object, array, or json for all others. */
 export function kindOf(schema, depth) {
   if ('const' in schema) return 'const';
   if (Array.isArray(schema.enum) && schema.enum.length) return 'enum';

@@ -1,4 +1,4 @@
-// The theme: that of the system, light, or dark. A classic script in the head, so that it is set before the first paint.
+// Theme: that of the system, light, or dark. A classic script in the head, so that the theme is set before the first paint.
 (() => {
   const KEY = 'abp-gallery-theme';
   const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };
@@ -7,7 +7,7 @@
   try {
     stored = localStorage.getItem(KEY);
   } catch {
-    // Storage may be forbidden: then the choice lasts as long as the page.
+    // Storage may be forbidden; then the choice lasts as long as the page.
   }
   root.dataset.theme = stored in NEXT ? stored : 'auto';
 

@@ -1,9 +1,9 @@
-// Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the head of a table or of a text, or a sheet with a label.
+// Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the first lines of a table or text, or a sheet with a label.
 import { slice } from './api.js';
 import { h } from './dom.js';
 import { label } from './format.js';
 
-const LARGEST_IMAGE = 16_000_000; // bytes; of a larger one the server makes a small picture
+const LARGEST_IMAGE = 16_000_000; // bytes; for a larger image the server makes a thumbnail
 const FIRST_LINES = 600; // bytes
 
 const sheet = (meta) => h('span', { class: 'sheet', 'aria-hidden': true }, label(meta));
@@ -18,7 +18,7 @@ const observer = new IntersectionObserver((entries) => {
 }, { rootMargin: '200px' });
 
 function picture(meta, src = meta.url) {
-  // An <img> runs no script of an SVG and loads nothing that it refers to.
+  // An <img> does not run scripts of an SVG, nor load its references.
   const image = h('img', { src, alt: '', loading: 'lazy', decoding: 'async' });
   image.addEventListener('error', () => image.replaceWith(sheet(meta)));
   return image;
@@ -38,7 +38,7 @@ function lines(meta) {
   return box;
 }
 
-/** A sheet until the card is seen, then what a function of cards.js makes; the sheet stays if that fails. */
+/** A sheet until the card is seen, then the preview by a function of cards.js; the sheet stays if that fails. */
 function whenSeen(meta, maker) {
   const first = sheet(meta);
   first.addEventListener('seen', () => import('./cards.js').then((cards) => cards[maker](meta)).then((made) => first.replaceWith(made), () => null));

@@ -1,12 +1,12 @@
-// The calls as bars on a time axis. Calls that follow each other closely are one run with an axis of its own: on a common axis, a
-// pause of an hour would leave no room for a call of a second.
+// Timeline of calls as bars on a time axis. Calls in close succession form a run with an axis of its own: on a common axis, a pause
+// of an hour would leave no room for a call of a second.
 import { calls, loadCalls, running } from './calls.js';
 import { byId, h, notice, say } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural } from './format.js';
 import { panel, share, STATES } from './panel.js';
 
-const PAUSE = 30_000; // ms without any call, after which a new run begins
+const PAUSE = 30_000; // ms without a call, after which a new run begins
 const TICKS = 5;
 const TICK = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250; // ms between two updates of running calls
 
@@ -17,7 +17,7 @@ const emptyState = h('div', { class: 'empty' }, h('h2', {}, 'No calls yet'), h('
 const start = (call) => Date.parse(call.started);
 const end = (call) => (running(call) ? Math.max(Date.now(), start(call)) : start(call) + call.duration_ms);
 
-/** The runs, latest first; each is a list of calls in the order of their start. */
+/** Return the runs, latest first; each is a list of calls by start. */
 function runsOf(all) {
   const runs = [];
   let until = -Infinity;
@@ -29,7 +29,7 @@ function runsOf(all) {
   return runs.reverse();
 }
 
-/** A step of 1, 2 or 5 times a power of ten that divides a span into about TICKS parts. */
+/** Return a step of 1, 2 or 5 times a power of ten that divides a span into about TICKS parts. */
 function stepOf(span) {
   const rough = span / TICKS;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -44,7 +44,7 @@ function row(call) {
   const node = h('details', { class: 'call', id: `call-${call.id}` },
     h('summary', {}, h('span', { class: 'what' }, parts.mark, h('span', {}, parts.what, parts.how)), h('span', { class: 'track', 'aria-hidden': true }, parts.bar), parts.took, parts.outcome));
   parts.bar.append(parts.fill);
-  // Built when it is first opened; it keeps itself up to date from then on.
+  // Built when first opened; the panel updates itself from then on.
   node.addEventListener('toggle', () => node.append(panel(call.id)), { once: true });
   return { node, parts };
 }
@@ -103,7 +103,7 @@ function section(run) {
 
 let frame = 0;
 
-/** Draw with the next frame of the screen, however many events come before it. */
+/** Draw once with the next frame, for any number of events before it. */
 function renderSoon() {
   frame ||= requestAnimationFrame(() => {
     frame = 0;
@@ -153,7 +153,7 @@ export function startTimeline(place) {
   const showDetached = async () => {
     if (!detached.hidden || ![...calls.values()].some((call) => call.detached)) return;
     detached.hidden = false;
-    (await import('./detached.js')).startDetached(detached); // late: most have none
+    (await import('./detached.js')).startDetached(detached); // loaded late: most servers have no detached calls
   };
   on('calls_changed', showDetached);
   showDetached();

@@ -30,5 +30,5 @@ CHECKS: tuple[Check, ...] = (
     *errors.RULES,
     *cancelling.RULES,
 )
-#: The checks of a page with WebMCP tools, which need not speak ABP.
+#: Checks of a page with WebMCP tools, which need not speak ABP.
 WEBMCP_CHECKS: tuple[Check, ...] = (*webmcp.RULES, *schemas.RULES, *binaries.RULES)

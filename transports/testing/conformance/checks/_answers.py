@@ -1,4 +1,4 @@
-"""Checks of the answers of calls, and of what the app does beside answering (docs/protocol.md 3, 11 and 12.5)."""
+"""Checks of the answers and side effects of calls (docs/protocol.md 3, 11 and 12.5)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RULES = Rules()
 _NATIVE = {"dialog", "popup", "filechooser", "download"}
 #: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12).
 _LARGE = 10 * 1000 * 1000
-#: Seconds that an answer may take on its way.
+#: Seconds that an answer may take in transit.
 _TOLERANCE = 0.25
-#: Fields of an answer that only says that something was done: texts about it, names of files, all others.
+#: Fields of an answer that only reports success: texts, names of files, all others.
 _TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
 _PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
 _OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
@@ -76,7 +76,7 @@ def _shape(app: Evidence) -> Iterator[str]:
         if call.error is not None:
             continue
         if not isinstance(call.answer, Mapping):
-            yield f"{trial.name} answered {str(call.answer)[:60]!r}, no object"
+            yield f"{trial.name} answered {str(call.answer)[:60]!r}, not an object"
         elif not isinstance(call.answer.get("success"), bool):
             yield f"{trial.name} answered without success: true or false"
 
@@ -99,7 +99,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "A call that succeeds answers data",
     source="docs/protocol.md 12.5",
-    fix="answer what was made or found, even if it is only what is true now",
+    fix="answer the data that was created or found, or the current state",
 )
 def _data(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
@@ -122,8 +122,10 @@ def _real(app: Evidence) -> Iterator[str]:
 
 
 def _is_status_only(data: object) -> bool:
-    """Whether data only reports that something was done. It goes by looks, so it is no more than a warning;
-    ``{status: "active"}`` is data."""
+    """Return whether data only reports that something was done; ``{status: "active"}`` is data.
+
+    This is a heuristic, so its findings are only warnings.
+    """
     if isinstance(data, str):
         return _is_done(data)
     if not isinstance(data, Mapping):
@@ -150,7 +152,7 @@ def _is_done(text: object) -> bool:
 )
 def _native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
-        raise NotApplicable("what an app behind a WebSocket shows cannot be seen")
+        raise NotApplicable("windows of an app behind a WebSocket cannot be observed")
     for trial, call in _called(app):
         for effect in call.effects:
             if effect.kind in _NATIVE:
@@ -169,7 +171,7 @@ def _native(app: Evidence) -> Iterator[str]:
 )
 def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
-        raise NotApplicable("what an app behind a WebSocket does cannot be seen")
+        raise NotApplicable("the clipboard of an app behind a WebSocket cannot be observed")
     for trial, call in _called(app):
         yield from (f"{trial.name}: {dict(one.detail)}" for one in call.effects if one.kind == "clipboard")
 
@@ -177,7 +179,7 @@ def _clipboard(app: Evidence) -> Iterator[str]:
 @RULES(
     "answers.size",
     "SHOULD",
-    "What is larger than 10 MB is a download",
+    "Content larger than 10 MB is a download",
     source="docs/protocol.md 9.12, 12.5",
     fix="answer {downloadUrl, mimeType, size} instead",
 )
@@ -215,6 +217,6 @@ def _progress(app: Evidence) -> Iterator[str]:
         for name in ("progress", "total", "percentage"):
             value = fields.get(name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                yield f"{trial.name}: {name} is {value!r}, no number"
+                yield f"{trial.name}: {name} is {value!r}, not a number"
             elif name == "percentage" and isinstance(value, int | float) and not 0 <= value <= 100:
                 yield f"{trial.name}: percentage is {value}"

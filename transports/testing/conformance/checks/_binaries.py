@@ -10,7 +10,7 @@ from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch,
 from .._evidence import ContentItem, Evidence, NotApplicable, Rules
 
 RULES = Rules()
-#: Seconds that a downloadUrl should live, less what an answer may take to arrive.
+#: Minimum lifetime of a downloadUrl in seconds: an hour, less the time for an answer to arrive.
 _LIFETIME = 3600 - 60
 _STANDARD = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
@@ -58,7 +58,7 @@ def _size(app: Evidence) -> Iterator[str]:
 @RULES(
     "binary.size_given",
     "SHOULD",
-    "Content says its size",
+    "Content declares its size",
     source="docs/protocol.md 9.2",
     fix="add size, in bytes",
 )
@@ -73,7 +73,7 @@ def _size_given(app: Evidence) -> Iterator[str]:
     "MUST",
     "A downloadUrl comes with the size of its file",
     source="docs/protocol.md 10.1",
-    fix="add size, in bytes: without it nobody can tell a file that was cut from a whole one",
+    fix="add size, in bytes: without it a truncated file cannot be distinguished from a whole one",
 )
 def _reference_size(app: Evidence) -> Iterator[str]:
     for name, item in _downloads(app):
@@ -84,7 +84,7 @@ def _reference_size(app: Evidence) -> Iterator[str]:
 @RULES(
     "binary.fields",
     "MUST",
-    "Content says its mimeType, and text its encoding",
+    "Content declares its mimeType, and text its encoding",
     source="docs/protocol.md 9.2",
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
 )
@@ -131,7 +131,7 @@ def _alphabet(app: Evidence) -> Iterator[str]:
     "MUST",
     "Content is of the declared mimeType",
     source="docs/protocol.md 9.11",
-    fix="declare what the content is",
+    fix="declare the type that the content has",
 )
 def _type(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
@@ -177,7 +177,7 @@ def _download(app: Evidence) -> Iterator[str]:
     "MUST",
     "A downloadUrl has not expired when it is answered",
     source="docs/protocol.md 10.4",
-    fix="set expiresAt to a time to come, in milliseconds",
+    fix="set expiresAt to a time in the future, in milliseconds",
 )
 def _expiry(app: Evidence) -> Iterator[str]:
     for name, item in _downloads(app):
@@ -203,7 +203,7 @@ def _lifetime(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "A download is complete after one request",
     source="docs/protocol.md 10.6",
-    fix="do not break off: not every client asks again",
+    fix="do not interrupt the download: not every client resumes it",
 )
 def _at_once(app: Evidence) -> Iterator[str]:
     for name, item in _downloads(app):
@@ -225,6 +225,6 @@ def _stays(app: Evidence) -> Iterator[str]:
 
 
 def _described(item: ContentItem) -> bool:
-    """Whether it is a descriptor or a reference. Other content has no fields of its own."""
+    """Return whether the item is a descriptor or a reference. Other content has no fields of its own."""
     node: Mapping[str, object] = item.node
     return "content" in node or "downloadUrl" in node

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from .._evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
-#: A call that ends within so many seconds of being cancelled may have ended by itself.
+#: Seconds after a cancel within which a call may have ended by itself.
 _ENDING = 0.3
 
 
@@ -58,7 +58,7 @@ def _running(app: Evidence) -> Iterator[str]:
     if not tried:
         raise NotApplicable("no call ran long enough to be cancelled")
     for one in tried:
-        # An embedding page settles the call by itself, whatever the app does.
+        # An embedding page settles the call by itself, regardless of the app.
         settled = one.call.fields.get("cancelled") is True
         if one.first.fields.get("cancelled") is not True and (settled or one.ran_on > _ENDING):
             outcome = one.first.error.message if one.first.error is not None else str(one.first.answer)[:80]

@@ -15,7 +15,7 @@ def _manifest(app: Evidence) -> Manifest:
     if app.discovery is None:
         raise NotApplicable(f"an app reached as {app.kind} has no manifest")
     if app.discovery.manifest is None:
-        raise NotApplicable("there is no manifest that can be read")
+        raise NotApplicable("there is no readable manifest")
     return app.discovery.manifest
 
 
@@ -36,13 +36,13 @@ def _link(app: Evidence) -> Iterator[str]:
 @RULES(
     "manifest.readable",
     "MUST",
-    "A manifest that is named can be fetched and read",
+    "A linked manifest can be fetched and read",
     source="docs/protocol.md 7.2",
     fix="serve JSON of at most 1 MB there: {abp, app: {id, name, version}, capabilities: [{name}]}",
 )
 def _readable(app: Evidence) -> Iterator[str]:
     if app.discovery is None or app.discovery.manifest_url is None:
-        raise NotApplicable("no manifest is named")
+        raise NotApplicable("no manifest is linked")
     if app.discovery.reason is not None:
         yield app.discovery.reason.message
     yield from app.discovery.warnings if app.discovery.manifest and app.discovery.manifest.abp == "" else ()
@@ -51,7 +51,7 @@ def _readable(app: Evidence) -> Iterator[str]:
 @RULES(
     "manifest.fields",
     "MUST",
-    "The manifest says its protocol version, and who the app is",
+    "The manifest declares its protocol version and the identity of the app",
     source="docs/protocol.md 7.2, 1.4",
     fix="give abp, app.id, app.name and app.version as text",
 )
@@ -67,9 +67,9 @@ def _fields(app: Evidence) -> Iterator[str]:
 @RULES(
     "manifest.agrees",
     "SHOULD",
-    "What the manifest says is what the running app says",
+    "The manifest agrees with the running app",
     source="docs/protocol.md 7.5",
-    fix="make both from the same definitions",
+    fix="generate both from the same definitions",
 )
 def _agrees(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)

@@ -1,4 +1,4 @@
-"""Checks of the errors that the app answers (docs/protocol.md 3.5 and 8.1)."""
+"""Checks of the app's errors (docs/protocol.md 3.5 and 8.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
-#: Codes that say only that something went wrong.
+#: Codes that give no reason for the failure.
 _VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
 
 
@@ -45,17 +45,17 @@ def _shape(app: Evidence) -> Iterator[str]:
             continue
         error = answer.get("error")
         if not isinstance(error, Mapping):
-            yield f"{name}: error is {str(error)[:60]!r}, no object"
+            yield f"{name}: error is {str(error)[:60]!r}, not an object"
             continue
         if not isinstance(error.get("code"), str) or not _CODE.fullmatch(error["code"]):
-            yield f"{name}: code is {error.get('code')!r}, no UPPER_CASE text"
+            yield f"{name}: code is {error.get('code')!r}, not UPPER_CASE text"
         if not isinstance(error.get("message"), str) or not error["message"]:
             yield f"{name}: it has no message"
         if "retryable" not in error:
             words = f"{str(error.get('message'))[:100]} [{error.get('code')}]"
             yield f"{name}: {words}: it does not say retryable: true or false"
         elif not isinstance(error["retryable"], bool):
-            yield f"{name}: retryable is {error['retryable']!r}, no boolean"
+            yield f"{name}: retryable is {error['retryable']!r}, not a boolean"
 
 
 @RULES(
@@ -109,7 +109,7 @@ def _wrong_type(app: Evidence) -> Iterator[str]:
 
 def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
     if exchange.error is not None:
-        # else the checks answers.* report that none is answered; a damaged content says nothing of this call
+        # If the valid call failed too, the checks answers.* report it. A ProtocolError of its content is unrelated.
         if trial.call is not None and isinstance(trial.call.error, ProtocolError | None):
             yield f"{what} was not refused: {exchange.error.message}"
     elif exchange.succeeded:
@@ -121,9 +121,9 @@ def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str
 @RULES(
     "errors.clear",
     "SHOULD",
-    "A call that fits its inputSchema succeeds, or the error says which condition is not met",
+    "A call that fits its inputSchema succeeds, or the error names the unmet condition",
     source="docs/protocol.md 8.1",
-    fix="catch what the handler throws; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
+    fix="catch exceptions of the handler; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
 )
 def _clear(app: Evidence) -> Iterator[str]:
     if not app.called:

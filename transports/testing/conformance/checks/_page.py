@@ -47,17 +47,17 @@ def _ready(app: Evidence) -> Iterator[str]:
 def _members(app: Evidence) -> Iterator[str]:
     steps = _steps(app)
     if "members" not in steps:
-        broke = steps.get("broke", ProbeStep(threw="it could not be looked at")).threw
-        yield f"the page object could not be looked at: {broke}"
+        broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
+        yield f"the page object could not be inspected: {broke}"
         return
     found = steps["members"].value
     kinds = found if isinstance(found, Mapping) else {}
     for name in ("initialize", "shutdown", "call"):
         if kinds.get(name) != "function":
-            yield f"{name} is {kinds.get(name)}, no function"
+            yield f"{name} is {kinds.get(name)}, not a function"
     version = steps["protocolVersion"]
     if not isinstance(version.value, str) or not version.value:
-        yield f"protocolVersion is {version.threw or repr(version.value)}, no text"
+        yield f"protocolVersion is {version.threw or repr(version.value)}, not text"
     identity = steps["app"].value
     for name in ("id", "name", "version"):
         if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str):
@@ -67,7 +67,7 @@ def _members(app: Evidence) -> Iterator[str]:
 @RULES(
     "page.describe",
     "SHOULD",
-    "describeCapability answers a capability, and null for what is unknown",
+    "describeCapability answers a capability, and null for an unknown name",
     source="docs/protocol.md 2.4",
     fix="answer the listed entry of that name, or null; do not throw",
 )
@@ -114,7 +114,7 @@ def _plain_list(app: Evidence) -> Iterator[str]:
     "MUST",
     "call answers, and never throws",
     source="docs/protocol.md 3.3",
-    fix="catch what handlers throw and answer {success: false, error}",
+    fix="catch exceptions of handlers and answer {success: false, error}",
 )
 def _call(app: Evidence) -> Iterator[str]:
     step = _step(app, "unknown", "the page object could not be called")
@@ -132,7 +132,7 @@ def _call(app: Evidence) -> Iterator[str]:
 def _reload(app: Evidence) -> Iterator[str]:
     steps = _steps(app)
     if "members" not in steps:
-        raise NotApplicable("the page object could not be looked at")
+        raise NotApplicable("the page object could not be inspected")
     step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
     if step.threw is not None or not isinstance(step.value, Mapping):
         yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"

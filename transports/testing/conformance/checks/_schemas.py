@@ -1,4 +1,4 @@
-"""Checks of descriptions and schemas, and whether calls keep to them (docs/protocol.md 2.5 and 3.6)."""
+"""Checks of descriptions and schemas, and of calls against their schemas (docs/protocol.md 2.5 and 3.6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....protocol.schema import check_output
 from .._evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
-#: Keywords of a schema that may describe a place in a way that is not followed here.
+#: Keywords that describe a place indirectly. They are not followed here.
 _INDIRECT = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
 _REFUSALS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
@@ -24,9 +24,9 @@ def _require_capability(app: Evidence) -> None:
 
 
 def _schema_error(schema: object) -> str | None:
-    """Return why a value is no JSON Schema (2020-12 unless it names another draft), or ``None`` if it is one."""
+    """Return the reason why a value is not a JSON Schema (2020-12 by default); ``None`` if it is one."""
     if not isinstance(schema, Mapping | bool):
-        return "it is no object"
+        return "it is not an object"
     try:
         jsonschema_rs.meta.validate(schema if isinstance(schema, bool) else dict(schema))
     except (jsonschema_rs.ValidationError, ValueError) as error:
@@ -39,7 +39,7 @@ def _schema_error(schema: object) -> str | None:
     "MUST",
     "inputSchema and outputSchema are JSON Schema",
     source="docs/protocol.md 2.5; JSON Schema 2020-12",
-    fix="correct the schema; {} says that anything will do",
+    fix="correct the schema; {} allows any value",
 )
 def _valid(app: Evidence) -> Iterator[str]:
     _require_capability(app)
@@ -71,7 +71,7 @@ def _described(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "Parameters that fit inputSchema are accepted",
     source="docs/protocol.md 3.6",
-    fix="say in the schema what is required (oneOf, pattern, enum, …), or give `examples` that work",
+    fix="declare all requirements in the schema (oneOf, pattern, enum, …), or give `examples` that work",
 )
 def _params(app: Evidence) -> Iterator[str]:
     _require_call(app)
@@ -105,7 +105,7 @@ def _result(app: Evidence) -> Iterator[str]:
 @RULES(
     "schema.content",
     "SHOULD",
-    "A capability that answers content says so in outputSchema",
+    "A capability that answers content declares it in outputSchema",
     source="docs/protocol.md 9.14",
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
 )
@@ -123,7 +123,7 @@ def _content(app: Evidence) -> Iterator[str]:
 
 
 def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
-    """Return whether a schema requires a ``mimeType`` at a place, or says something of it that is not followed here."""
+    """Return whether a schema requires a ``mimeType`` at a place, or describes the place indirectly."""
     if not isinstance(schema, Mapping):
         return False
     if any(key in schema for key in _INDIRECT):

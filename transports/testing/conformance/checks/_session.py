@@ -1,4 +1,4 @@
-"""Checks of the session: initialize, shutdown and what they answer (docs/protocol.md 1.4, 2.2 to 2.4)."""
+"""Checks of the session: initialize, shutdown and their answers (docs/protocol.md 1.4, 2.2 to 2.4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _names(capabilities: object) -> list[str]:
     "MUST",
     "The app can be reached and answers initialize",
     source="docs/protocol.md 2.2",
-    fix="see what the message says; try it with `abp capabilities TARGET`",
+    fix="follow the message; try `abp capabilities TARGET`",
 )
 def _reachable(app: Evidence) -> Iterator[str]:
     if app.open_error is not None:
@@ -44,14 +44,14 @@ def _initialize(app: Evidence) -> Iterator[str]:
     info = _session_info(app)
     for name in ("sessionId", "protocolVersion"):
         if not isinstance(info.get(name), str) or not info[name]:
-            yield f"{name} is {info.get(name)!r}, no text"
+            yield f"{name} is {info.get(name)!r}, not text"
     identity = info.get("app")
     for name in ("id", "name", "version"):
         if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str) or not identity[name]:
             yield f"app.{name} is missing"
     listed = info.get("capabilities")
     if not isinstance(listed, list):
-        yield "capabilities is no array"
+        yield "capabilities is not an array"
         return
     for position, entry in enumerate(listed):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -92,7 +92,7 @@ def _features(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "listCapabilities and initialize name the same capabilities",
     source="docs/protocol.md 2.4",
-    fix="make both from the same list",
+    fix="generate both from the same list",
 )
 def _same_list(app: Evidence) -> Iterator[str]:
     initial = set(_names(_session_info(app).get("capabilities")))
@@ -105,8 +105,8 @@ def _same_list(app: Evidence) -> Iterator[str]:
     if answer is None:
         raise NotApplicable("the page object has no listCapabilities")
     listed = set(_names(answer.get("data") if isinstance(answer, Mapping) else answer))
-    yield from (f"{name} is listed, and not in initialize" for name in sorted(listed - initial))
-    yield from (f"{name} is in initialize, and not listed" for name in sorted(initial - listed))
+    yield from (f"{name} is listed but not in initialize" for name in sorted(listed - initial))
+    yield from (f"{name} is in initialize but not listed" for name in sorted(initial - listed))
 
 
 @RULES(
@@ -178,7 +178,7 @@ def _again(app: Evidence) -> Iterator[str]:
     "MUST",
     "A new page or connection finds the same app",
     source="docs/protocol.md 2.3",
-    fix="keep nothing of a session that has ended where the next one trips over it",
+    fix="do not let state of an ended session affect the next one",
 )
 def _reopened(app: Evidence) -> Iterator[str]:
     before = _session_info(app).get("app")

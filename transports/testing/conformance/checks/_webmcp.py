@@ -12,13 +12,13 @@ RULES = Rules()
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SOURCE = "docs/webmcp.md, What makes a good tool"
-#: Characters of a description that say something.
+#: Minimum characters of a meaningful description.
 _MIN_DESCRIPTION = 10
 
 
 def _facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
     if not app.tool_facts:
-        raise NotApplicable(f"the tools could not be looked at: {app.open_error}" if app.open_error else "no tools")
+        raise NotApplicable(f"the tools could not be inspected: {app.open_error}" if app.open_error else "no tools")
     found = app.tool_facts[part]
     assert isinstance(found, list)
     if not found:
@@ -56,7 +56,7 @@ def _name(app: Evidence) -> Iterator[str]:
     "MUST",
     "A tool has a description",
     source="WebMCP, ModelContextTool.description; " + _SOURCE,
-    fix="say in a sentence what the tool does: a model reads nothing else",
+    fix="describe the purpose of the tool in a sentence: a model reads nothing else",
 )
 def _described(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
@@ -70,7 +70,7 @@ def _described(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "Each parameter has a description",
     source=_SOURCE,
-    fix="say of each parameter what it means, in its schema",
+    fix="describe each parameter in its schema",
 )
 def _parameters(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
@@ -158,7 +158,7 @@ def _cancel(app: Evidence) -> Iterator[str]:
         raise NotApplicable("no tool ran long enough to be cancelled")
     for tool in tried:
         if tool["ended"] is False:
-            yield f"{tool['name']}: it goes on"
+            yield f"{tool['name']}: it keeps running"
 
 
 @RULES(
@@ -182,7 +182,7 @@ def _form(app: Evidence) -> Iterator[str]:
     "SHOULD",
     "A form can be sent: it has toolautosubmit, or a button for a person",
     source="WebMCP, toolautosubmit; " + _SOURCE,
-    fix="add <button>, or toolautosubmit where nobody needs to look first",
+    fix="add <button>, or toolautosubmit if no person needs to check the form first",
 )
 def _submit(app: Evidence) -> Iterator[str]:
     for form in _facts(app, "forms"):
