@@ -113,27 +113,27 @@ def test_a_name_that_is_not_there() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     modules = loaded_by("import transports")
     assert not modules & HEAVY
-    assert {name for name in modules if name.startswith("transports")} == {"transports"}
+    assert {name for name in modules if name.startswith("transports")} == {"transports", "transports._lazy"}
 
 
 def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     modules = loaded_by("import transports.surfaces.cli._commands")
     assert "transports.surfaces.cli._commands" in modules
     assert not modules & (
-        HEAVY | {"transports.session._session", "transports.browser", "importlib.metadata", "jsonschema_rs"}
+        HEAVY | {"transports.session._session", "transports.browser._source", "importlib.metadata", "jsonschema_rs"}
     )
 
 
 def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -> None:
     program = f"""if True:
         import sys
-        from transports.surfaces.cli import calls, main
+        from transports.surfaces.cli import _calls, main
 
         def run(work):
             assert "pydantic" not in sys.modules
             return 0
 
-        calls.run_async = run
+        _calls.run_async = run
         for more in ([], ["--file", "a=b", "--browser", "chrome", "--headed", "-vv", "--profile", {str(tmp_path)!r}]):
             given = ["call", "http://127.0.0.1:8000/", "name", "-p", "a=1", "-p", "b=x", "--json", "--out", "f"]
             assert main([*given, *more]) == 0
@@ -164,7 +164,7 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
             main([names.get(one, one) for one in {given!r}])"""
     modules = loaded_by(program)
     assert "playwright.async_api" in modules
-    assert not modules & {"transports.session._connect", "transports.artifacts", "transports.routing"}
+    assert not modules & {"transports.session._connect", "transports.artifacts._base", "transports.routing._router"}
 
 
 def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:

@@ -27,8 +27,8 @@ from transports.artifacts._base import Evictable, Evictor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._ref import ArtifactRef as Ref, Metadata
 from transports.artifacts._retention import Entry
+from transports.artifacts._sweeping import sweeping
 from transports.artifacts.local import _maintenance as maintenance
-from transports.artifacts.sweeping import sweeping
 from transports.errors import UsageError
 
 HASH = "a" * 64

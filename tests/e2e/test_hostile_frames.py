@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from playwright._impl import fetch
 
 from tests.benchmarks.measure import MB, Growth
 from tests.e2e.test_browsers import reach_without_cdp
@@ -389,6 +390,25 @@ async def test_a_page_that_floods_on_loses_its_session_with_an_error(browser: Br
         await app.call("start")
         with pytest.raises(ABPError, match="far more events"):
             await app.call("wait", timeout=60)
+
+
+async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that floods the driver delays every answer of it, and Playwright asks for one before it sends the command
+    that closes: a session that gave up then would leave the page, and its processor time, to a browser of others."""
+    dispose = fetch.APIRequestContext.dispose
+
+    async def delayed(self: fetch.APIRequestContext, reason: str | None) -> None:
+        await asyncio.sleep(4)
+        await dispose(self, reason)
+
+    monkeypatch.setattr(fetch.APIRequestContext, "dispose", delayed)
+    before = len(browser.playwright.contexts)
+    async with opened(browser, tmp_path, top="tool('first');") as app:
+        await app.call("first")
+    assert len(browser.playwright.contexts) == before + 1
+    await until(lambda: len(browser.playwright.contexts) == before)
 
 
 async def test_frames_and_their_tools_are_counted(

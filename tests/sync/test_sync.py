@@ -33,10 +33,11 @@ from transports import (
     UsageError,
     artifacts,
     batch,
+    session,
 )
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
-from transports.session import CallFinished, CallStarted, Event, _connect as asynchronous, _dispatch as event_dispatch
+from transports.session import CallFinished, CallStarted, Event, _dispatch as event_dispatch
 from transports.sync import (
     CallHandle,
     LocalStore,
@@ -208,13 +209,13 @@ def test_a_session_has_every_attribute_of_the_asynchronous_one(app_of: App) -> N
 
 def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[str, object] = {}
-    real = asynchronous.connect
+    real = session.connect
 
     def capture(**options: object) -> object:
         given.update(options)
         return real("memory:", transport=MemoryTransport({}))
 
-    monkeypatch.setattr(asynchronous, "connect", capture)
+    monkeypatch.setattr(session, "connect", capture)
     store = LocalStore(tmp_path)
     names = [name for name in inspect.signature(connect).parameters if name not in ("page", "context")]
     options: dict[str, Any] = {name: object() for name in names} | {"store": store}
@@ -502,7 +503,7 @@ def test_a_router(tmp_path: Path) -> None:
 
 def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
     def app(target: str, **options: Any) -> Any:
-        return asynchronous.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
+        return session.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
 
     with blocking_batch.Pool(sessions=2, connect=app, store=tmp_path) as pool:
         jobs = (batch.Job("echo", {"n": n}, "ws://app.example/") for n in range(6))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import lazy_names
-from ._jobs import Job, Outcome, State
-from .ledger import Ledger, open_ledger
-from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
-from .running import RunOptions, run
 
 if TYPE_CHECKING:
     from ._consent import Consent as Consent
+    from ._jobs import Job, Outcome, State
+    from .ledger import Ledger, open_ledger
     from .ledger._backends import SqliteDatabase as SqliteDatabase
     from .ledger._schema import decoded_object as decoded_object, encoded as encoded
+    from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
+    from .running import RunOptions, run
     from .running._batch import Source as Source, ignore as ignore
     from .running._runner import OnSettled as OnSettled
 else:
@@ -21,15 +21,13 @@ else:
         __name__,
         {
             "_consent": ("Consent",),
+            "_jobs": ("Job", "Outcome", "State"),
+            "ledger": ("Ledger", "open_ledger"),
             "ledger._backends": ("SqliteDatabase",),
-            "ledger._schema": (
-                "decoded_object",
-                "encoded",
-            ),
-            "running._batch": (
-                "Source",
-                "ignore",
-            ),
+            "ledger._schema": ("decoded_object", "encoded"),
+            "pool": ("BrowserStats", "Endpoint", "Pool", "PoolStats", "Reuse"),
+            "running": ("RunOptions", "run"),
+            "running._batch": ("Source", "ignore"),
             "running._runner": ("OnSettled",),
         },
     )

@@ -6,8 +6,8 @@
 * :mod:`.evidence` — recordings of a call: trace, video, HAR, console, screenshot.
 * :mod:`._effects` — side effects of an app: dialogs, prints, downloads, windows.
 * :mod:`._source` — the source of a session's page: browser, profile, context, the caller's own page.
-* :mod:`._transport` — the base of transports that drive a page, with reconnection; :mod:`._top_page` — the base of those
-  whose app is the page itself.
+* :mod:`._transport` — the base of transports that drive a page, with reconnection; :mod:`._top_page` — the base of
+  those whose app is the page itself.
 * :mod:`._tools` — HTML to PDF, screenshots; :mod:`._preflight` — a check for a listener before a browser is started.
 """
 

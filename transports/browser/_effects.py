@@ -609,7 +609,7 @@ class PageEffects:
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle
-        <transports.browser.effects.EffectTracker.settle>`.
+        <transports.browser._effects.EffectTracker.settle>`.
         """
         await self._tracker.settle(call, reply, timeout=timeout)
 

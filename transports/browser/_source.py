@@ -30,6 +30,10 @@ _SHARED_PATIENCE = 15.0
 _OWN_PATIENCE = 3.0
 #: Largest file of cookies and local storage in bytes.
 _MAX_STATE = 64 << 20
+#: Seconds for which the end of a session waits for its page.
+_CLOSE_PATIENCE = 2.0
+#: Pages and contexts that are being closed: the event loop itself holds no task.
+_closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
@@ -241,7 +245,16 @@ def _require_async(option: str, value: object, kind: str) -> None:
 
 
 async def close_quietly(thing: Page | BrowserContext) -> None:
-    """Close a page or context within two seconds. Never raises: a page that hangs is ended with the browser."""
-    with contextlib.suppress(Exception):  # also the error of a driver that has ended
-        async with asyncio.timeout(2.0):
+    """Close a page or context, and wait two seconds for it at most. Never raises.
+
+    A slower one is closed behind: a page that floods the driver delays all its answers, and Playwright asks for one
+    before it sends the command that closes. Were that task cancelled, the page would run until the browser ends."""
+
+    async def close() -> None:
+        with contextlib.suppress(Exception):  # also the error of a driver that has ended
             await thing.close()
+
+    closing = asyncio.create_task(close(), name="abp-close-page")
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+    await asyncio.wait({closing}, timeout=_CLOSE_PATIENCE)

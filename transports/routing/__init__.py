@@ -8,37 +8,80 @@ places, and an agent's view stays small.
 * :mod:`._events` — events of the routing, and the context of a transformer.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ..binary.detect import Signature
-from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
-from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
-from ._layers import Fetcher, OnDownload, human_size as human_size
-from ._policy import (
-    ABP,
-    GITHUB,
-    TABLEAU,
-    AgentLimits,
-    FieldRule,
-    ResourcePolicy,
-    RoutingConfig,
-    RoutingPolicy,
-    Step,
-    Transformer,
-    named_preset,
-    preset,
-)
-from ._result import Result
-from ._router import (
-    Accepted,
-    FileLimits,
-    GivenFile,
-    OpenFile,
-    Router,
-    accept_files,
-    auto_read_safe,
-    estimated_tokens,
-    is_textual,
-    large_file_warning,
-)
+
+if TYPE_CHECKING:
+    from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
+    from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
+    from ._layers import Fetcher, OnDownload, human_size as human_size
+    from ._policy import (
+        ABP,
+        GITHUB,
+        TABLEAU,
+        AgentLimits,
+        FieldRule,
+        ResourcePolicy,
+        RoutingConfig,
+        RoutingPolicy,
+        Step,
+        Transformer,
+        named_preset,
+        preset,
+    )
+    from ._result import Result
+    from ._router import (
+        Accepted,
+        FileLimits,
+        GivenFile,
+        OpenFile,
+        Router,
+        accept_files,
+        auto_read_safe,
+        estimated_tokens,
+        is_textual,
+        large_file_warning,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "_events": ("CustomEvent", "ObservationClamped", "OnRoutingEvent", "TransformContext"),
+            "_guard": ("MAX_BYTES", "MIN_BYTES", "clamp", "json_size"),
+            "_layers": ("Fetcher", "OnDownload", "human_size"),
+            "_policy": (
+                "ABP",
+                "AgentLimits",
+                "FieldRule",
+                "GITHUB",
+                "ResourcePolicy",
+                "RoutingConfig",
+                "RoutingPolicy",
+                "Step",
+                "TABLEAU",
+                "Transformer",
+                "named_preset",
+                "preset",
+            ),
+            "_result": ("Result",),
+            "_router": (
+                "Accepted",
+                "FileLimits",
+                "GivenFile",
+                "OpenFile",
+                "Router",
+                "accept_files",
+                "auto_read_safe",
+                "estimated_tokens",
+                "is_textual",
+                "large_file_warning",
+            ),
+        },
+    )
 
 __all__ = [
     "ABP",

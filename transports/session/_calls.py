@@ -81,7 +81,7 @@ class CallStatus(StrEnum):
 
 
 class CallHandle:
-    """Handle of a running call, made by :meth:`Session.start <transports.session.session.Session.start>`.
+    """Handle of a running call, made by :meth:`Session.start <transports.session._session.Session.start>`.
 
     The call belongs to its session and ends with it. Any number of tasks may wait for :meth:`result`. Cancelling one of
     them does not cancel the call; :meth:`cancel` and closing the session do.
@@ -118,7 +118,7 @@ class CallHandle:
     async def result(self) -> Result:
         """Wait for the end of the call and return its result.
 
-        Raises the errors of :meth:`Session.call <transports.session.session.Session.call>`, and
+        Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`, and
         :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling ``result()``
         does not cancel the call."""
         await asyncio.wait((self._task,))
@@ -294,7 +294,7 @@ class Calls:
         """Return the transport's reply to a call, and the ``data`` of the app's answer.
 
         ``timeout`` in seconds covers all attempts and the pauses between them. Raises the errors of
-        :meth:`Session.call <transports.session.session.Session.call>`.
+        :meth:`Session.call <transports.session._session.Session.call>`.
         """
         deadline, seconds = time.monotonic() + timeout, timeout
         if self._trace_params:

@@ -252,8 +252,8 @@ class Questions:
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Return the answer for the app; an exception of the handler declines.
 
-        An answer that does not fit the question (:func:`~transports.protocol._elicitation.answer_fault`) is an error for
-        the app and for the caller."""
+        An answer that does not fit the question (:func:`~transports.protocol._elicitation.answer_fault`) is an error
+        for the app and for the caller."""
         if self._handler is None:
             answer = default_answer(request)
             if answer.get("success") is not True:

@@ -74,7 +74,7 @@ class Caller:
     ) -> Result:
         """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer.
 
-        Raises the errors of :meth:`Session.call <transports.session.session.Session.call>`."""
+        Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`."""
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
         known, declared, warnings = self.handshake.capabilities, None, list[str]()
@@ -144,7 +144,7 @@ class PageToolCalls:
 
 #: Seconds that a transport has to begin to open before imports take the interpreter's lock.
 _LEAD = 0.03
-_MODELS, _CLIENT = "transports.protocol.payloads", "transports.http.redirects"
+_MODELS, _CLIENT = "transports.protocol._payloads", "transports.http._redirects"
 _CHECKS = ("jsonschema_rs", "pathvalidate")
 
 

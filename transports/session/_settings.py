@@ -18,10 +18,11 @@ from ..artifacts import Retention
 from ..errors import UsageError
 from ..files import read_regular
 from ..protocol import MAX_TIMEOUT, folder_of, is_timeout
-from ..routing import RoutingConfig
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+    from ..routing import RoutingConfig
 
 _PREFIX = "ABP_"
 #: Words of a boolean, in any case of letters.
@@ -258,6 +259,8 @@ def trust_found_file() -> ConfigFile:
 
 def routing_of(file: ConfigFile) -> RoutingConfig:
     """Return the settings of the table ``[routing]`` of a file. Raises :class:`~transports.errors.UsageError`."""
+    from ..routing import RoutingConfig  # late: the command line reads settings before it starts a driver
+
     return RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 

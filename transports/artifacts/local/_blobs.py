@@ -172,8 +172,8 @@ class BlobStore:
 
     @contextmanager
     def locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[ContentFolders]:
-        """Hold the lock of a content for the block. With ``opened`` folders, raises :class:`~._tree.LockBusy` instead of
-        waiting for the lock."""
+        """Hold the lock of a content for the block. With ``opened`` folders, raises :class:`~._tree.LockBusy` rather
+        than wait for the lock."""
         with use(opened, self._tree) as at, at.lock(digest[:2], wait=opened is None):
             parts = ("staging", "blobs", "meta", "quarantine")
             yield ContentFolders(at.at(), *(at.at(".abp", part) for part in parts))

@@ -207,7 +207,7 @@ class PageAgent(Agent):
 
     ``on_event(kind, payload)`` is called in the event loop for every event of the page: ``notification``, ``progress``,
     ``elicitation``, ``capabilities``, and the kinds of :meth:`PageEffects.on_event
-    <transports.browser.effects.PageEffects.on_event>`. Invalid events are dropped, with one warning.
+    <transports.browser._effects.PageEffects.on_event>`. Invalid events are dropped, with one warning.
     """
 
     def __init__(

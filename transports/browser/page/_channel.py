@@ -1,7 +1,7 @@
 """The contract of a channel into a page; :mod:`._channels` has the two implementations.
 
 No method here has a deadline: callers wrap each in :meth:`PageAgent.with_deadline
-<transports.browser.page.agent.PageAgent.with_deadline>`.
+<transports.browser.page._agent.PageAgent.with_deadline>`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class FrameSession:
         self.ended = False
 
     def on(self, event: Any, f: Callable[[Any], None]) -> None:
-        """Register a listener, as :meth:`DevTools.on <transports.browser.page.channel.DevTools.on>`."""
+        """Register a listener, as :meth:`DevTools.on <transports.browser.page._channel.DevTools.on>`."""
         self._listeners[event].append(f)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class FrameContexts:
 
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
     the page from its frames. ``source`` and ``binding`` are those of :meth:`Channel.install
-    <transports.browser.page.channel.Channel.install>`.
+    <transports.browser.page._channel.Channel.install>`.
     """
 
     def __init__(

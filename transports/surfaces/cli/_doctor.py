@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -170,6 +169,8 @@ async def _versions(facts: Facts) -> None:
 
 
 def _installed(distribution: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # late: it takes 20 ms to load
+
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -177,6 +178,8 @@ def _installed(distribution: str) -> str | None:
 
 
 def _plugins() -> list[dict[str, str | None]]:
+    from importlib.metadata import entry_points  # as above
+
     groups = entry_points()
     points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
     return [

@@ -182,7 +182,8 @@ class LogGap(Exception):
 class Activity:
     """Log, calls and connected apps of one server. For one event loop.
 
-    It is the :class:`~._apps.AppListener` of apps; :meth:`store_changed` is for a :class:`~._store_watcher.StoreWatcher`.
+    It is the :class:`~._apps.AppListener` of apps; :meth:`store_changed` is for a
+    :class:`~._store_watcher.StoreWatcher`.
     """
 
     def __init__(self) -> None:

@@ -34,9 +34,9 @@ GRACE = 1.0
 class Client:
     """Client of one app, over transports of ``make_transport``, which returns each unopened.
 
-    Requests never raise: a failure is the ``error`` of the :class:`~._evidence.Exchange`. After a break the next request
-    opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with the app's
-    default, or declined. ``timeout`` in seconds is for every request but calls.
+    Requests never raise: a failure is the ``error`` of the :class:`~._evidence.Exchange`. After a break the next
+    request opens a new connection and initializes the app again. Questions of the app (elicitation) are answered with
+    the app's default, or declined. ``timeout`` in seconds is for every request but calls.
     """
 
     def __init__(self, make_transport: Callable[[], Transport], *, timeout: float) -> None:
