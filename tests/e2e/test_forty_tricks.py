@@ -701,11 +701,13 @@ async def _play(stage: Stage, transport: Transport, at: int, way: str, store: Pa
                 if way != "tools" or any("precious" in name for name in app.capabilities):
                     break
                 await asyncio.sleep(0.05)
-            result = await app.call("mine", timeout=15, on_progress=progress.append)
-            for _ in range(40):
-                if str(at) in stage.ran:
-                    break
-                await asyncio.sleep(0.05)
+            try:
+                result = await app.call("mine", timeout=15, on_progress=progress.append)
+            finally:  # that the trick ran is said in a request of the page's own
+                for _ in range(40):
+                    if str(at) in stage.ran:
+                        break
+                    await asyncio.sleep(0.05)
             stored = [
                 Path(str(ref.path)).read_text("utf-8", "replace") for ref in result.artifacts.values() if ref.path
             ]

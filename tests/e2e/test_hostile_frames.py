@@ -389,7 +389,7 @@ async def test_a_page_that_floods_on_loses_its_session_with_an_error(browser: Br
     async with opened(browser, tmp_path, top=endless) as app:
         await app.call("start")
         with pytest.raises(ABPError, match="far more events"):
-            await app.call("wait", timeout=60)
+            await app.call("wait", timeout=240)
 
 
 async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(

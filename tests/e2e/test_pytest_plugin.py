@@ -348,7 +348,7 @@ def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> Non
         import sys
 
         def test_plain():
-            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session._session", "transports.sync"}
+            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session._session", "transports.sync._session"}
             assert not heavy & set(sys.modules)
     """)
     ran(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)

@@ -23,27 +23,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import lazy_names
-from ._session import (
-    ArtifactStore,
-    Browser,
-    CallHandle,
-    LocalStore,
-    NoneStore,
-    Router,
-    Session,
-    Staged,
-    connect,
-    discover,
-    open_store,
-)
 
 if TYPE_CHECKING:
     from ._bridge import SHARED as SHARED
+    from ._session import (
+        ArtifactStore,
+        Browser,
+        CallHandle,
+        LocalStore,
+        NoneStore,
+        Router,
+        Session,
+        Staged,
+        connect,
+        discover,
+        open_store,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "_bridge": ("SHARED",),
+            "_session": (
+                "ArtifactStore",
+                "Browser",
+                "CallHandle",
+                "LocalStore",
+                "NoneStore",
+                "Router",
+                "Session",
+                "Staged",
+                "connect",
+                "discover",
+                "open_store",
+            ),
         },
     )
 
