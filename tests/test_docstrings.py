@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -89,3 +90,24 @@ def test_names_without_a_docstring_are_found() -> None:
         ("http/one.py", "send"),
         ("tasks.py", "the module"),
     }
+
+
+#: A headline that begins like this is read like a riddle: the thing comes first ("Statistics of a pool.").
+RIDDLES = re.compile(r"(What|Which|How|Whether|Who|Whose|Where|When)\b")
+
+
+def riddles(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The file and the headline of every docstring that begins with a question word, private ones included."""
+    for path, source in files.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, Definition | ast.Module) and (text := ast.get_docstring(node)) and RIDDLES.match(text):
+                yield path, text.splitlines()[0]
+
+
+def test_headlines_begin_with_the_thing() -> None:
+    assert list(riddles(sources())) == []
+
+
+def test_a_headline_that_begins_with_a_question_word_is_seen() -> None:
+    code = '"""How it works."""\ndef _x():\n    """Whether it is so."""\ndef y():\n    """Whatever is left."""'
+    assert list(riddles({"a.py": code})) == [("a.py", "How it works."), ("a.py", "Whether it is so.")]
