@@ -21,7 +21,7 @@ _INTRODUCTION = """\
 
 Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine,
 `--spread FILE …` the spread of several runs, each written with `--json FILE`.
-`abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#how-fast-an-app-is)).
+`abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#benchmark-of-an-app)).
 Trust the ratios: each baseline ran in the same run, in turns with the kit, as often, on the same kind of page. Speeds
 compare the best of each (the ratio of the medians stands beside it), those of WebMCP tools round by round, latencies
 the medians. What the app itself does to make a file is in neither side: the page makes it beforehand and hands it out
