@@ -22,7 +22,7 @@ def test_links_lead_to_the_address_of_the_project() -> None:
 
 def test_without_an_address_no_link_leads_nowhere() -> None:
     text = standalone(README, None)
-    assert "A container image can be built" in text and "Read on" not in text and "## What was run" in text
+    assert "A container image can be built" in text and "Read on" not in text and "## Tested systems" in text
     assert not re.search(r"\]\((?!https://)|src(set)?=", text)
     assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"
 
