@@ -98,7 +98,7 @@ async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
 async def test_playwrights_own_way_loses_what_the_documentation_says(
     cases: Open, fixture: Fixture, browser: Browser
 ) -> None:
-    """docs/webmcp.md, "Beside Playwright's own": the same tools by ``page.webmcp``."""
+    """docs/webmcp.md, "Comparison with Playwright's": the same tools by ``page.webmcp``."""
     context = await browser.playwright.new_context()
     try:
         page = await context.new_page()
