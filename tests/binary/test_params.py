@@ -100,8 +100,8 @@ class TestDescriptor:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"a": [math.nan]}, r"nan at a\.0 is no JSON"),
-        ({"a": math.inf}, "inf at a is no JSON"),
+        ({"a": [math.nan]}, r"nan at a\.0 is not a JSON value"),
+        ({"a": math.inf}, "inf at a is not a JSON value"),
         ({"a": {1}}, "set at a cannot be sent"),
         (object(), "object at the top cannot be sent"),
         ({"a": {1: 2}}, "key 1 at a must be text"),

@@ -704,7 +704,7 @@ async def _play(stage: Stage, transport: Transport, at: int, way: str, store: Pa
             try:
                 result = await app.call("mine", timeout=15, on_progress=progress.append)
             finally:  # that the trick ran is said in a request of the page's own
-                for _ in range(40):
+                for _ in range(200):
                     if str(at) in stage.ran:
                         break
                     await asyncio.sleep(0.05)

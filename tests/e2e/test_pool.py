@@ -239,9 +239,9 @@ async def test_files_move_both_ways_without_a_shared_disk(
     (tmp_path / "in.bin").write_bytes(data)
     tmp_path.chmod(0o700)
     async with endpoint() as far, Pool(endpoints=[far], store=tmp_path / "out", reuse=reuse) as pool:
-        seen = (await pool.call(fixture.url, "file.digest", files={"file": tmp_path / "in.bin"})).data
+        seen = (await pool.call(fixture.url, "file.digest", files={"file": tmp_path / "in.bin"}, timeout=240)).data
         assert isinstance(seen, dict) and seen["sha256"] == hashlib.sha256(data).hexdigest()
-        result = await pool.call(fixture.url, "file.generate", {"bytes": 64 * MB, "seed": 3})
+        result = await pool.call(fixture.url, "file.generate", {"bytes": 64 * MB, "seed": 3}, timeout=240)
         assert result.artifact().sha256 == digest(64 * MB, 3)
         assert result.artifact().size_bytes == 64 * MB
         reach = {"cdp_url": far.cdp_url, "browser_server": far.browser_server, "headers": far.headers}

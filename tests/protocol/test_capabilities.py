@@ -105,6 +105,6 @@ def test_an_app_has_so_many_capabilities_and_the_rest_is_left_out(caplog: pytest
     full = Capabilities().merge(names)
     assert len(full) == MAX_CAPABILITIES and not caplog.records
     assert len(Capabilities().merge([*names, "beyond", "more"])) == MAX_CAPABILITIES
-    assert "left out 2 of the app's capabilities: 150,000 are the most" in caplog.text
+    assert "left out 2 of the app's capabilities: the limit is 150,000" in caplog.text
     changed = full.apply_change({"added": ["beyond", {"name": "c0", "title": "known"}]})
     assert len(changed) == MAX_CAPABILITIES and changed["c0"].title == "known"

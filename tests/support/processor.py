@@ -63,8 +63,8 @@ def measuring() -> int:
 
 def seconds(work: Callable[[], object]) -> float:
     """Return how long ``work`` computes in this thread, the best of three, as on the usual machine."""
-    before = slowness()
-    return _best(work) / max(before, slowness())
+    before = _slowest()
+    return _best(work) / max(before, _slowest())
 
 
 class LongestTurn:

@@ -40,7 +40,7 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
     finally:
         KNOWN_SECRETS.forget()
     for args, said in (
-        (("login", "bench"), "bench is no page"),
+        (("login", "bench"), "bench is not a page"),
         (("login", "page"), 'add storage_state = "page.json"'),
         (("login", "pagf"), "do you mean page?"),
         (("login", "http://a.test/"), "there is no table"),

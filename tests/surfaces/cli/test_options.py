@@ -162,7 +162,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     more = ("--header", "X-Team: blue", "--token", "s3cret")
     mixed = abp("call", page, "x", "--browser-server", "ws://h", "--profile", str(tmp_path))
     assert mixed.status == 2 and "--profile and --browser-server each say whose page it is" in mixed.err
-    monkeypatch.setattr("transports.session._connect.connect", connect)
+    monkeypatch.setattr("transports.session.connect", connect)
     for command in commands:
         abp(*command, "--browser-server", "ws://127.0.0.1:3000", *more)
         abp(*command, "--cdp-url", "wss://h/", *more)
@@ -202,7 +202,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
         given.append(options["headless"])
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.session._connect.connect", connect)
+    monkeypatch.setattr("transports.session.connect", connect)
     for command in (("call", "http://127.0.0.1:9/", "x"), ("capabilities", "http://127.0.0.1:9/")):
         abp(*command, "--headed")
         abp(*command)

@@ -249,7 +249,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
     def started(**options: Any) -> None:
         raise UsageError("a browser is started")
 
-    monkeypatch.setattr("transports.browser.process._launch.Browser", started)
+    monkeypatch.setattr("transports.browser.Browser", started)
     refused = {
         "http://127.0.0.1:8000/": "not on the public Internet",
         "http://2130706433/": "not on the public Internet",
