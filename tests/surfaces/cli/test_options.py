@@ -182,7 +182,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
         stores.add(store.url)
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.surfaces.shared._apps.pooled", pooled)
+    monkeypatch.setattr("transports.surfaces.shared.pooled", pooled)
     for command in ("mcp", "serve"):
         abp(command)
         monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")
