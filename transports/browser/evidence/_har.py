@@ -15,6 +15,7 @@ import re
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.message import Message
 from email.parser import HeaderParser
 from email.utils import collapse_rfc2231_value
 from pathlib import Path
@@ -190,7 +191,7 @@ def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
     if parts is None:
         return REDACTED
     for head, value in parts:
-        message = HeaderParser().parsestr(head)
+        message = _headers_of(head)
         readable = message.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
         name = _name_of(head)
         if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in head.lower()):
@@ -218,8 +219,13 @@ def _parts(text: str) -> list[tuple[str, str]] | None:
     return found or None
 
 
+def _headers_of(head: str) -> Message:
+    """Return the headers of a part. Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
+    return HeaderParser().parsestr(head.encode(errors="replace").decode())
+
+
 def _name_of(head: str) -> str | None:
-    name = HeaderParser().parsestr(head.lstrip("\r\n")).get_param("name", header="content-disposition")
+    name = _headers_of(head.lstrip("\r\n")).get_param("name", header="content-disposition")
     return collapse_rfc2231_value(name) if name is not None else None
 
 
