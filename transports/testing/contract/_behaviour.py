@@ -101,7 +101,7 @@ class Behaviour:
     @property
     def theme(self) -> str:
         """Name of the defining module: ``calls``, ``faults``."""
-        return self.check.__module__.rpartition(".")[2]
+        return self.check.__module__.rpartition(".")[2].removeprefix("_")
 
 
 def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
