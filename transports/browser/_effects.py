@@ -33,7 +33,7 @@ from ..errors import (
     format_seconds,
 )
 from ..protocol import JSONValue, redact_url
-from ..protocol.messages import Effect as Effect_of_messages, Message
+from ..protocol.messages import Effect as SideEffect, Message
 from ._source import Tab, close_quietly
 from .page._agent import INLINE_BYTES, PageAgent
 from .page._channel import DevTools, listen, listener
@@ -142,10 +142,10 @@ class CallEffects:
         """True if nothing has happened and nothing is announced."""
         return not (self.effects or self.overflow or self.refused or self.outputs or self.expected)
 
-    def as_effects(self) -> tuple[Effect_of_messages, ...]:
+    def as_effects(self) -> tuple[SideEffect, ...]:
         """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
-        more = [Effect_of_messages("more", self.id, {"count": self.overflow})] if self.overflow else []
-        return (*(Effect_of_messages(kind, self.id, detail) for kind, detail in self.effects), *more)
+        more = [SideEffect("more", self.id, {"count": self.overflow})] if self.overflow else []
+        return (*(SideEffect(kind, self.id, detail) for kind, detail in self.effects), *more)
 
 
 @dataclass(slots=True, eq=False)
@@ -296,7 +296,7 @@ class EffectTracker:
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
         """Emit an ``effect`` event for an effect that will not be in any result."""
-        self._emit(Message("effect", Effect_of_messages(kind, call_id, detail)))
+        self._emit(Message("effect", SideEffect(kind, call_id, detail)))
 
     def add_output(
         self,

@@ -54,6 +54,8 @@ from .transfer._uploads import Uploads
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Response
 
+logger = logging.getLogger("transports.browser")
+
 
 async def reconnect(
     agent: PageAgent,
@@ -201,8 +203,6 @@ def _site(origin: str, domain: str) -> str:
         host = domain
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
 
-
-logger = logging.getLogger("transports.browser")
 
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
+logger = logging.getLogger("transports")
+
 
 class StoredFile(Protocol):
     """Protocol of a stored file, for modules below :class:`transports.ArtifactRef`."""
@@ -293,7 +295,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=ABPError)
 
-logger = logging.getLogger("transports")
 
 _PACKAGE = str(Path(__file__).parents[1])
 #: Folders of code that is not the caller's: this package, other packages and the standard library.

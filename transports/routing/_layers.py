@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace as replace_of_dataclasses
+from dataclasses import dataclass, replace as replace_fields
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -202,7 +202,7 @@ class Fetcher:
 
     def asked_by(self, sender: Sender | None) -> Self:
         """Return this fetcher for content of the document ``sender``, on whose behalf it downloads."""
-        return self if sender is None else replace_of_dataclasses(self, sender=sender)
+        return self if sender is None else replace_fields(self, sender=sender)
 
     async def into(
         self,
@@ -274,7 +274,7 @@ class Fetcher:
             fetched = await self.transport.fetch_download(reference, staged, fetch)
         else:
             fetched = await fetch(staged)
-        return replace_of_dataclasses(
+        return replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,
             filename=binary.filename or fetched.filename,

@@ -19,6 +19,8 @@ from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
 from ._policy import AgentLimits, Step
 
+logger = logging.getLogger("transports")
+
 #: Characters in the preview of a stored text, and of a text that is not stored (docs/requirements.md R2-7.4).
 _PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 
@@ -81,8 +83,6 @@ def shorten(text: str, *, stored: bool = True) -> str:
     limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
     return text if len(text) <= limit else text[:limit] + "…"
 
-
-logger = logging.getLogger("transports")
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
 _FILE_EFFECTS = ("clipboard", "download", "print")

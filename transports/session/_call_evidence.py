@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ._calls import Results
     from ._events import Event, EventStreams
 
+logger = logging.getLogger("transports")
+
 
 class EventLog:
     """Log of a session's events during one call, for apps without a page; it is the ``console`` evidence.
@@ -100,8 +102,6 @@ def _beginning(data: object) -> str:
             break
     return "".join(pieces)
 
-
-logger = logging.getLogger("transports")
 
 #: Trace of the evidence within the scope of the session: it has limits of its own.
 _TRACE = "evidence"

@@ -49,6 +49,8 @@ from ._settings import Settings
 if TYPE_CHECKING:
     from ..protocol import Capability
 
+logger = logging.getLogger("transports")
+
 
 class CallStatus(StrEnum):
     """State of a call: the states of MCP's tasks, and ``unknown``. The first two change; the others are final."""
@@ -167,8 +169,6 @@ def seconds_left(deadline: float) -> float:
     """Return the seconds until ``deadline`` (of :func:`time.monotonic`), at least a millisecond."""
     return max(deadline - time.monotonic(), 0.001)
 
-
-logger = logging.getLogger("transports")
 
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0

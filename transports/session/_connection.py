@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..protocol import AppInfo, Capability
     from ._events import Event
 
+logger = logging.getLogger("transports")
+
 #: Seconds that the manifest may still take once the app is initialized; then the session opens without it.
 _MANIFEST_WAIT = 1.0
 
@@ -165,8 +167,6 @@ async def _run(work: Callable[[], Capabilities], *, apart: bool) -> Capabilities
     """Run work on lists of capabilities, in a thread if it is to be ``apart`` from the event loop."""
     return await asyncio.to_thread(work) if apart else work()
 
-
-logger = logging.getLogger("transports")
 
 #: Changes of the capabilities that are queued while a list is read. More drop the oldest; the next list has them.
 _MAX_CHANGES = 1000

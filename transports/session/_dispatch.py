@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ..protocol import ElicitationRequest, Notification, Progress
     from ._events import Event
 
+logger = logging.getLogger("transports")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -332,8 +334,6 @@ class DownloadProgress:
             Progress(call=self._call, stage="download", status=place or None, progress=received, total=expected)
         )
 
-
-logger = logging.getLogger("transports")
 
 OnProgress: TypeAlias = Callable[["Progress"], object]
 OnNotification: TypeAlias = Callable[["Notification"], object]

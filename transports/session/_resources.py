@@ -21,6 +21,8 @@ from ..routing import ResourcePolicy, Result, Step
 if TYPE_CHECKING:
     from ..protocol import Notification, Resource, ResourceTemplate
 
+logger = logging.getLogger("transports")
+
 #: Results that are cached at most; the least recently used is dropped first.
 _SIZE = 1000
 _UPDATED = "notifications/resources/updated"
@@ -79,8 +81,6 @@ class ResourceCache:
         self.changes += 1
         self._results.clear()
 
-
-logger = logging.getLogger("transports")
 
 #: Hint beside a link that was not read (docs/requirements.md R2-4.3).
 READ_HINT = "not read; resources.read reads it, with this uri"

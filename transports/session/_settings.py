@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ..routing import RoutingConfig
 
+logger = logging.getLogger("transports")
+
 _PREFIX = "ABP_"
 #: Words of a boolean, in any case of letters.
 _FLAGS = {**dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)} | {
@@ -178,8 +180,6 @@ def _record(file: Path, content: bytes) -> Path:
     name = hashlib.sha256(bytes(file.resolve()) + b"\0" + content).hexdigest()
     return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted", name)
 
-
-logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"

@@ -55,6 +55,8 @@ from ...tasks import cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
 from ._wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
 
+logger = logging.getLogger("transports.mcp")
+
 #: Values of a result from which on it is put aside and processed in threads.
 MANY = 3000
 #: Limit of the values of a question or a notification, since the SDK validates it in the event loop.
@@ -536,8 +538,6 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
         else:
             process.terminate()
 
-
-logger = logging.getLogger("transports.mcp")
 
 #: Seconds until a broken stream of changes is opened again.
 _RETRY_DELAY = 1.0

@@ -75,6 +75,8 @@ from ._wire import (
     with_content,
 )
 
+logger = logging.getLogger("transports.mcp")
+
 
 class Reconnector:
     """Connection to one server that is replaced when it is lost.
@@ -296,8 +298,6 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
 
 #: Number of tools above which they are described in a thread.
 MANY_TOOLS = 500
-
-logger = logging.getLogger("transports.mcp")
 
 
 class MCPTransport(Transport):

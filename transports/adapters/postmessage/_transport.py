@@ -58,6 +58,8 @@ from ...tasks import cancel_and_wait
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
 
+logger = logging.getLogger("transports.postmessage")
+
 
 class AppFrame:
     """Frame of an app, in a separate process or in that of the harness.
@@ -247,8 +249,6 @@ async def _serve(route: Route) -> None:
     headers = {"Content-Security-Policy": _POLICY, "Origin-Agent-Cluster": "?0"}
     await route.fulfill(body=_HTML, content_type="text/html; charset=utf-8", headers=headers)
 
-
-logger = logging.getLogger("transports.postmessage")
 
 #: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
 _PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0

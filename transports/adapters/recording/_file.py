@@ -43,6 +43,8 @@ from ...http import Discovery
 from ...privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets, Redactor
 from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, encode_json, has_more_values, is_larger, parse
 
+logger = logging.getLogger("transports.recording")
+
 #: Version of the format: the one written, and the newest one read.
 FORMAT = 1
 #: Event that the recorder adds when the address or the features of the transport have changed.
@@ -210,8 +212,6 @@ def restore_error(problem: RecordedError) -> ABPError:
         error.cancelled = problem.cancelled
     return error
 
-
-logger = logging.getLogger("transports.recording")
 
 _CHUNK = 1 << 20
 #: Maximum bytes of a recording's lines, and of one content. Larger files are not read.

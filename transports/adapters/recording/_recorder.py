@@ -43,6 +43,8 @@ from ._file import (
 )
 from ._replay import ReplayTransport
 
+logger = logging.getLogger("transports.recording")
+
 
 class TeeStaged(Staged):
     """Staged file that is also written to the file ``copy``. For downloads, which only write and reset."""
@@ -80,8 +82,6 @@ class TeeStaged(Staged):
         """Commit the staged file. The copy stays."""
         return await self._staged.commit(**options)
 
-
-logger = logging.getLogger("transports.recording")
 
 T = TypeVar("T")
 

@@ -40,6 +40,8 @@ from ...protocol.pending import PendingReplies
 from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
 from ._connection import Connection
 
+logger = logging.getLogger("transports.websocket")
+
 _REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
 
 
@@ -189,8 +191,6 @@ def answered_request(data: bytes) -> str | None:
     found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
     return found[1].decode(errors="replace") if found else None
 
-
-logger = logging.getLogger("transports.websocket")
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 

@@ -36,6 +36,8 @@ from ._catalog import read_metadata
 from ._index import Index
 from ._tree import Folder, OpenFile, OpenFolders, Tree, temporary_name, use
 
+logger = logging.getLogger("transports.artifacts")
+
 #: Error numbers for a file system without hard links, or with no more links for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _TRIES = 1000
@@ -145,9 +147,6 @@ def same_file(name: str, folder: Folder, blob: str, blobs: Folder) -> bool:
         return True
     # a copy has one link; times are coarse (some milliseconds), so links to other content may have the same time
     return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (content.st_size, content.st_mtime_ns)
-
-
-logger = logging.getLogger("transports.artifacts")
 
 
 class ContentFolders(NamedTuple):

@@ -30,6 +30,8 @@ from .._ref import ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
 from ._tree import Tree
 
+logger = logging.getLogger("transports.artifacts")
+
 #: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
 Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
 
@@ -76,7 +78,6 @@ def where(scope: Scope) -> tuple[str, list[str]]:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("transports.artifacts")
 
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _WAIT = 2.0  # seconds of waiting for another process that writes

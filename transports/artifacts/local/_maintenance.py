@@ -16,6 +16,8 @@ from ._blobs import BlobStore, ContentFolders, keys_of, same_file
 from ._catalog import Catalog, read_metadata
 from ._tree import Folder, Tree
 
+logger = logging.getLogger("transports.artifacts")
+
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name
@@ -142,8 +144,6 @@ def _alive(intent: str, modified: float) -> bool:
     writer = intent.partition("-")[0]
     return bool(writer) and may_be_running(int(writer), modified)
 
-
-logger = logging.getLogger("transports.artifacts")
 
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
 _QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection

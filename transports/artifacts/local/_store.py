@@ -37,6 +37,8 @@ from ._index import Index, TextIndex
 from ._maintenance import Maintenance
 from ._tree import Folder, LockBusy, OpenFile, OpenFolders, Tree, temporary_name, use
 
+logger = logging.getLogger("transports.artifacts")
+
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[OpenFolders], Any], "asyncio.Future[Any]"]
 _Outcome: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
@@ -154,8 +156,6 @@ def _deliver(outcomes: list[_Outcome]) -> None:
         else:
             done.set_exception(error)
 
-
-logger = logging.getLogger("transports.artifacts")
 
 _PIECE = 1 << 20  # bytes collected before they are written in a thread
 _INLINE = 128 << 10  # bytes whose hashing is faster than the hand-over to a thread

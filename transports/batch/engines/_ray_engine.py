@@ -32,6 +32,8 @@ from ..pool import Pool
 from ..running import RunOptions, open_run
 from ._local import LocalEngine, WorkReport
 
+logger = logging.getLogger("transports.batch")
+
 T = TypeVar("T")
 
 #: Seconds for one answer of Ray, and for starting or finding a cluster.
@@ -332,8 +334,6 @@ class RayWorker:
         if self._task is not None:
             self._task.cancel()
 
-
-logger = logging.getLogger("transports.batch")
 
 #: Seconds between two checks of the ledger and the actors.
 _LOOK = 0.5

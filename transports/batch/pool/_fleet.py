@@ -30,6 +30,8 @@ from ...telemetry import BROWSER_RESTARTS, record
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
+logger = logging.getLogger("transports.batch")
+
 #: Calls of one kind per median.
 _CALLS = 100
 #: Minimum growth of a median in milliseconds. Smaller changes are noise.
@@ -441,8 +443,6 @@ class Slots:
             return min(usable, key=lambda slot: (slot.member.load + (0 if slot.held else _COLD), -slot.released))
         return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
 
-
-logger = logging.getLogger("transports.batch")
 
 #: Seconds between two checks of the memory, and of each browser.
 _TICK, _CHECK_INTERVAL = 0.5, 5.0

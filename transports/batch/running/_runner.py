@@ -30,6 +30,8 @@ from .._jobs import NOT_SENT, Job, Outcome, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger._schema import host_of
 
+logger = logging.getLogger("transports.batch")
+
 #: Maximum ``retry_after`` of an app in seconds. A job is not retried if the app asks for more.
 _MAX_RETRY_AFTER = 3600.0
 #: Retry budget of every run, and its increase per ended job.
@@ -276,8 +278,6 @@ class Ahead:
         else:
             self._average = self._average * 7 / 8 + seconds / 8 if self._average < math.inf else seconds
 
-
-logger = logging.getLogger("transports.batch")
 
 #: Seconds between two requests to a ledger without jobs for this worker. They double up to a quarter of a lease, since
 #: a thousand idle workers would keep the ledger busy.

@@ -50,6 +50,8 @@ from ._scripts import load_script
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
+logger = logging.getLogger("transports.browser")
+
 # Playwright has no error types for the following events, so they are recognised by their messages.
 #: Parts of messages after the end of the page, of the browser or of the connection to it.
 CLOSED_MESSAGES = (
@@ -79,8 +81,6 @@ def is_closed(error: Exception) -> bool:
     """Return whether an exception of Playwright means that the page, its browser or the driver has ended."""
     return any(text in str(error) for text in CLOSED_MESSAGES)
 
-
-logger = logging.getLogger("transports.browser")
 
 T = TypeVar("T")
 

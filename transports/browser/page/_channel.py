@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
+logger = logging.getLogger("transports.browser")
+
 #: An opaque origin (of a document that shares its origin with no other), as browsers spell it.
 OPAQUE = "null"
 
@@ -142,8 +144,6 @@ class Channel(ABC):
 
 
 P = ParamSpec("P")
-
-logger = logging.getLogger("transports.browser")
 
 
 def listener(handle: Callable[P, object]) -> Callable[P, None]:

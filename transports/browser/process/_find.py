@@ -82,8 +82,8 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
         return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
     if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
         return installed  # Playwright's own build is the only one that it fully supports
-    for process_tree in [name] if name else ["chrome", "chromium", "msedge"]:
-        for command in _COMMANDS[process_tree]:
+    for kind in [name] if name else ["chrome", "chromium", "msedge"]:
+        for command in _COMMANDS[kind]:
             if found := shutil.which(command):
                 return BrowserChoice(found, "installed on this system")
     return _installed_by_playwright("chromium") if name in (None, "chromium") else None

@@ -39,6 +39,8 @@ from ._runfolder import RunFolder
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
 
+logger = logging.getLogger("transports.browser")
+
 
 @runtime_checkable
 class BrowserLender(Protocol):
@@ -158,9 +160,6 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
         reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
         return BrowserNotFound(f"{program} did not start {reason}")
     return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
-
-
-logger = logging.getLogger("transports.browser")
 
 
 class Browser:

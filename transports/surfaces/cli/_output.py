@@ -28,6 +28,8 @@ from ._signals import on_signal
 if TYPE_CHECKING:
     from ...protocol import Progress
 
+logger = logging.getLogger("transports.cli")
+
 E = TypeVar("E", bound=ABPError)
 
 #: Arguments of the Python API in messages, and the command-line options that replace them.
@@ -142,7 +144,6 @@ def _add(command: Any, params: list[Any]) -> None:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-logger = logging.getLogger("transports.cli")
 
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000

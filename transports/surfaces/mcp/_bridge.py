@@ -76,6 +76,8 @@ from ._tool_list import capability_tools, fixed_tools, tool_name
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 
+logger = logging.getLogger("transports")
+
 _INSTRUCTIONS = (
     "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
     "Whatever a call produces is stored, and the answer says where."
@@ -310,8 +312,6 @@ def _by_name(apps: Apps) -> dict[str, App]:
         named[name] = app
     return named
 
-
-logger = logging.getLogger("transports")
 
 #: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
 _READY_TIMEOUT = 10.0

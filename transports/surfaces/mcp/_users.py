@@ -62,6 +62,8 @@ from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 from ._request_limits import MAX_SESSIONS
 
+logger = logging.getLogger("transports")
+
 #: Function that opens an app with the arguments of `abp_connect`, under a session name.
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
 #: Key of the argument that marks a connection made by the bridge's settings, not by a model.
@@ -156,9 +158,6 @@ class Connections:
             opening.cancel()
         if self._writing:
             await asyncio.wait(self._writing)
-
-
-logger = logging.getLogger("transports")
 
 
 class ServerSubscriptions:

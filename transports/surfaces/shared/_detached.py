@@ -30,6 +30,8 @@ from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
 from ._state_folder import make_private
 
+logger = logging.getLogger("transports")
+
 #: Columns of a :class:`KeptCall`.
 COLUMNS = (
     "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
@@ -323,8 +325,6 @@ def _owner(scope: Scope) -> str:
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
-
-logger = logging.getLogger("transports")
 
 #: Function that returns the surface's representation of a finished call, as JSON.
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]

@@ -30,6 +30,8 @@ from ._responses import Metrics, RequestRefused, error_response, json_response, 
 from ._runs import RunRoutes, ServedRuns, states_document
 from ._signing import Signer, registered, signing_key
 
+logger = logging.getLogger("transports")
+
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -243,8 +245,6 @@ async def _empty_icon(_: web.Request) -> web.StreamResponse:
 async def _health(_: web.Request) -> web.StreamResponse:
     return json_response({"status": "ok"})
 
-
-logger = logging.getLogger("transports")
 
 #: Replaces aiohttp's logger, which would log the URLs of malformed requests: they may hold a signed link.
 _NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
