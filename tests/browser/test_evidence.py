@@ -19,7 +19,7 @@ from tests.support.fake_page import SECRET, FakePage
 from transports.browser import KINDS, PageEvidence
 from transports.browser.evidence import _recording as module
 from transports.browser.evidence._har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
-from transports.privacy import SecretValues
+from transports.privacy import REDACTED, SecretValues
 
 
 @pytest.fixture
@@ -207,6 +207,18 @@ def test_a_secret_with_a_name_is_masked_whatever_form_its_body_has(kind: str) ->
     cleaned = json.dumps(clean_entry(entry, secrets))
     assert SECRET not in cleaned
     assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
+
+
+def test_a_part_that_is_encoded_is_masked_whole() -> None:
+    hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
+    body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)
+    assert clean_body(body, _PARTS, SecretValues()) == body.replace(hidden, REDACTED)
+
+
+def test_the_type_of_a_part_decides_how_it_is_read() -> None:
+    xml = "<login><password>{}</password></login>"
+    body = _MULTI.format('name="a"', "Content-Type: application/xml\r\n", xml)
+    assert clean_body(body.format(SECRET), _PARTS, SecretValues()) == body.format(REDACTED)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "gzip", "deflate"])

@@ -77,7 +77,7 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
                 secrets.learn_value(unquote_plus(given))
     elif "multipart/" in mime_type:
         for head, content in _parts(text) or ():
-            if _REDACTOR.is_secret(_name_of(head) or ""):
+            if _REDACTOR.is_secret(_name_of(_headers_of(head)) or ""):
                 secrets.learn_value(content)
     else:
         if "html" in mime_type:
@@ -193,7 +193,7 @@ def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
     for head, value in parts:
         message = _headers_of(head)
         readable = message.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
-        name = _name_of(head)
+        name = _name_of(message)
         if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in head.lower()):
             cleaned = REDACTED
         else:
@@ -221,11 +221,12 @@ def _parts(text: str) -> list[tuple[str, str]] | None:
 
 def _headers_of(head: str) -> Message:
     """Return the headers of a part. Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
-    return HeaderParser().parsestr(head.encode(errors="replace").decode())
+    # The head begins with the line break of its boundary, which the parser would take for the end of the headers.
+    return HeaderParser().parsestr(head.lstrip("\r\n").encode(errors="replace").decode())
 
 
-def _name_of(head: str) -> str | None:
-    name = _headers_of(head.lstrip("\r\n")).get_param("name", header="content-disposition")
+def _name_of(headers: Message) -> str | None:
+    name = headers.get_param("name", header="content-disposition")
     return collapse_rfc2231_value(name) if name is not None else None
 
 
