@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,10 @@ if os.environ.get("ABP_BROWSER") not in (None, "", LIGHT):
     LIGHT = None  # the caller's choice
 if LIGHT:
     os.environ["ABP_BROWSER"] = LIGHT
+
+# A shell has its background jobs ignore Ctrl-C, and every process that they start inherits that. Tests press Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Connect: TypeAlias = Callable[..., Session]
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from playwright.async_api import Error
+
 from ..binary import BinaryData, Download, Handle
 from ..errors import (
     ABPError,
@@ -81,8 +83,6 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     """
     if tab.borrowed or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
         return
-    from playwright.async_api import Error
-
     browser = tab.browser.cdp
     context = (await agent.target())["browserContextId"]
 
@@ -454,8 +454,6 @@ class Windows:
 
         A window that turns into a download has no address, and closes itself.
         """
-        from playwright.async_api import Error
-
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CAPTURE_TIMEOUT):

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from playwright import async_api
+from playwright.async_api import Error
+
 from ..errors import ConnectFailed, UsageError, first_line
 from ..files import read_regular
 from ._preflight import require_listener
@@ -183,8 +186,6 @@ class PageSource:
         With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
         and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page.
         """
-        from playwright.async_api import Error
-
         try:
             if previous is None:
                 return await self._open(stack, browser)
@@ -238,8 +239,6 @@ class PageSource:
 def _require_async(option: str, value: object, kind: str) -> None:
     if value is None:
         return
-    from playwright import async_api
-
     if not isinstance(value, getattr(async_api, kind)):
         raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
 

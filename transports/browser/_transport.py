@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from playwright.async_api import Error
+
 from ..artifacts import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
@@ -129,8 +131,6 @@ class ServerAddress:
 
     async def read(self, response: Response | None) -> None:
         """Read the address from the response with the document, if the browser reports it."""
-        from playwright.async_api import Error
-
         self._origin = self._address = None
         if response is None:
             return

@@ -21,6 +21,7 @@ from urllib.parse import urljoin
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from .. import protocol
 from ..binary import normalise_mime
 from ..binary.detect import MAX_DEPTH
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
@@ -44,13 +45,11 @@ _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNOREC
 _M = TypeVar("_M", bound="BaseModel")
 
 
-def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
+def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out.
 
     Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """
-    from ..protocol import AppInfo, Manifest  # late, as it loads pydantic
-
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
@@ -59,10 +58,10 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
     warnings: list[str] = []
-    manifest = _one(Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or Manifest()
+    manifest = _one(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or protocol.Manifest()
     if not warnings:
         warnings += _version_warnings(manifest.abp)
-    app = _one(AppInfo, document.get("app") or {}, "its app", warnings) or AppInfo()
+    app = _one(protocol.AppInfo, document.get("app") or {}, "its app", warnings) or protocol.AppInfo()
     listed = document.get("capabilities")
     if not isinstance(listed, list):
         warnings.append("the manifest has no list of capabilities")
@@ -74,10 +73,8 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
 
 
 def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
-    from ..protocol import parse
-
     try:
-        return parse(model, value, what)
+        return protocol.parse(model, value, what)
     except ProtocolError as error:
         warnings.append(f"the manifest: {one_line(error.message, 300)}")
         return None
@@ -98,16 +95,14 @@ def _version_warnings(version: str) -> list[str]:
     return []
 
 
-def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capability]:
-    from ..protocol import Capability, parse
-
-    taken: dict[str, Capability] = {}
+def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
+    taken: dict[str, protocol.Capability] = {}
     bad: list[str] = []
     for number, item in enumerate(listed):
         try:
             if is_deeper(item, MAX_DEPTH):
                 raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")
-            capability = parse(Capability, item, "it")
+            capability = protocol.parse(protocol.Capability, item, "it")
             if not capability.name.strip():
                 raise ProtocolError("it has no name")
             if capability.name in taken:

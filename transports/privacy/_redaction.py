@@ -258,15 +258,18 @@ def _bare(name: str) -> str:
     return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
 
 
+def _without_entities(text: str) -> str:
+    import html  # late, as html.entities in :mod:`._masking`
+
+    return html.unescape(text)
+
+
 def _unescaped(name: str) -> str:
     """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
-    import html  # late, as html.entities in :mod:`._masking`
-    from urllib.parse import unquote_plus
-
     for _ in range(3):
-        name = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+        name = _without_entities(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
     return name
 
 
@@ -337,10 +340,8 @@ class SecretValues:
 
     def learn_html(self, text: str) -> None:
         """Remember the values of password fields and of fields with secret names in HTML."""
-        import html  # late, as html.entities in :mod:`._masking`
-
         for field in _INPUT.finditer(text):
-            attributes = {one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
+            attributes = {one[1].lower(): _without_entities(one[2] or one[3] or one[4] or "")
                           for one in _ATTRIBUTE.finditer(field[0])}  # fmt: skip
             if self.is_secret_field(attributes):
                 self.learn_value(attributes.get("value", ""))

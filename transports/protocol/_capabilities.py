@@ -222,7 +222,6 @@ def answered_data(payload: object, capability: str) -> object:
         and "metadata" not in payload
     ):
         return payload.get("data")
-    from ..errors import ProtocolError
     from ._declarations import parse  # late, as they load pydantic
     from ._payloads import Answer
 

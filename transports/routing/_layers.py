@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
+from .. import http
 from ..artifacts import ArtifactRef, Staged, map_os_errors
 from ..base import Transport
 from ..binary import OCTET_STREAM, BinaryData, Download, Encoded, Handle, extension_for, verify_size
@@ -253,11 +254,9 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> BinaryData:
-        from ..http import Downloads, cookies_of, download  # late: most answers have no download
-
         app, sender = self.transport, self.sender
         fetch = partial(
-            download,
+            http.download,
             reference,
             timeout=self.timeout,
             size=binary.size,
@@ -265,12 +264,12 @@ class Fetcher:
             base_url=app.url if app else None,
             server_address=app.server_address if app else None,
             sender=sender,
-            cookies=cookies_of(app, sender),
+            cookies=http.cookies_of(app, sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
             on_progress=on_download,
         )
-        if isinstance(self.transport, Downloads):
+        if isinstance(self.transport, http.Downloads):
             fetched = await self.transport.fetch_download(reference, staged, fetch)
         else:
             fetched = await fetch(staged)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from .. import browser as browsers
 from ..artifacts import replacing
 from ..browser import extension_folder
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
@@ -170,9 +171,10 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         raise UsageError(f"{app.name} is not a page in a browser of ours; sign in to it with headers, or where it runs")
     if kept is None:
         raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
-    from ..browser import Browser  # late: every session imports this module, and Browser takes 20 ms
 
-    async with Browser(headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT) as browser:
+    async with browsers.Browser(
+        headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT
+    ) as browser:
         from playwright.async_api import Error
 
         try:

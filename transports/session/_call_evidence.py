@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from .. import protocol
 from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
 from ..base import Transport
 from ..browser import MAX_CHARS, CallEvidence, EvidenceFile, EvidenceKind, PageEvidence, TimedLines, page_of
@@ -77,12 +78,10 @@ class EventLog:
 
 
 def _line(event: Event) -> str:
-    from ..protocol import Notification, Progress  # late: they load pydantic
-
     match event:
-        case Notification():
+        case protocol.Notification():
             return f"{event.event}: {_beginning(event.data)}"
-        case Progress():
+        case protocol.Progress():
             return f"progress: {event.text}"
         case ConnectionChanged():
             return f"connection {'restored' if event.connected else 'lost'}: {event.reason}"

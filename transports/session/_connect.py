@@ -16,7 +16,7 @@ from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
 from ._dispatch import OnElicitation, OnNotification, OnProgress
 from ._evidence import evidence_for
-from ._secrets import Secrets
+from ._secrets import Guard, Guarded, Secrets, guarded
 from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
 from ._targets import discovery_for, reject_options, transport_for
@@ -226,8 +226,6 @@ def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
     """Return the function that hides in errors how an app of the settings file is reached.
 
     Errors of downloads need it, too: they do not pass the guarded transport."""
-    from ._secrets import Guarded
-
     return transport.clean if isinstance(transport, Guarded) else None
 
 
@@ -264,8 +262,6 @@ def _transport(
 
     if app is None and (not secrets or target.lower().startswith("replay:")):
         return make({})
-    from ._secrets import Guard, guarded  # late: most programs have no such file
-
     guard = Guard(
         secrets,
         target,

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+from .. import http, protocol
 from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ABPError, ProtocolError, TransportError, UsageError
@@ -68,21 +69,15 @@ class Handshake:
 
         Raises errors of the transport, and :class:`~transports.errors.CapabilityError` if the app refuses.
         """
-        from ..protocol import (
-            Answer,
-            Initialized,
-            parse,  # late, as they load pydantic
-        )
-
         params = initialize_params(capabilities=self._requested)
         greeting = self._transport.request(Message("initialize", params), timeout=timeout)
         reply = await traced(greeting, "abp.initialize", {"abp.transport": self._transport.name}, "client")
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
-            parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
+            protocol.parse(protocol.Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
         if isinstance(payload, dict) and isinstance(payload.get("data"), dict) and "sessionId" not in payload:
             payload = payload["data"]  # some apps wrap the payload like a call's answer
-        initialized = parse(Initialized, payload, "the app's answer to initialize")
+        initialized = protocol.parse(protocol.Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list_capabilities() if self._transport.features.listing else None
@@ -99,14 +94,13 @@ class Handshake:
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))
             return
-        from ..http import missing_capabilities
 
         found = discovery.result()
         if found.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
         self._in_manifest = found.manifest.capabilities
-        self.warnings = (*found.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
+        self.warnings = (*found.warnings, *http.missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)

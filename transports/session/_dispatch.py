@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
+from .. import protocol
 from ..base import Transport
 from ..errors import ABPError, TransportError
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
@@ -324,14 +325,14 @@ class DownloadProgress:
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
         """Report that ``received`` of ``expected`` bytes of the file at ``place`` have arrived."""
-        from ..protocol import Progress  # late, as it loads pydantic
-
         now = time.monotonic()
         if place == self._place and received != expected and now - self._last < _INTERVAL:
             return
         self._place, self._last = place, now
         self._report(
-            Progress(call=self._call, stage="download", status=place or None, progress=received, total=expected)
+            protocol.Progress(
+                call=self._call, stage="download", status=place or None, progress=received, total=expected
+            )
         )
 
 
@@ -457,10 +458,8 @@ class EventDispatcher:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""
         self.streams.emit(event)
         if isinstance(event, ConnectionChanged):
-            from ..protocol import Notification
-
             name = "connection/restored" if event.connected else "connection/lost"
-            self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
+            self._call_on_notification(protocol.Notification(event=name, data={"reason": event.reason}))
 
     def emit_threadsafe(self, event: Event) -> None:
         """Add an event to every stream, from any thread; nothing happens once the session's loop is closed."""
@@ -484,19 +483,12 @@ class EventDispatcher:
                 logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
-        from ..protocol import (
-            ElicitationRequest,
-            Notification,
-            Progress,
-            parse,  # late, as they load pydantic
-        )
-
         payload = message.payload
         match message.type:
             case "progress":
-                self._dispatch_progress(parse(Progress, payload, "a progress event"))
+                self._dispatch_progress(protocol.parse(protocol.Progress, payload, "a progress event"))
             case "elicitation/request":
-                request = parse(ElicitationRequest, payload, "an elicitation request")
+                request = protocol.parse(protocol.ElicitationRequest, payload, "an elicitation request")
                 self.streams.emit(request)
                 spawn(self._answer(message.id, request), self._tasks)
             case "connection/lost":
@@ -507,9 +499,9 @@ class EventDispatcher:
                 if isinstance(payload, Effect):
                     self.streams.emit(payload)
             case "capabilities/changed":
-                self._dispatch_capabilities(message.type, Notification(event=_LIST_CHANGED, data=payload))
+                self._dispatch_capabilities(message.type, protocol.Notification(event=_LIST_CHANGED, data=payload))
             case _:
-                notification = parse(Notification, payload, "a notification")
+                notification = protocol.parse(protocol.Notification, payload, "a notification")
                 if notification.event == _LIST_CHANGED:
                     self._dispatch_capabilities(message.type, notification)
                 else:

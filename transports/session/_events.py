@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
+from .. import protocol
 from ..errors import ABPError, StoredFile, UsageError
 from ..protocol import CapabilitiesChanged
 from ..protocol.messages import Effect
@@ -96,11 +97,16 @@ def __getattr__(name: str) -> object:
     """Make :data:`Event` when it is first used: its models load pydantic."""
     if name != "Event":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ..protocol import ElicitationRequest, Notification, Progress
 
     own = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
     globals()[name] = made = (
-        own | Progress | Notification | ElicitationRequest | Effect | ObservationClamped | CustomEvent
+        own
+        | protocol.Progress
+        | protocol.Notification
+        | protocol.ElicitationRequest
+        | Effect
+        | ObservationClamped
+        | CustomEvent
     )
     return made
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from .. import protocol
 from ..artifacts import ArtifactStore
 from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
@@ -161,18 +162,14 @@ class Resources:
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
     @short_traceback
-    async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
+    async def list(self, *, timeout: float | None = None) -> tuple[protocol.Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
-        from ..protocol import Resource  # late, as it loads pydantic
-
-        return await self._all(Resource, "resources.list", timeout)
+        return await self._all(protocol.Resource, "resources.list", timeout)
 
     @short_traceback
-    async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
+    async def templates(self, *, timeout: float | None = None) -> tuple[protocol.ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
-        from ..protocol import ResourceTemplate
-
-        return await self._all(ResourceTemplate, "resources.templates", timeout)
+        return await self._all(protocol.ResourceTemplate, "resources.templates", timeout)
 
     @short_traceback
     async def read(
@@ -313,8 +310,6 @@ class Resources:
             raise
 
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
-        from ..protocol import parse
-
         if not self.available:
             return ()
         found: list[_T] = []
@@ -323,7 +318,7 @@ class Resources:
             page = await self._page(capability, cursor, timeout)
             for item in page.items:
                 try:
-                    found.append(parse(model, item, "an entry of a list of resources"))
+                    found.append(protocol.parse(model, item, "an entry of a list of resources"))
                 except ProtocolError as error:
                     logger.warning("%s; it is left out", error.message)
             cursor = page.cursor

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from .. import http
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
@@ -135,9 +136,7 @@ class PageToolCalls:
         return await self._calls.with_events(call, tool, work())
 
     async def _fetch_public(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        from ..http import fetch_public  # late: few sessions need it
-
-        return await fetch_public(
+        return await http.fetch_public(
             url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=self._allow_private
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .. import routing
 from ..artifacts import Retention
 from ..errors import UsageError
 from ..files import read_regular
@@ -22,7 +23,6 @@ from ..protocol import MAX_TIMEOUT, folder_of, is_timeout
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from ..routing import RoutingConfig
 
 logger = logging.getLogger("transports")
 
@@ -257,11 +257,9 @@ def trust_found_file() -> ConfigFile:
     return file
 
 
-def routing_of(file: ConfigFile) -> RoutingConfig:
+def routing_of(file: ConfigFile) -> routing.RoutingConfig:
     """Return the settings of the table ``[routing]`` of a file. Raises :class:`~transports.errors.UsageError`."""
-    from ..routing import RoutingConfig  # late: the command line reads settings before it starts a driver
-
-    return RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
+    return routing.RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 
 #: Default retention of the bridge's own store (docs/requirements.md R2-7.1a): an hour for artifacts of the bridge.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
+from .. import http
 from ..base import Transport
 from ..browser import extension_folder
 from ..errors import UsageError
@@ -127,9 +128,7 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
 
 
 async def _discover(target: str, settings: Settings) -> Discovery:
-    from ..http import discover  # late: a session loads it while its transport opens
-
-    return await discover(target, allow_private=settings.allow_private_addresses)
+    return await http.discover(target, allow_private=settings.allow_private_addresses)
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:

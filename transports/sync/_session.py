@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from .. import artifacts, browser, http, routing, session
+from .. import artifacts, browser as browsers, http, routing, session
 from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
 from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from ..session import Evidence
 
 
-class Browser(Resource[browser.Browser]):
+class Browser(Resource[browsers.Browser]):
     """Blocking browser that several sessions may share; see :class:`transports.Browser`::
 
     with Browser() as browser:
         with connect(url, browser=browser) as app: ...
     """
 
-    @taking_parameters_of(browser.Browser)
-    def __init__(self, wrapped: browser.Browser) -> None:
+    @taking_parameters_of(browsers.Browser)
+    def __init__(self, wrapped: browsers.Browser) -> None:
         super().__init__(wrapped)
 
-    load_extension = blocking(browser.Browser.load_extension)
-    responds = blocking(browser.Browser.responds)
-    resident_bytes = blocking(browser.Browser.resident_bytes)
-    restart = blocking(browser.Browser.restart)
-    ensure_running = blocking(browser.Browser.ensure_running)
-    close = closing(browser.Browser.aclose)
+    load_extension = blocking(browsers.Browser.load_extension)
+    responds = blocking(browsers.Browser.responds)
+    resident_bytes = blocking(browsers.Browser.resident_bytes)
+    restart = blocking(browsers.Browser.restart)
+    ensure_running = blocking(browsers.Browser.ensure_running)
+    close = closing(browsers.Browser.aclose)
 
     @property
     def version(self) -> str:
@@ -334,9 +334,7 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, Blocking):
         return value.wrapped
     if type(value).__module__.startswith("playwright.sync_api"):
-        from ..browser import to_async
-
-        return to_async(value)
+        return browsers.to_async(value)
     return value
 
 
@@ -344,6 +342,5 @@ def _runner(owner: Page | BrowserContext | None) -> Runner:
     """Return the loop of a page of ``playwright.sync_api``, whose work must run in its thread, or the shared loop."""
     if owner is None:
         return SHARED
-    from ..browser import PageRunner
 
-    return PageRunner(owner)
+    return browsers.PageRunner(owner)

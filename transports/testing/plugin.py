@@ -10,6 +10,7 @@ of its fixtures, has no event loop of its own, and does not affect other tests.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -27,6 +28,7 @@ from urllib.parse import quote
 
 import pytest
 
+from .. import browser as browsers, session as sessions, sync
 from ..protocol import is_page
 from ..sync import SHARED
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
     from ..session import Session
-    from ..sync import ArtifactStore, Browser, Session as BlockingSession
+    from ..sync import ArtifactStore, Session as BlockingSession
     from ._assertions import Golden
     from ._failure_report import FailureReport
 
@@ -135,9 +137,8 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
     """Return the option ``evidence`` of :func:`transports.connect`, if evidence was requested."""
     if not (text := _evidence_text(config)):
         return {}
-    from ..session import GeneralEvidence, read_evidence
 
-    return {"evidence": GeneralEvidence(read_evidence(text))}
+    return {"evidence": sessions.GeneralEvidence(sessions.read_evidence(text))}
 
 
 def traces_here(options: Mapping[str, Any]) -> bool:
@@ -248,8 +249,6 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     After a use of ``page``, that plugin keeps a loop suspended in this thread for the rest of the run. asyncio treats
     it as running and refuses any other loop. It is restored before fixtures of a wider scope end.
     """
-    import asyncio
-
     if "page" in request.fixturenames and request.config.pluginmanager.hasplugin("playwright"):
         raise pytest.UsageError(
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
@@ -326,20 +325,16 @@ def abp_fixture_app() -> Iterator[Fixture]:
 
 
 @pytest.fixture(scope="session")
-def abp_browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
+def abp_browser(pytestconfig: pytest.Config) -> Iterator[sync.Browser]:
     """Start one browser for all blocking sessions of the test session. Each has its own cookies and storage."""
-    from ..sync import Browser
-
-    with Browser(**browser_options(pytestconfig)) as browser:
+    with sync.Browser(**browser_options(pytestconfig)) as browser:
         yield browser
 
 
 @pytest.fixture
 def abp_artifacts(tmp_path: Path) -> ArtifactStore:
     """Return the test's artifact store, blocking. Its files are in ``tmp_path / "artifacts"``."""
-    from ..sync import open_store
-
-    return open_store(str(tmp_path / "artifacts"))
+    return sync.open_store(str(tmp_path / "artifacts"))
 
 
 @pytest.fixture
@@ -365,15 +360,13 @@ def abp_app(
 
     In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
     """
-    from ..sync import connect
-
     __tracebackhide__ = True
     options = _options(request, abp_target, abp_transport)
     if starts_browser(abp_target, options):
         options["browser"] = request.getfixturevalue("abp_browser")
     report = _new_report(request, tmp_path)
     options = {"record": _recording(report, abp_target), **options}
-    with connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
+    with sync.connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
         report.watch_page(app.transport, app._runner.run)
         if traces_here(options):
             report.start_trace(app.transport)
@@ -392,9 +385,6 @@ def abp_app_async(
     Use it as ``async with abp_app_async() as app``. It takes the options of :func:`transports.connect`. In a test that
     also uses the asynchronous ``page`` of pytest-playwright-asyncio the session drives that page.
     """
-    from ..browser import Browser
-    from ..session import connect
-
     marked = _options(request, abp_target, abp_transport)
     report = _new_report(request, tmp_path)
 
@@ -404,8 +394,8 @@ def abp_app_async(
         options = {**defaults, **marked, **options}
         async with contextlib.AsyncExitStack() as stack:
             if (wanted := browser_options(request.config)) and starts_browser(abp_target, options):
-                options["browser"] = await stack.enter_async_context(Browser(**wanted))
-            app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
+                options["browser"] = await stack.enter_async_context(browsers.Browser(**wanted))
+            app = await stack.enter_async_context(sessions.connect(abp_target, transport=abp_transport, **options))
             if traces_here(options):
                 await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
             yield app

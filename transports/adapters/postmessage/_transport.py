@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from playwright.async_api import Error
+
 from ...base import Features
 from ...binary import BinaryData, Handle
 from ...browser import (
@@ -78,8 +80,6 @@ class AppFrame:
     @classmethod
     async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
         """Return the frame, watched for crashes and side effects; ``None`` if the browser cannot do it."""
-        from playwright.async_api import Error
-
         if agent.channel.cdp is None:
             return None
         context = frame.page.context
@@ -222,8 +222,6 @@ _PRINT_SCRIPT = """if (self !== top) {
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
     """Load the harness for the app at ``url`` into ``page`` and return its origin."""
-    from playwright.async_api import Error
-
     origin = _origin_beside(url) if site == "same" else HARNESS_ORIGIN
     # https too: the browser upgrades http for hosts with HSTS (RFC 6797)
     address = re.compile(rf"^https?://{re.escape(origin.partition('//')[2])}/$", re.IGNORECASE)

@@ -342,11 +342,9 @@ def _origin(context: Mapping[str, Any]) -> str:
 
 async def open_channel(page: Page) -> Channel:
     """Open the best channel that the page's browser offers."""
-    from playwright.async_api import Error
-
     try:
         return CdpChannel(await page.context.new_cdp_session(page))
-    except Error as error:
+    except PlaywrightError as error:
         if "only available in Chromium" not in error.message and "not supported" not in error.message:
             raise
         return PlaywrightChannel(page)
@@ -597,13 +595,11 @@ class PlaywrightChannel(Channel):
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
         """Print as :meth:`Channel.print_to_pdf` describes; return the PDF itself."""
-        from playwright.async_api import Error
-
         try:
             if paper_height is not None:
                 return await self._page.pdf(print_background=True, width="8.5in", height=f"{paper_height}in")
             return await self._page.pdf(print_background=True, prefer_css_page_size=True)
-        except Error as error:
+        except PlaywrightError as error:
             if "PDF" not in error.message and "not supported" not in error.message:
                 raise
             raise UnsupportedBinary(

@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playwright.async_api import Error
+
 from ...artifacts import OPEN_FILES_MOVE, too_large
 from ...errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
 from ...tasks import cancel_and_wait, in_thread, spawn
@@ -430,8 +432,6 @@ class PlaywrightDownloads:
             await agent.invoke("revoke", url, timeout=remaining(deadline))
 
     async def _download(self, agent: Agent, url: str, path: Path) -> None:
-        from playwright.async_api import Error
-
         page = agent.page
         async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
             await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
+from ... import browser as browsers
 from ...artifacts import (
     NO_LINKS,
     ArtifactRef,
@@ -233,12 +234,9 @@ async def screenshot_url(
         any_address=settings.allow_private_addresses,
     )
     await hosts.check(url)
-    # late: this import takes longer than the rest of the bridge
-    from ...browser import Browser, screenshot_of_url
-
     headless = settings.headless if options.headless is None else options.headless
-    async with Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
-        picture, refused = await screenshot_of_url(
+    async with browsers.Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
+        picture, refused = await browsers.screenshot_of_url(
             browser,
             url,
             cast(ScreenshotOptions, given),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from ... import batch
 from ...artifacts import ArtifactStore, Scope
 from ...browser import read_adapter
 from ...errors import UsageError
@@ -266,10 +267,9 @@ async def pooled(
     if browsers is None:
         yield connect
         return
-    from ...batch import Pool  # imported late, since most servers do not use a pool
 
     headless = Settings.load().headless if headless is None else headless
-    async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
+    async with batch.Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
 
         def connect_pooled(target: str, **options: object) -> Session:
             if not shares_browser(target, config, headless=headless):
