@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
         served.terminate()
 
 
-def run_example(name: str, *args: str, cwd: Path, timeout: float = 60) -> str:
+def run_example(name: str, *args: str, cwd: Path, timeout: float = 180) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *args],
         cwd=cwd,
