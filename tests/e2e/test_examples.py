@@ -178,6 +178,7 @@ def test_any_page(tmp_path: Path) -> None:
     assert all(words in printed for words in ("Type: text/csv", "Type: image/png", "report.txt"))
 
 
+@pytest.mark.hosts
 def test_jupyterlab(tmp_path: Path) -> None:
     """The real JupyterLab, in an environment of its own: 21 tools, a plot, an error of the kernel, a cancelled cell."""
     try:
