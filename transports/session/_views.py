@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,10 +20,12 @@ from ..adapters.views import (
     ViewTransport,
     read_document,
 )
-from ..artifacts import WrappedTransport
+from ..artifacts import ArtifactRef, WrappedTransport
 from ..base import Transport
+from ..binary import BinaryData
 from ..browser import PageSource
 from ..errors import Disconnected, UsageError, short_traceback
+from ..protocol.messages import new_id
 from ..routing import Result
 from ._session import Session, check_arguments
 
@@ -68,6 +71,7 @@ class View(Session):
             raise UsageError(f"{capability!r} has no view{others}")
         timeout = options.get("timeout")
         self._parent = parent
+        self._files: list[ArtifactRef] = []
         self._result: Result | None = None
         self._view = ViewTransport(
             declared.view,
@@ -81,6 +85,7 @@ class View(Session):
             csp=options.get("csp", "declared"),
             timeout=parent._connect_timeout if timeout is None else timeout,
         )
+        self._view.on_file = self._store_file
         super().__init__(
             self._view,
             store=parent.store,
@@ -101,6 +106,15 @@ class View(Session):
         arguments, result = kept[-1]
         document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=seconds))
         return OpenedTool(server.tool(capability), arguments, result, document)
+
+    async def _store_file(self, content: BinaryData) -> None:
+        stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
+        self._files += stored.artifacts.values()
+
+    @property
+    def files(self) -> Sequence[ArtifactRef]:
+        """Files that the view handed out while no call was under way."""
+        return tuple(self._files)
 
     @property
     def result(self) -> Result:

@@ -105,7 +105,7 @@ _CAPABILITIES: Mapping[str, object] = {
 }
 
 Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
-SaveFile: TypeAlias = Callable[[BinaryData], None]
+SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
 
 
 class _Refused(Exception):
@@ -237,10 +237,10 @@ class Host:
                 files += await self._files_of(item)
         except (ProtocolError, CapabilityError) as error:
             self.warnings.append(f"a file of the view was refused: {error.message}")
-            return self._recorded("download-file", params, {"isError": True})
+            return self._recorded("download-file", _without_handles(params), {"isError": True})
         for file in files:
-            self._save_file(file)
-        return self._recorded("download-file", params, {})
+            await self._save_file(file)
+        return self._recorded("download-file", _without_handles(params), {})
 
     async def _files_of(self, item: object) -> list[BinaryData]:
         """Return the files of an embedded resource, or of a link, read through the server."""
@@ -284,6 +284,19 @@ def _is_web(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         return False
+
+
+def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters of a download as a caller reads them: the size in the place of the content."""
+
+    def shown(item: object) -> object:
+        match item:
+            case {"resource": {"held": {"size": size}, **resource}, **rest}:
+                return {**rest, "resource": {**resource, "size": size}}
+        return item
+
+    contents = params.get("contents")
+    return {**params, "contents": [shown(item) for item in contents]} if isinstance(contents, list) else params
 
 
 def _file(resource: object) -> BinaryData:

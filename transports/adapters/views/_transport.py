@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...base import Features
+from ...binary import BinaryData
 from ...browser import PageAgent, PageSource, PageTransport, ViewMessage, listener
 from ...errors import (
     CapabilityError,
@@ -96,6 +97,9 @@ class ViewTransport(PageTransport):
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._input_schemas: dict[str, Mapping[str, object]] = {}
+        #: Takes a file that the view hands out while no call is under way.
+        self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
+        self._listed_first: list[object] | None = None
         #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
         self.violations: list[str] = []
         self.script_errors: list[str] = []
@@ -146,7 +150,7 @@ class ViewTransport(PageTransport):
             opened.tool,
             self._handlers,
             relay=self._relay,
-            save_file=lambda content: self._effects.add_file(content, "a file of the view"),
+            save_file=self._save_file,
             current_call=lambda: self._effects.current_call,
         )
         self.violations.clear()
@@ -170,6 +174,12 @@ class ViewTransport(PageTransport):
             raise self._blank(self._timeout / 2) from None
         await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
         await self.tell("ui/notifications/tool-result", opened.result)
+
+    async def _save_file(self, content: BinaryData) -> None:
+        if self._effects.current_call is None and self.on_file is not None:
+            await self.on_file(content)
+        else:
+            self._effects.add_file(content, "a file of the view")
 
     def _listen(self, page: Page) -> None:
         on_console, on_error = listener(self._on_console), listener(self._on_script_error)
@@ -238,9 +248,11 @@ class ViewTransport(PageTransport):
             return await self._call_view(message, timeout)
         if message.type not in ("initialize", "capabilities/list"):
             return await super().request(message, timeout=timeout)
-        listed = await self._listed(message, timeout)
+        first, self._listed_first = self._listed_first, None  # the session lists after initialize
+        listed = await self._listed(message, timeout) if first is None else first
         if message.type == "capabilities/list":
-            return replace(message, type="capabilities/list-result", payload=listed)
+            return Message("capabilities/list-result", listed, id=message.id)
+        self._listed_first = listed
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {
