@@ -169,11 +169,12 @@ async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Sess
           inner.srcdoc = `<script>top.postMessage({jsonrpc: "2.0", method: "ui/open-link", id: 1,
             params: {url: "https://evil.example/"}}, "*")</scr` + `ipt>`;
           document.body.append(inner);
-          for (const odd of [null, 7, "x", [], {}, {jsonrpc: "1.0", method: "ping", id: 1}, {jsonrpc: "2.0", id: 77, result: {}},
-                             {jsonrpc: "2.0", method: "ping", id: {}}, {jsonrpc: "2.0", method: "x".repeat(300), id: 2},
-                             {jsonrpc: "2.0", id: 0, result: {tools: []}}, {jsonrpc: "2.0", method: "ui/initialize", id: 3}]) {
-            parent.postMessage(odd, "*");
-          }
+          const jsonrpc = "2.0", odd = [
+            null, 7, "x", [], {}, {jsonrpc: "1.0", method: "ping", id: 1}, {jsonrpc, id: 77, result: {}},
+            {jsonrpc, method: "ping", id: {}}, {jsonrpc, method: "x".repeat(300), id: 2},
+            {jsonrpc, id: 0, result: {tools: []}}, {jsonrpc, method: "ui/initialize", id: 3},
+          ];
+          for (const message of odd) parent.postMessage(message, "*");
         }""")
         assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
         assert (await view.frame.evaluate("rpc('ping')"))["result"] == {}

@@ -37,10 +37,10 @@ class ViewOptions(TypedDict, total=False):
     """Options of :meth:`Session.open_view <transports.Session.open_view>`.
 
     The view learns its surroundings: ``theme`` (``"light"``), ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA,
-    ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in CSS pixels (``(900, 700)``). ``csp`` is its policy: as its
-    server declares it, the ``"spec"``'s own for views that declare nothing, or ``"loose"``. The handlers decide what a
-    person would: they get an address, a message or a display mode, and refuse with ``False``; without them all is
-    granted. ``timeout`` in seconds is for the tool and for the view, each."""
+    ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in CSS pixels (``(900, 700)``). ``csp`` is its policy: as
+    its server declares it, that of the specification for views that declare nothing (``"spec"``), or ``"loose"``. The
+    handlers decide what a person would: they get an address, a message or a display mode, and refuse with ``False``;
+    without them all is granted. ``timeout`` in seconds is for the tool and for the view, each."""
 
     theme: Literal["light", "dark"]
     locale: str
@@ -160,7 +160,7 @@ class View(Session):
         display_mode: DisplayMode | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """Change the surroundings of the view, which learns what has changed (``ui/notifications/host-context-changed``)."""
+        """Change the surroundings of the view, which learns what has changed."""
         self._require_open()
         given = {
             "theme": theme, "locale": locale, "timezone": timezone, "display_mode": display_mode, "size": size

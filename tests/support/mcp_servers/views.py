@@ -5,53 +5,14 @@ Scripts of the views speak with their host by ``rpc`` and ``tell``; tests call t
 
 import asyncio
 import base64
+from pathlib import Path
 
 from mcp.server.apps import Apps, ResourceCsp, ResourcePermissions
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, ImageContent, TextContent
 
-CLIENT = """<!doctype html><meta charset="utf-8"><title>A view</title><h1>A view</h1><script>
-let last = 0;
-const waiting = new Map();
-const heard = [];
-const file = (bytes, type) => ({ type: "resource", resource: { uri: `file:///${type}.bin`, mimeType: "application/octet-stream",
-  blob: btoa(String.fromCharCode(...bytes)) } });
-const tools = {
-  echo: (given) => ({ content: [{ type: "text", text: JSON.stringify(given) }], structuredContent: given }),
-  picture: () => ({ content: [{ type: "image", mimeType: "image/png", data: PNG }] }),
-  broken: () => ({ content: [{ type: "image", mimeType: "image/png", data: "%%%" }] }),
-  fails: () => { throw new Error("no such thing"); },
-  never: () => new Promise(() => {}),
-  hands: async () => ({ content: [], structuredContent: { answer: await rpc("ui/download-file", { contents: [file([1, 2, 3], "three")] }) } }),
-};
-const schemas = { echo: { type: "object", properties: { text: { type: "string" } } } };
-addEventListener("message", async ({ data }) => {
-  if (data.method === undefined) return waiting.get(data.id)?.(data);
-  heard.push(data);
-  if (data.id === undefined) return;
-  const answer = { jsonrpc: "2.0", id: data.id };
-  try {
-    if (data.method === "tools/list") {
-      answer.result = { tools: Object.keys(tools).map((name) => ({ name, inputSchema: schemas[name] ?? { type: "object" } })) };
-    } else if (data.method === "tools/call") answer.result = await tools[data.params.name](data.params.arguments);
-    else throw new Error(`unknown ${data.method}`);
-  } catch (error) { answer.error = { code: -32603, message: error.message }; }
-  parent.postMessage(answer, "*");
-});
-const tell = (method, params) => parent.postMessage({ jsonrpc: "2.0", method, params }, "*");
-const rpc = (method, params = {}) => new Promise((resolve) => {
-  last += 1;
-  waiting.set(last, resolve);
-  parent.postMessage({ jsonrpc: "2.0", id: last, method, params }, "*");
-});
-const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-let init;
-const begin = async (appCapabilities = { tools: { listChanged: true } }) => {
-  init = await rpc("ui/initialize", { appInfo: { name: "Board", version: "3.1" }, appCapabilities, protocolVersion: "2026-01-26" });
-  tell("ui/notifications/initialized", {});
-};
-</script>
-"""
+#: The script of a view: ``begin()`` is its handshake.
+CLIENT = (Path(__file__).parent / "view.html").read_text()
 
 #: Documents of the views, by the name of their tool.
 DOCUMENTS = {

@@ -20,8 +20,8 @@ or one that forbids nothing but other origins' frames."""
 _MAX_HTML = 32 << 20
 #: Declared sources of each kind.
 _MAX_SOURCES = 100
-#: A source of a policy: a scheme, or a host with an optional scheme, wildcard, port and path (CSP 3, 2.3.1). Nothing that
-#: ends the directive.
+#: A source of a policy: a scheme, or a host with an optional scheme, wildcard, port and path (CSP 3, 2.3.1). It holds
+#: nothing that ends the directive.
 _SOURCE = re.compile(
     r"(?:[a-z][a-z0-9+.-]{0,30}:|(?:[a-z][a-z0-9+.-]{0,30}://)?[\w.*\[\]:-]{1,255}(?:/[^\s;,'\"]{0,500})?)", re.I
 )
@@ -80,7 +80,7 @@ def read_document(uri: str, result: Mapping[str, object]) -> ViewDocument:
     mime_type = str(content.get("mimeType", "")).replace(" ", "").lower()
     if mime_type != VIEW_TYPE:
         raise ProtocolError(
-            f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}, not {VIEW_TYPE}; hosts show no other"
+            f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}; hosts show {VIEW_TYPE} only"
         )
     html = _html(content, uri)
     meta = content.get("_meta")
@@ -106,7 +106,7 @@ def _html(content: Mapping[str, object], uri: str) -> str:
 
 
 def _sources(declared: object) -> dict[str, Sequence[str]]:
-    """Return declared sources by kind. What is not a source is left out: it could end its directive and begin another."""
+    """Return declared sources by kind. Other texts are left out: they could end their directive and begin another."""
     found: dict[str, Sequence[str]] = {}
     for kind in ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains"):
         given = declared.get(kind) if isinstance(declared, Mapping) else None

@@ -200,7 +200,7 @@ class Tools(msgspec.Struct):
 
 
 class ViewMessage(msgspec.Struct):
-    """A message of a view to its host: ``params`` is JSON. ``key`` names a request, and is ``None`` for a notification."""
+    """A message of a view to its host: ``params`` is JSON. ``key`` names a request; a notification has none."""
 
     key: int | None
     method: str
