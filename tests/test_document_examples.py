@@ -90,7 +90,14 @@ async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> 
     answer = {"pdf": b64(pdf(45_832)), "mimeType": "application/pdf", "size": 45832}
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="export.pdf")
     assert routed.artifacts["pdf"].path is not None and routed.artifacts["pdf"].path.read_bytes() == pdf(45_832)
-    assert routed.summary().splitlines()[1:3] == ["Type: application/pdf", "Size: 45832 bytes"]
+    path = re.escape(str(tmp_path)) + r"/export_pdf_\d{13}\.pdf"
+    expected = rf"File saved: {path}\nType: application/pdf\nSize: 45832 bytes"
+    assert re.fullmatch(expected, routed.summary()), routed.summary()
+    assert routed.metadata == {}
+    beside = await Router(LocalStore(tmp_path)).route({**answer, "filename": "a.pdf", "pageCount": 12}, capability="x")
+    assert beside.metadata == {"pageCount": 12} and beside.artifact().filename == "a.pdf"
+    nested = await Router(LocalStore(tmp_path)).route({"inner": answer, "mimeType": "is data"}, capability="x")
+    assert nested.metadata == {"mimeType": "is data"}
 
 
 @pytest.mark.requirement("R0-9a", "R0-9b", "R0-3b")

@@ -68,11 +68,13 @@ Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 @dataclass(frozen=True, slots=True)
 class Found:
     """Content at a place of an answer. For an invalid descriptor, ``binary`` is the error, so that other content is not
-    lost. ``layer`` is the rule that recognised the content."""
+    lost. ``layer`` is the rule that recognised the content. With ``is_flat``, its type and size stand beside it, not
+    in it (docs/protocol.md 9.5)."""
 
     path: Place
     binary: BinaryData | ABPError
     layer: Layer = "abp"
+    is_flat: bool = False
 
     @property
     def field(self) -> str:
@@ -736,7 +738,7 @@ class _Search:
         for name, value in node.items():
             kind = type(value)
             if flat is not None and name == flat[0]:
-                found.append(Found((*path, flat[0]), flat[1]))
+                found.append(Found((*path, flat[0]), flat[1], is_flat=True))
             elif kind in _NUMBERS or (kind is str and len(value) < min_chars) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
                 continue
             else:
