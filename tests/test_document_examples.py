@@ -357,7 +357,7 @@ async def test_without_a_store_a_model_sees_the_document_of_the_example() -> Non
     seen = cast(Mapping[str, Any], routed.for_agent()["data"])["artifact"]
     assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])
     assert (seen["mime_type"], seen["size_bytes"], seen["truncated"]) == ("application/pdf", 524_288, True)
-    assert seen["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert seen["source"] == {"warning": "Content not stored (no ArtifactStore configured)", "truncated": True}
     assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: binary content not stored."
 
 

@@ -40,9 +40,11 @@ async def test_a_reference_without_content_says_so_as_json() -> None:
     shown = ref.as_dict()
     assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
     assert shown["warning"] == "Content not stored (no ArtifactStore configured)"
+    warning = "Content not stored (no ArtifactStore configured)"
+    assert shown["source"] == {"warning": warning, "truncated": True}  # as the document shows it
     assert "preview" not in shown
     kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
-    assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
+    assert kept.stored and not {"truncated", "warning", "source"} & kept.as_dict().keys()
 
 
 @pytest.mark.requirement("R2-7.4f")
