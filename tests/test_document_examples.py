@@ -113,6 +113,7 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e", "R1-4g", "R1-14c", "R1-14d", "R1-5a", "R1-5d", "R1-5e")
+@pytest.mark.requirement("R1-6b")
 async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
     content = pdf(145_832)
     served = pdf(524_288)
@@ -157,6 +158,7 @@ async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect,
     for result, name, data in ((small, "export.pdf", content), (large, "large-report.pdf", served)):
         ref = result.artifacts["document"]
         assert (ref.filename, ref.size_bytes, ref.mime_type) == (name, len(data), "application/pdf")
+        assert ref.path is not None and ref.path.name == name and ref.path.parent == tmp_path / "out"
         assert ref.save_as(tmp_path / name).read_bytes() == data
 
 
