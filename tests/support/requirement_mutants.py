@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +63,8 @@ def pytest_sessionfinish():
 """
 _COVERAGE = "[run]\nsource = transports\ncore = ctrace\n"
 _ARGUMENTS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-#: Seconds for the tests of a row.
-_TIMEOUT = 600
+#: Seconds for the tests of a row. Tests that hang have noticed the change.
+_TIMEOUT = 120
 _TRIED = 3
 _COMMON = {"the", "and", "are", "that", "its", "return", "for", "with", "has", "have", "not", "one", "can", "raises"}
 #: Functions without which nothing that a test looks at changes, mostly.
@@ -139,8 +139,8 @@ def main(rows: Iterable[tuple[str, str, str]], tests: Tests, arguments: Sequence
     for number in range(options.jobs):
         copies.put(_copy(folder / str(number)))
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done in pool.map(lambda row: _try(row, copies), chosen):
-            print(_verdict(done), flush=True)
+        for done in as_completed([pool.submit(_try, row, copies) for row in chosen]):
+            print(_verdict(done.result()), flush=True)
     green = [row.id for row in chosen if row.note or (row.changes and len(row.alive) == len(row.changes))]
     tried, alive = sum(row.tried for row in chosen), sum(len(row.alive) for row in chosen)
     print(f"{len(chosen)} rows, {tried} changes, {tried - alive} noticed; green: {' '.join(green) or 'none'}")

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from ..errors import UsageError
 
 #: Names of the document, with those of :class:`.RoutingPolicy` and its parts.
-_POLICY = {"max_inline_size": "max_inline_chars", "artifact_fields": "tool_fields"}
-_RULE = {"field_path": "path", "summary_template": "summary"}
-_AGENT = {"max_observation_chars": "max_bytes"}
-_DETECTION = {
+POLICY_NAMES = {"max_inline_size": "max_inline_chars", "artifact_fields": "tool_fields"}
+RULE_NAMES = {"field_path": "path", "summary_template": "summary"}
+AGENT_NAMES = {"max_observation_chars": "max_bytes"}
+DETECTION_NAMES = {
     "enabled": "heuristics",
     "min_size_for_detection": "min_guessed_chars",
     "max_decode_bytes": "max_decode_bytes",
@@ -26,7 +26,7 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
 
     Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
     is not the beginning of base64."""
-    own = _renamed(settings, _POLICY, where)
+    own = _renamed(settings, POLICY_NAMES, where)
     if own.pop("auto_artifact_large_content", True) is False:
         own |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
     detection = own.pop("binary_detection", None)
@@ -36,7 +36,7 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
         raise UsageError(f"{where}.binary_detection: must be a table")
     agent = own.get("agent")
     if isinstance(agent, dict):
-        agent = own["agent"] = _renamed(agent, _AGENT, f"{where}.agent")
+        agent = own["agent"] = _renamed(agent, AGENT_NAMES, f"{where}.agent")
         if "auto_artifact_threshold" in agent:
             _add(own, {"max_inline_bytes": agent.pop("auto_artifact_threshold")}, f"{where}.agent")
     rules = own.get("tool_fields")
@@ -50,16 +50,16 @@ def _rules(several: object, where: str) -> object:
     if not isinstance(several, list):
         return several
     return [
-        _renamed(rule, _RULE, f"{where}.{number}") if isinstance(rule, dict) else rule
+        _renamed(rule, RULE_NAMES, f"{where}.{number}") if isinstance(rule, dict) else rule
         for number, rule in enumerate(several)
     ]
 
 
 def _detection(table: Mapping[str, object], where: str) -> dict[str, object]:
     """Return ``binary_detection`` as settings of a policy. Its ``signatures`` take the place of those of the kit."""
-    for key in table.keys() - {*_DETECTION, "signatures"}:
+    for key in table.keys() - {*DETECTION_NAMES, "signatures"}:
         raise UsageError(f"{where}.{key}: unknown")
-    own = {_DETECTION[key]: value for key, value in table.items() if key in _DETECTION}
+    own = {DETECTION_NAMES[key]: value for key, value in table.items() if key in DETECTION_NAMES}
     signatures = table.get("signatures")
     if isinstance(signatures, dict):
         place = f"{where}.signatures"
