@@ -350,6 +350,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     assert isinstance(seen["data"], type(answer))
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a", "R2-7.4b", "R2-7.4c")
 async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
     content = pdf(524_288)

@@ -482,6 +482,7 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
 
 
+@pytest.mark.requirement("R2-6.4s")
 @pytest.mark.requirement("R2-6.4j")
 async def test_removals_are_reported(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -34,6 +34,7 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert await store.list() == [] and await store.delete(ref.id) is False
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a")
 async def test_a_reference_without_content_says_so_as_json() -> None:
     ref = await NoneStore().put_bytes(PDF, filename="a.pdf")

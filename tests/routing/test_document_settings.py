@@ -119,6 +119,7 @@ def parse(text: str) -> RoutingPolicy:
     return RoutingConfig.parse(tomllib.loads(text), "abp.toml: routing").policy("a server", presets=False)
 
 
+@pytest.mark.requirement("R2-4.4j", "R2-6.1f")
 @pytest.mark.requirement("R2-4.2b", "R2-4.2k", "R2-6.1b")
 def test_the_settings_of_the_document_are_settings_of_the_kit() -> None:
     own, kit = policy(ArtifactExtractionConfig()), RoutingPolicy()
@@ -161,6 +162,7 @@ async def test_the_table_of_signatures_takes_the_place_of_the_known_ones() -> No
     assert (await Router(MemoryStore(), policy=off).route(answer, capability="x")).data == answer
 
 
+@pytest.mark.requirement("R2-3.4f")
 @pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
 async def test_the_fields_of_the_document() -> None:
     router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=artifact_fields)))
@@ -179,6 +181,7 @@ async def test_the_fields_of_the_document() -> None:
     assert routed.summary().splitlines()[0] == f"Downloaded image ({len(GIF)} bytes)"
 
 
+@pytest.mark.requirement("R2-4.4i")
 @pytest.mark.requirement("R2-4.4c", "R2-4.4d")
 async def test_without_its_structure_an_answer_is_a_text() -> None:
     rows = [{"id": n, "note": "delivered"} for n in range(5000)]
@@ -193,6 +196,7 @@ async def test_without_its_structure_an_answer_is_a_text() -> None:
     assert small.for_agent()["data"] == [1]
 
 
+@pytest.mark.requirement("R2-6.1f")
 @pytest.mark.requirement("R2-6.1b")
 @pytest.mark.parametrize(
     ("text", "message"),

@@ -82,6 +82,7 @@ def test_small_values_stay_whole_beside_large_ones() -> None:
     assert len(cut["rows"]) > 50
 
 
+@pytest.mark.requirement("R2-4.4j")
 @pytest.mark.requirement("R2-4.4c")
 def test_what_is_missing_is_counted() -> None:
     text = clamp("é" * 5000, 500)

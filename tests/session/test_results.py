@@ -172,6 +172,7 @@ async def test_the_none_store_gives_references_without_files(app_of: Connect) ->
 # --- content that is not what it was declared to be -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R5-4a", "R5-4b")
 @pytest.mark.parametrize("content", [PDF, LARGE], ids=["small", "behind a handle"])
 async def test_content_of_another_size_than_declared_is_not_stored(
     app_of: Connect, tmp_path: Path, content: bytes

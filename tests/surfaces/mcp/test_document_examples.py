@@ -170,6 +170,7 @@ class Described(Apps):
         return connect("memory:", **{**options, "transport": WithSchemas(self.handlers)})
 
 
+@pytest.mark.requirement("R4-7g")
 @pytest.mark.requirement("R4-2b", "R4-7a", "R4-7c", "R4-14a")
 async def test_files_need_no_place(serve: Serve) -> None:
     """``files: list[dict[str, str]]`` of the document: an agent is not asked where each file belongs."""

@@ -59,6 +59,7 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
     assert Options.load(apps=["https://e.example/"]).apps == ("https://e.example/",)
 
 
+@pytest.mark.requirement("R4-10g")
 @pytest.mark.requirement("R4-10a", "R4-10b")
 def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
     (folder / "abp.toml").write_text(
