@@ -41,7 +41,7 @@ class Features:
     ``listing``: it answers ``capabilities/list`` (docs/protocol.md 2.4: only page objects have that; envelopes do not).
     ``reconnects``: it restores a lost connection by itself and reports that with the events ``connection/lost`` and
     ``connection/restored``. Pending requests fail with ``DISCONNECTED``, those that were never sent with
-    ``details["sent"] = False``.
+    :attr:`~transports.errors.ABPError.sent` ``False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
     ``presets``: the far side speaks another protocol than ABP (MCP). Without a routing policy of the caller, the preset
     for the server's own name applies (:func:`transports.routing.preset`).

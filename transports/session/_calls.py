@@ -334,7 +334,7 @@ class Calls:
         """Return the seconds until the next attempt, or ``None`` if the call must not be sent again."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
-            unsent = error.details.get("sent") is False
+            unsent = error.sent is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
         if (
             repeats == "never"
@@ -361,7 +361,7 @@ class Calls:
             lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
                 f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
-                details={"sent": False},
+                sent=False,
             ) from None
 
     async def _send(

@@ -383,7 +383,7 @@ class ReplayTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Return the recorded reply, or raise the recorded error."""
         if not self._open.is_set() or self._progress.closed.is_set():
-            raise Disconnected("the transport is closed; connect again", details={"sent": False})
+            raise Disconnected("the transport is closed; connect again", sent=False)
         payload: Any = message.payload
         if message.type == "capabilities/cancel":
             payload = {**payload, "callId": self._recorded_ids.get(payload["callId"], payload["callId"])}

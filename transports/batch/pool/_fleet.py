@@ -504,7 +504,7 @@ class Fleet:
         """End all browsers. Waiting calls fail. Takes seconds at most."""
         self._closed = True
         for slots in (self.slots, self.others):
-            slots.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
+            slots.fail(lambda: Disconnected("the pool is closed; open another one", sent=False))
         tasks = tuple(self._tasks)
         await cancel_and_wait(tasks)
         for member in (*self.slots.members, *self.others.members, *self.draining):
@@ -673,7 +673,7 @@ class _Attempts:
 
 def _unsent(error: ABPError) -> ABPError:
     """Return a copy of an error for another unsent call."""
-    copied = type(error)(error.message, code=error.code, retryable=True, details={**error.details, "sent": False})
+    copied = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     copied.__cause__ = error.__cause__
     return copied
 
@@ -685,5 +685,5 @@ def no_memory() -> TransportError:
         "min_free_memory=",
         code="OUT_OF_MEMORY",
         retryable=True,
-        details={"sent": False},
+        sent=False,
     )

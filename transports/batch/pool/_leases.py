@@ -119,7 +119,7 @@ class Leases:
                 "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
                 code="LIMIT_REACHED",
                 retryable=True,
-                details={"sent": False},
+                sent=False,
             ) from None
 
     async def _within_lease(
@@ -198,7 +198,7 @@ class Leases:
                     self._fleet.retire(slot.member, "ended")
                 if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
                     continue
-                error.details["sent"] = False
+                error.sent = False
                 raise
             return slot
         raise AssertionError("unreachable")
