@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, TakesStore, readable_copy
+from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, readable_copy
 from ..base import PageTools, Transport
 from ..binary.detect import Found, replace as replace_places
 from ..errors import (
@@ -451,8 +451,7 @@ class Results:
         self._config = RoutingConfig() if routing is None else routing
         # A policy from settings depends on the app's name, which the handshake brings: see policy_for().
         self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
-        if isinstance(transport, TakesStore):
-            transport.use_store(store)
+        transport.use_store(store)
 
     def policy_for(self, server: str) -> RoutingPolicy:
         """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""

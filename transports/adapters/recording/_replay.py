@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts import Staged
-from ...base import Features, Transport
+from ...base import Features, Fetched, Transport
 from ...binary import BinaryData, Download, Handle
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, Disconnected, NotRecorded, no_answer
-from ...http import Discovery, Fetched
+from ...http import Discovery
 from ...privacy import NO_SECRETS
 from ...protocol import encode_json
 from ...protocol.messages import Effect, Message
@@ -448,7 +448,7 @@ class ReplayTransport(Transport):
             await asyncio.to_thread(_copy, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
-        """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`). ``fetch`` is not used."""
+        """Write the recorded download to ``staged``. ``fetch`` is not used."""
         ask = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(ask)
         with await self._content(action, answer) as file:
