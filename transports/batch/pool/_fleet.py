@@ -151,27 +151,25 @@ class HeldSession:
     def __init__(self, target: str, session: Session) -> None:
         self.target = target
         self.session = session
-        self._opened = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._task = asyncio.ensure_future(self._hold())
 
     async def _hold(self) -> None:
         async with self.session:
-            self._opened.set()
+            self._opened.set_result(None)
             await self._leave.wait()
 
     async def opened(self, timeout: float) -> None:
         """Wait until the session is open, ``timeout`` seconds at most; the session's own limit is stricter.
 
         Raises the errors of opening. Cancelling this method closes the session."""
-        waiting = asyncio.ensure_future(self._opened.wait())
         try:
-            await asyncio.wait((waiting, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._opened, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
-            if not self._opened.is_set() and not self._task.done():
+            if not self._opened.done() and not self._task.done():
                 await cancel_and_wait((self._task,))
-        if self._opened.is_set():
+        if self._opened.done():
             return
         if not self._task.done() or self._task.cancelled():
             raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and does not end")

@@ -79,7 +79,7 @@ class App:
         self.session: Session
         #: Running calls, oldest first.
         self.pending_calls: list[PendingCall] = []
-        self._opened = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -99,18 +99,14 @@ class App:
         Raises the errors of opening a session. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._run(on_event))
-        opened = asyncio.ensure_future(self._opened.wait())
-        try:
-            await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            opened.cancel()
-        if not self._opened.is_set():
+        await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if not self._opened.done():
             await self._task  # raises the error
 
     async def _run(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
             forwarding = asyncio.ensure_future(self._forward(events, on_event))
-            self._opened.set()
+            self._opened.set_result(None)
             try:
                 await self._stop.wait()
             finally:
@@ -124,7 +120,7 @@ class App:
         """Close the session, or stop opening it. An error while closing is logged, not raised."""
         self._stop.set()
         if self._task is not None:
-            if not self._opened.is_set():
+            if not self._opened.done():
                 self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled() and (error := self._task.exception()):
