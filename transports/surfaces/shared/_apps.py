@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ... import batch
 from ...artifacts import ArtifactStore, Scope
 from ...browser import read_adapter
 from ...errors import UsageError
 from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
+from ...routing import Result
 from ...session import Event, Session, Settings, is_app_name, shares_browser
 from ...tasks import cancel_and_wait, spawn
 
@@ -55,6 +56,20 @@ class PendingCall(Protocol):
 
     async def aclose(self) -> None:
         """Cancel the call, in the app too."""
+
+
+C = TypeVar("C", bound=PendingCall)
+
+
+async def listed_in(
+    pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
+) -> Result:
+    """Return the result of ``work``. Meanwhile ``call`` is in the list ``pending``."""
+    pending.append(call)
+    try:
+        return await work(call)
+    finally:
+        pending.remove(call)
 
 
 class AppListener(Protocol):
