@@ -73,7 +73,7 @@ class Leases:
     async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
         """Return the result of ``work`` in a session for ``target`` of its own.
 
-        Raises the errors of opening, with ``sent: False`` in the details, the errors of ``work``, and
+        Raises the errors of opening (their ``sent`` is ``False``), the errors of ``work``, and
         :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
         slot = await self._open_slot(target)
         assert slot.held is not None
