@@ -116,6 +116,7 @@ def violations(files: Mapping[str, str]) -> list[str]:
     return found
 
 
+@pytest.mark.requirement("R5-1a")
 def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []
 
@@ -125,6 +126,7 @@ def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
     assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
 
 
+@pytest.mark.requirement("R5-1a")
 def test_the_picture_in_the_documents_is_the_folder_listing() -> None:
     text = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(│?    |)[├└]── ([a-z_]+)(\.py|/) +(\d+)  \S", text, re.MULTILINE)
