@@ -29,12 +29,13 @@ from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
 from transports.protocol import encode_json
-from transports.surfaces.mcp._results import ArtifactView, call_result, error_result
+from transports.surfaces.mcp._results import ArtifactView, ImageLimits, call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
 
 LIMIT = 50_000
+IMAGES = ImageLimits(each=500_000, total=2_000_000)
 
 
 def noise(side: int, seed: int = 1) -> Image.Image:
@@ -177,7 +178,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
         return f"https://files.test/{ref.id}"
 
     view = ArtifactView(link=link)
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -198,7 +199,7 @@ async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
     for ref in routed.artifacts.values():
         await store.delete(ref.id)
     view = ArtifactView()
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
     assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
     assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 

@@ -31,7 +31,7 @@ from ...session import CallFinished, CallStatus
 from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, PendingCall, call_record
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
-from ._results import ArtifactView, call_result, error_result, text_result
+from ._results import ArtifactView, ImageLimits, call_result, error_result, text_result
 from ._users import User
 
 #: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
@@ -94,7 +94,7 @@ class DetachedTools:
             session=app.key if app else None,
             store=app.session.store if app else self._user.store,
             max_bytes=self._options.max_answer_bytes,
-            max_image_bytes=self._options.max_image_bytes,
+            image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
         )
 

@@ -51,16 +51,24 @@ class Images:
     note: str = ""
 
 
-async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> Images:
-    """Return the first four images among ``refs``, with ``max_bytes`` at most in total before base64. If Pillow is
-    installed, large images are made smaller, and types that clients do not show are converted."""
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """Limits of the images in one result, in bytes before base64: of each image, and of all of them."""
+
+    each: int
+    total: int
+
+
+async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Images:
+    """Return the first four images among ``refs`` within ``limits``. If Pillow is installed, large images are made
+    smaller, and types that clients do not show are converted."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Images()
-    if not images or not max_bytes:
+    if not images or not limits.each or not limits.total:
         return result
     shown = 0
     chosen = images[:_MAX_IMAGES]
-    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, max_bytes), strict=True), 1):
+    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
         made = await _image(ref, store, share)
         if made is None:
             continue
@@ -76,14 +84,14 @@ async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_byt
     return result
 
 
-def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
+def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
     """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
-    shares = [0] * len(refs)
+    shares, left = [0] * len(refs), limits.total
     by_size = sorted(range(len(refs)), key=lambda at: (refs[at].mime_type in _CONVERTED, refs[at].size_bytes))
-    for left, at in zip(range(len(refs), 0, -1), by_size, strict=True):
-        shares[at] = max_bytes // left
+    for images, at in zip(range(len(refs), 0, -1), by_size, strict=True):
+        shares[at] = min(limits.each, left // images)
         as_it_is = refs[at].mime_type in _SHOWN
-        max_bytes -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
+        left -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
     return shares
 
 
@@ -281,13 +289,13 @@ async def call_result(
     session: str | None,
     store: ArtifactStore,
     max_bytes: int,
-    max_image_bytes: int,
+    image_limits: ImageLimits,
     view: ArtifactView,
 ) -> CallToolResult:
     """Return the result of a call: a text with the beginnings of text files, images, and links.
 
-    As a message it has at most ``max_bytes``, without images, which have at most ``max_image_bytes`` in total before
-    base64. Omitted data is in an artifact, or marked as omitted. A file that was not stored has no link."""
+    As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
+    artifact, or marked as omitted. A file that was not stored has no link."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
@@ -301,7 +309,7 @@ async def call_result(
     # files that the router made from data; the text shows the data, so they need no preview
     made = {"", *map(field_of, result.previews)} - result.inline_fields
     files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
-    images = await read_images(files, store, max_image_bytes)
+    images = await read_images(files, store, image_limits)
     texts = await read_texts(files, store, max_bytes // 4)
     notes = [images.note] if images.note else []
     if refs and store.retention and store.retention.ttl_seconds is not None:
