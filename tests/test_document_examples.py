@@ -26,6 +26,7 @@ from transports.artifacts import MemoryStore
 from transports.errors import UrlExpired
 from transports.protocol import JSONValue, encode_json
 from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
+from transports.routing import Transformer, TransformContext as ToolContext
 from transports.testing import Call
 
 NOISE = random.Random(5).randbytes(600_000)
@@ -312,6 +313,40 @@ async def test_a_summary_follows_its_template(template: str, line: str) -> None:
     default = Router(MemoryStore(), policy=RoutingPolicy(tool_fields={"download": [FieldRule("pdf_data")]}))
     routed = await default.route({"pdf_data": b64(pdf(2345))}, capability="download")
     assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
+
+
+async def tableau_transformer(tool_name: str, result: dict, ctx: ToolContext) -> dict:  # type: ignore[type-arg]
+    if tool_name == "download_workbook" and "content" in result:
+        pdf_bytes = base64.b64decode(result["content"])
+        artifact = await ctx.artifacts.put_bytes(
+            pdf_bytes,
+            mime_type="application/pdf",
+            filename="workbook.pdf",
+            meta={"tool": tool_name},
+        )
+        return {
+            "artifact": artifact,
+            "summary": f"Downloaded workbook ({len(pdf_bytes)} bytes)",
+            "workbook_name": result.get("name"),
+        }
+    return result
+
+
+@pytest.mark.requirement("R2-3.6a", "R2-3.6b", "R2-3.6c")
+async def test_the_transformer_of_the_example_runs_as_it_is_printed() -> None:
+    content, store = pdf(9000), MemoryStore()
+    router = Router(store, policy=RoutingPolicy(transformer=cast(Transformer, tableau_transformer)))
+    answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
+    result = await router.route(answer, capability="download_workbook")
+    assert isinstance(result.data, dict)
+    ref = result.artifacts["artifact"]
+    assert await store.get(ref.id) == content
+    assert (ref.mime_type, ref.filename, ref.source["tool"]) == ("application/pdf", "workbook.pdf", "download_workbook")
+    assert result.data["summary"] == "Downloaded workbook (9000 bytes)"
+    assert result.data["workbook_name"] == "Sales Dashboard"
+    assert b64(content)[:40] not in json.dumps(result.for_agent())
+    other = {"workbooks": [{"id": "123", "name": "Sales", "project": "Analytics"}]}
+    assert (await router.route(other, capability="list_workbooks")).data == other
 
 
 @pytest.mark.requirement("R2-6.1d", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-4.4e")
