@@ -8,7 +8,7 @@ import pytest
 from transports import LocalStore, Router
 from transports.binary import BinaryData, Encoded
 from transports.errors import BadEncoding, SizeMismatch
-from transports.routing import FieldRule, RoutingPolicy
+from transports.routing import AgentLimits, FieldRule, RoutingPolicy
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
 
@@ -80,7 +80,7 @@ async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store:
 
 
 async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> None:
-    policy = RoutingPolicy(max_inline_chars=None)
+    policy = RoutingPolicy(max_inline_chars=None, agent=AgentLimits(max_field_chars=None))
     routed = await Router(store, policy=policy).route({"document": page(20_000)}, capability="x")
     assert node(routed.for_agent(), "data", "document")["text"] == "x" * 20_000
 

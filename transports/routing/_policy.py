@@ -20,7 +20,7 @@ from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
 from ..errors import UsageError
 from ..plugins import installed_plugins, load_plugin
 from ._events import TransformContext
-from ._guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
+from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
 if TYPE_CHECKING:
     from jsonpath_rfc9535 import JSONPathQuery
@@ -219,8 +219,8 @@ class ResourcePolicy:
 class AgentLimits:
     """Limits of an agent's view of an answer: the last guard (docs/requirements.md R2-4.4).
 
-    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text; ``None`` means
-    no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text becomes a preview.
+    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text in it, such as
+    one of many that got no file and preview by :attr:`RoutingPolicy.max_inline_chars`; ``None`` means no limit.
     ``truncation_suffix`` ends each text that was cut: ``{truncated_chars}`` is the number of missing characters.
 
     Raises :class:`~transports.errors.UsageError` for limits below 1,024 bytes or 1 character, and for a suffix of more
@@ -230,7 +230,7 @@ class AgentLimits:
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     max_bytes: int = MAX_BYTES
-    max_field_chars: int | None = None
+    max_field_chars: int | None = MAX_FIELD_CHARS
     truncation_suffix: str = TRUNCATION_SUFFIX
 
     def __post_init__(self) -> None:

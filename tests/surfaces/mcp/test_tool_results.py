@@ -170,6 +170,14 @@ async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> Non
         assert len(answer.content) == 1 and answer.structured_content["artifacts"] == []
 
 
+@pytest.mark.requirement("R2-4.4b")
+async def test_a_text_above_the_limit_of_a_field_is_a_preview_in_a_small_answer_too(serve: Serve) -> None:
+    async with serve(giving(read={"log": "x" * 10_001, "n": 1}, see={"log": "x" * 10_000})) as client:
+        shown = (await called(client, "abp_read"))["data"]
+        assert shown["n"] == 1 and shown["log"]["preview"] == "x" * 200 + "…"
+        assert (await called(client, "abp_see"))["data"] == {"log": "x" * 10_000}
+
+
 async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     store = NoneStore()
     routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")

@@ -301,7 +301,7 @@ async def call_result(
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if "effects" in document:
         document["effects"] = plain_tree(document["effects"])
-    if json_size(document["data"]) > max_bytes // 4:
+    if json_size(document["data"]) > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
         document |= {
             key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
         }
