@@ -362,7 +362,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     store = MemoryStore()
     routed = await Router(store).route(answer, capability="query")
     whole = routed.artifacts[""]
-    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole.id)) == answer
+    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole)) == answer
     seen = routed.for_agent()
     assert len(json.dumps(seen, ensure_ascii=False, separators=(",", ":"))) <= 50_000
     text = encode_json(seen).decode()

@@ -482,7 +482,7 @@ async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
     assert set(routed.artifacts) == {"chart", ""}
-    assert json.loads(await store.get(routed.artifacts[""].id)) == routed.data
+    assert json.loads(await store.get(routed.artifacts[""])) == routed.data
     small = await Router(store).route({"chart": PNG, "rows": rows[:9]}, capability="x")
     assert set(small.artifacts) == {"chart"}
 
@@ -535,7 +535,7 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
     assert shown[0] == rows[0]
     assert at(seen, "truncated", "path") == str(whole.path)
     assert len(encode_json(routed.for_agent())) > 40_000
-    assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
+    assert json.loads(await store.get(whole)) == {"rows": rows, "total": 16_000}
 
 
 @pytest.mark.requirement("R2-3.1a", "R2-3.1b", "R2-3.1c", "R2-3.1d")
@@ -544,7 +544,7 @@ async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str,
     routed = await Router(store).route(text, capability="x")
     assert routed.data == text and list(routed.artifacts) == [""]  # for a program it stays what it was
     ref = routed.artifact()
-    assert json.loads(await store.get(ref.id)) == text
+    assert json.loads(await store.get(ref)) == text
     seen = routed.for_agent()
     assert len(encode_json(seen)) < 1000
     assert at(seen, "data", "artifact", "uri") == ref.uri

@@ -104,7 +104,7 @@ class Get:
             finally:
                 self.received = staged.size
             ref = await staged.commit(size=size)
-        return Got(fetched, await self.store.get(ref.id), staged.resets)
+        return Got(fetched, await self.store.get(ref), staged.resets)
 
 
 def clean(error: ABPError, *secrets: str) -> None:

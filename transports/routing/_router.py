@@ -799,7 +799,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
     if ref.path is not None:
         content = LocalFile(ref.path)
     elif content is None:
-        content = await store.get(ref.id)
+        content = await store.get(ref)
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
 
 

@@ -100,7 +100,7 @@ async def _image(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> tupl
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
-        data = await store.get(ref.id)
+        data = await store.get(ref)
     except ABPError:  # removed meanwhile, or damaged: the result still has its reference
         return None
     if ref.mime_type in _SHOWN and len(data) <= max_bytes:
@@ -157,7 +157,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
     64 MiB, and without pypdfium2. Propagates errors of the store."""
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
         raise UsageError(f"text: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
-    made = await run_reader("pdf_text", await store.get(ref.id), _MAX_ALL)
+    made = await run_reader("pdf_text", await store.get(ref), _MAX_ALL)
     if made is None:
         missing = importlib.util.find_spec("pypdfium2") is None
         reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'" if missing else "it cannot be read"
@@ -166,7 +166,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
 
 
 async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    data = await store.get(ref.id, offset=0, length=4 * limit)  # a character has at most four bytes
+    data = await store.get(ref, offset=0, length=4 * limit)  # a character has at most four bytes
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == ref.size_bytes)
     except UnicodeDecodeError:
@@ -179,7 +179,7 @@ async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
 async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
-    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref.id), limit)) is None:
+    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref), limit)) is None:
         return ""
     about, data = made
     text, pages = data.decode(), about["pages"]
