@@ -25,8 +25,15 @@ from transports import LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import UrlExpired
 from transports.protocol import JSONValue, encode_json
-from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
-from transports.routing import Transformer, TransformContext as ToolContext
+from transports.routing import (
+    TABLEAU,
+    FieldRule,
+    FileLimits,
+    ResourcePolicy,
+    RoutingPolicy,
+    TransformContext as ToolContext,
+    Transformer,
+)
 from transports.testing import Call
 
 NOISE = random.Random(5).randbytes(600_000)

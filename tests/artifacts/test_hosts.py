@@ -405,7 +405,7 @@ def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return open_store(address or request.getfixturevalue("bucket"))
 
 
-# --- the protocol as the document prints it (docs/requirements.md R2-5.2) ----------------------------------------------
+# --- the protocol as the document prints it (docs/requirements.md R2-5.2) ---------------------------------------------
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, PNG, assert_empty, fds, inner, run_script, visible
 from transports.artifacts import LocalStore
-from transports.errors import ArtifactNotFound, SizeMismatch
+from transports.errors import SizeMismatch
 
 #: What a program begins with, to take the portable way or the one of this system.
 WAYS = {
