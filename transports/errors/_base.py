@@ -71,7 +71,14 @@ class ABPError(Exception):
     holds JSON values only. ``result`` is set if part of an answer was stored before the error: its artifacts are safe
     in the store. ``evidence`` has the evidence of the call by kind (docs/evidence.md). As text, such as in the last
     line of a traceback, an error is its message and its code: ``export.pdf: the paper is out [OPERATION_FAILED]``.
+
+    ``download_url`` is the whole address of a file that could not be downloaded, for the caller alone: it may hold
+    credentials, so it is in no message, JSON, pickle, log, recording or trace.
     """
+
+    #: Not in the ``__dict__``, which tools for debugging show and pickles hold.
+    __slots__ = ("download_url",)
+    download_url: str | None
 
     code: str = "INTERNAL_ERROR"
     retryable: bool = False
@@ -98,6 +105,7 @@ class ABPError(Exception):
         self.details: dict[str, object] = dict(details or {})
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
+        self.download_url = None
 
     def __str__(self) -> str:
         first, newline, rest = self.message.partition("\n")
@@ -210,8 +218,8 @@ class TooLarge(BinaryError):
 
 class DownloadFailed(BinaryError):
     """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
-    ``details["url"]`` is the address without credentials. The session survives. Call again if ``retryable``: that makes
-    a new URL."""
+    ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives. Call
+    again if ``retryable``: that makes a new URL."""
 
     code = "DOWNLOAD_FAILED"
 

@@ -394,7 +394,7 @@ class Router:
 
         Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
         and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
-        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised unchanged.
+        ``details`` the field and the URL without credentials, which ``download_url`` has whole. An error of a policy's transformer is raised unchanged.
         When the call is cancelled, content on the far side is released.
         """
         origin = {"capability": capability, **(source or {})}
@@ -548,6 +548,7 @@ class Router:
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
+            error.download_url = url
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result

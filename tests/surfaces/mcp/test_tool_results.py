@@ -27,7 +27,7 @@ from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
-from transports.errors import SizeMismatch
+from transports.errors import AddressBlocked, SizeMismatch
 from transports.protocol import encode_json
 from transports.surfaces.mcp._results import ArtifactView, ImageLimits, call_result, error_result
 from transports.testing import Call
@@ -210,6 +210,20 @@ async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
     answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
     assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
     assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
+
+
+@pytest.mark.requirement("R0-8b")
+async def test_an_agent_is_not_told_the_whole_url_of_a_failed_download(serve: Serve) -> None:
+    url = "http://bob:hunter2@10.0.0.1/f.pdf?sig=s1gn4ture"
+    data = {"file": {"downloadUrl": url, "mimeType": "application/pdf"}}
+    with pytest.raises(AddressBlocked) as caught:
+        await Router(MemoryStore()).route(data, capability="take")
+    assert caught.value.download_url == url
+    async with serve(giving(take=data)) as client:
+        answer = await client.call_tool("abp_take", {})
+    assert answer.is_error and "http://10.0.0.1/f.pdf?…" in words(answer)
+    for shown in (answer, error_result(caught.value, LIMIT, ArtifactView())):
+        assert not [word for word in ("hunter2", "s1gn4ture") if word in shown.model_dump_json()]
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:
