@@ -394,8 +394,8 @@ class Router:
 
         Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
         and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
-        ``details`` the field and the URL without credentials, which ``download_url`` has whole. An error of a policy's transformer is raised unchanged.
-        When the call is cancelled, content on the far side is released.
+        ``details`` the field and the URL without credentials, ``download_url`` the whole URL. An error of a policy's
+        transformer is raised unchanged. When the call is cancelled, content on the far side is released.
         """
         origin = {"capability": capability, **(source or {})}
         call = str(origin.get("call", ""))
