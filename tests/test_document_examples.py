@@ -110,6 +110,30 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
     assert re.fullmatch(rf"Output saved to file: {path}\nSize: 1234 characters", routed.summary()), routed.summary()
 
 
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c", "R0-12a")
+async def test_always_saved_to_a_file_small_data_is_a_reference_too(tmp_path: Path) -> None:
+    """The example of ``convert.markdownToHtml`` with its 1,234 characters, of which some have two bytes."""
+    answer = {"html": "<h1>é" + "x" * 1218}
+    assert len(json.dumps(answer, separators=(",", ":"), ensure_ascii=False)) == 1234
+    router = Router(LocalStore(tmp_path), policy=RoutingPolicy(inline_data=False))
+    routed = await router.route(answer, capability="convert.markdownToHtml")
+    path = re.escape(str(tmp_path)) + r"/convert_markdownToHtml_\d{13}\.json"
+    said = rf"Output saved to file: {path}\nSize: 1234 characters"
+    assert re.fullmatch(said, routed.summary(max_chars=100_000)), routed.summary()
+    ref = routed.artifact()
+    assert routed.data == ref.as_dict() == routed.for_agent()["data"]
+    assert ref.path is not None and json.loads(ref.path.read_bytes()) == answer and ref.size_bytes == 1235
+    assert "<h1>" not in json.dumps([routed.as_dict(), routed.for_agent()])
+    document = {"document": {"content": b64(pdf(45_832)), "mimeType": "application/pdf", "encoding": "base64"}}
+    nested = await router.route({**document, "pageCount": 12}, capability="export.pdf")
+    assert nested.summary().splitlines()[1:] == [
+        "Type: application/pdf",
+        "Size: 45832 bytes",
+        'Metadata: {"pageCount":12}',
+    ]
+    assert cast(Any, nested.data)["pageCount"] == 12
+
+
 # --- R1: binary data in answers and parameters ------------------------------------------------------------------------
 
 

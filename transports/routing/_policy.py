@@ -259,6 +259,9 @@ class RoutingPolicy:
       stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
+    Without ``inline_data``, small data is a reference, too: ``data`` of an answer without files is the reference of its
+    JSON file (:meth:`.Result.by_reference`).
+
     ``default_summary_template`` makes a line of the summary for each file without a rule, with the placeholders of
     :class:`FieldRule`; without it only the file's own lines are shown. ``agent`` limits an agent's view.
 
@@ -282,6 +285,7 @@ class RoutingPolicy:
     max_texts: int = 20
     resources: ResourcePolicy = ResourcePolicy()
     default_summary_template: str | None = None
+    inline_data: bool = True
     agent: AgentLimits = AgentLimits()
 
     def __post_init__(self) -> None:

@@ -483,6 +483,8 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        if not self._policy.inline_data:
+            result = result.by_reference()
         if failures:
             raise self._failure(capability, failures, result, sender)
         return result
@@ -519,7 +521,7 @@ class Router:
                 shorter_than=recognised.shorter_than,
                 large=large,
             )
-        return Result(
+        result = Result(
             capability,
             routed,
             stored if nowhere is None else nowhere,
@@ -534,6 +536,7 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        return result if policy.inline_data else result.by_reference()
 
     def _failure(
         self,

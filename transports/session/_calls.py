@@ -473,13 +473,20 @@ class Results:
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
+        policy = self.policy if self.policy.inline_data else replace(self.policy, inline_data=True)  # see in_files()
         return Router(
             store,
-            policy=self.policy,
+            policy=policy,
             fetcher=self._fetcher,
             on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
             durability=self._settings.durability,
         )
+
+    def in_files(self, result: Result) -> Result:
+        """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
+
+        What the session itself does with results, such as reading links, needs their data."""
+        return result if self.policy.inline_data else result.by_reference()
 
     def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import random
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -16,7 +18,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
+from tests.support.mcp_clients import Apps, Handler, Serve, called, era, read_as_resource, serve, words
 from transports import BinaryData
 from transports.testing import Call
 
@@ -31,11 +33,15 @@ def noise(width: int, height: int) -> bytes:
     return out.getvalue()
 
 
-def app(answer: object) -> Apps:
+def given(answer: object) -> Handler:
     async def make(params: Mapping[str, object], call: Call) -> object:
         return answer
 
-    return Apps({"make": make})
+    return make
+
+
+def app(answer: object) -> Apps:
+    return Apps({"make": given(answer)})
 
 
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
@@ -98,6 +104,23 @@ async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serv
     assert len(shown) == 4 and sum(map(len, shown)) <= 1_000_000 and all(len(one) <= 250_000 for one in shown)
     assert [max(Image.open(io.BytesIO(one)).size) <= 407 for one in shown] == [True] * 4
     assert await images(pair, max_total_image_bytes=0) == await images(pair, max_image_bytes=0) == []
+
+
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c")
+async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: Serve) -> None:
+    answers: Apps = Apps(
+        {"convert_markdown": given({"html": "<h1>" + "x" * 1219}), "draw": given({"a": noise(40, 30)})}
+    )
+    async with serve(answers, options={"inline_data": False}) as client:
+        result = await client.call_tool("abp_convert_markdown", {})
+        assert re.fullmatch(r"Output saved to file: \S+\nSize: 1234 characters", words(result)), words(result)
+        (link,) = [item for item in result.content if isinstance(item, ResourceLink)]
+        assert await read_as_resource(client, link.uri) == b'{"html":"<h1>' + b"x" * 1219 + b'"}'
+        document = result.structured_content
+        assert document["data"]["uri"] == link.uri and "<h1>" not in json.dumps(document)
+        drawn = await client.call_tool("abp_draw", {})
+        assert not [item for item in drawn.content if isinstance(item, ImageContent)]
+        assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)
 
 
 @pytest.mark.requirement("R3-4f", "R3-9g")

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
@@ -172,6 +173,19 @@ EvidenceText = Annotated[
         metavar="KINDS",
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
+]
+
+
+class OnOff(StrEnum):
+    """Value of an option that is on or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+InlineData = Annotated[
+    OnOff | None,
+    typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
 ]
 Timeout = Annotated[
     float | None,

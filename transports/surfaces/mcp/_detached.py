@@ -90,7 +90,7 @@ class DetachedTools:
     async def shown(self, result: Result, app: App | None) -> CallToolResult:
         """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app."""
         return await call_result(
-            result,
+            result if self._options.inline_data else result.by_reference(),
             session=app.key if app else None,
             store=app.session.store if app else self._user.store,
             max_bytes=self._options.max_answer_bytes,

@@ -31,6 +31,7 @@ _NARROWING = frozenset(
         "blocked_hosts",
         "show_tools",
         "hide_tools",
+        "inline_data",
         "max_answer_bytes",
         "max_image_bytes",
         "max_total_image_bytes",
@@ -83,6 +84,8 @@ class Options(BaseSettings):
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
+    #: False to answer references of files only, also in the place of small data (docs/requirements.md R0-2).
+    inline_data: bool = True
     #: Most bytes of each image in a result, and of all images in one result, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
     max_total_image_bytes: int = Field(default=2_000_000, ge=0)

@@ -295,7 +295,8 @@ async def call_result(
     """Return the result of a call: a text with the beginnings of text files, images, and links.
 
     As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
-    artifact, or marked as omitted. A file that was not stored has no link."""
+    artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
+    neither images nor beginnings of files."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
@@ -309,6 +310,7 @@ async def call_result(
     # files that the router made from data; the text shows the data, so they need no preview
     made = {"", *map(field_of, result.previews)} - result.inline_fields
     files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
+    files = files if result.inline_data else []
     images = await read_images(files, store, image_limits)
     texts = await read_texts(files, store, max_bytes // 4)
     notes = [images.note] if images.note else []
