@@ -1,8 +1,10 @@
-"""``abp call`` on apps that answer text as a file, and with small data in files alone."""
+"""``abp call`` on apps that answer text as a file, with small data in files alone, and with compressed downloads."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import json
 import os
 import re
@@ -12,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.raw_server import Serve, reply, serve as raw
 from webapp_fixture import serve
+
+__all__ = ["raw"]
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8"}
 
@@ -75,3 +80,16 @@ async def test_with_small_data_in_files_alone_only_places_are_printed(tmp_path: 
     assert status == 0 and json.loads(printed)["data"]["path"] == str(file) and not re.search("<h1>|x{5}", printed)
     status, printed = await call(tmp_path / "out", document)
     assert status == 0 and "<h1>" in printed
+
+
+async def test_a_compressed_download_is_taken_with_the_option_alone(raw: Serve, tmp_path: Path) -> None:
+    content = b"north,1\n" * 5000
+    server = await raw(reply(gzip.compress(content), Content_Encoding="gzip", Content_Type="text/csv"))
+    reference: dict[str, object] = {"downloadUrl": server.url + "/a.csv", "mimeType": "text/csv", "size": len(content)}
+    private = "--insecure-private-addresses"
+    status, printed = await call(tmp_path / "out", reference, "--json", private)
+    assert (status, json.loads(printed)["error"]["code"]) == (1, "DOWNLOAD_FAILED") and files(tmp_path / "out") == []
+    status, printed = await call(tmp_path / "out", reference, "--json", private, "--accept-compression")
+    (artifact,) = json.loads(printed)["artifacts"]
+    assert (status, artifact["sha256"]) == (0, hashlib.sha256(content).hexdigest())
+    assert server.sent("Accept-Encoding") == ["identity", "zstd, br, gzip, deflate"]

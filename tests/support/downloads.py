@@ -80,6 +80,7 @@ class Get:
         clock: Callable[[], float] | None = None,
         on_progress: Callable[[int, int | None], None] | None = None,
         resolver: AbstractResolver | None = None,
+        accept_compression: bool = False,
     ) -> Got:
         reference = Download(reference) if isinstance(reference, str) else reference
         async with self.store.stage() as inner:
@@ -100,6 +101,7 @@ class Get:
                     clock=clock or (lambda: now),
                     on_progress=on_progress,
                     resolver=resolver,
+                    accept_compression=accept_compression,
                 )
             finally:
                 self.received = staged.size

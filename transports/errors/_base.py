@@ -252,7 +252,8 @@ class RedirectRefused(DownloadFailed):
 
 class EncodingRefused(DownloadFailed):
     """Raised when a server compressed a file although it was asked not to: its size and hash would be those of the
-    compressed file. The session survives. Configure the server to send files as they are."""
+    compressed file. With ``accept_compression``, raised for what cannot be decoded, or comes out 200 times larger. The
+    session survives. Configure the server to send files as they are."""
 
 
 class StoreError(ABPError):

@@ -469,6 +469,7 @@ class Results:
             limit=self.store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
             propagate=self._settings.trace_downloads,
+            accept_compression=self._settings.accept_compression,
         )
         self._router = self._new_router(self.store)
 

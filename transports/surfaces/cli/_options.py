@@ -174,6 +174,10 @@ EvidenceText = Annotated[
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
 ]
+AcceptCompression = Annotated[
+    bool,
+    typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
+]
 
 
 class OnOff(StrEnum):
@@ -207,6 +211,7 @@ class Connection:
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
     evidence: Evidence | None = None
+    accept_compression: bool | None = None
 
     @asynccontextmanager
     async def open(
@@ -279,6 +284,7 @@ class ConnectionOptions:
     adapter: AdapterFile = None
     token: Token = None
     header: Headers = None
+    accept_compression: AcceptCompression = False
 
     def connection(self, *, evidence: str = "") -> Connection:
         """Return the connection that the options describe. ``--attach`` runs an event loop to find the browser, so this
@@ -296,6 +302,7 @@ class ConnectionOptions:
             headless=False if self.headed else None,
             headers=headers_of(self.token, self.header or ()),
             evidence=read_evidence(evidence) if evidence else None,
+            accept_compression=True if self.accept_compression else None,
         )
 
     def of_this_command(self) -> dict[str, object]:
