@@ -153,8 +153,12 @@ class _Brotli:
         if self.finished and not data:
             return b"", b""
         if self._decoder.can_accept_more_data():  # also of none: what comes out may wait inside
-            return self._decoder.process(data, output_buffer_limit=_STEP), b""
-        return self._decoder.process(b"", output_buffer_limit=_STEP), data
+            return self._next(data), b""
+        return self._next(b""), data
+
+    def _next(self, data: bytes) -> bytes:
+        out: bytes = self._decoder.process(data, output_buffer_limit=_STEP)
+        return out
 
 
 class _Zstd:

@@ -18,8 +18,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.mcp_clients import Apps, Handler, Serve, called, era, read_as_resource, serve, words
+from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
 from transports import BinaryData
+from transports.adapters.memory import Handler
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
