@@ -484,7 +484,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if not self._policy.inline_data:
-            result = result.by_reference()
+            result = await _look(large, result.by_reference)
         if failures:
             raise self._failure(capability, failures, result, sender)
         return result
@@ -536,7 +536,7 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
-        return result if policy.inline_data else result.by_reference()
+        return result if policy.inline_data else await _look(large, result.by_reference)
 
     def _failure(
         self,

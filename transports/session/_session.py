@@ -83,7 +83,7 @@ class Caller:
             declared = known[capability]
             warnings = self.handshake.check_params(declared, prepared, content)
         if capability in self.resources.names:
-            return self.results.in_files(await self.resources.call(capability, params or {}, seconds, call))
+            return await self.results.in_files(await self.resources.call(capability, params or {}, seconds, call))
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, data = await self.calls.request(
@@ -98,7 +98,7 @@ class Caller:
         has_blocks = isinstance(result.data, dict) and "content" in result.data
         if has_blocks:
             result = await self.resources.read_links(result, call)
-        return self.results.in_files(result)
+        return await self.results.in_files(result)
 
 
 #: Timeout in seconds of one request by HTML that is printed.

@@ -28,6 +28,7 @@ from ...errors import ABPError, OutcomeUnknown, UsageError
 from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
+from ...tasks import in_thread
 from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, PendingCall, call_record
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
@@ -90,7 +91,7 @@ class DetachedTools:
     async def shown(self, result: Result, app: App | None) -> CallToolResult:
         """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app."""
         return await call_result(
-            result if self._options.inline_data else result.by_reference(),
+            result if self._options.inline_data else await in_thread(result.by_reference),
             session=app.key if app else None,
             store=app.session.store if app else self._user.store,
             max_bytes=self._options.max_answer_bytes,

@@ -11,6 +11,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from mcp_types import Annotations, CallToolResult, ContentBlock, ImageContent, Resource, ResourceLink, TextContent
@@ -32,6 +33,7 @@ from ...routing import (
     large_file_warning,
 )
 from ...session import READ_HINT
+from ...tasks import in_thread
 from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
@@ -279,6 +281,8 @@ class ArtifactView:
 _MAX_SUMMARY = 4000
 #: Keys of :meth:`~transports.Result.for_agent` that replace large data.
 _AGENT_KEYS = ("data", "truncated")
+#: Bytes of an answer above which it is read for an agent in a thread: it may have a million values.
+_LARGE_BYTES = 128 * 1024
 #: Most attempts to shrink a result; each halves its largest value.
 _MAX_CUTS = 40
 
@@ -302,10 +306,11 @@ async def call_result(
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if "effects" in document:
         document["effects"] = plain_tree(document["effects"])
-    if json_size(document["data"]) > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
-        document |= {
-            key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
-        }
+    size = json_size(document["data"])
+    if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
+        read = partial(result.for_agent, max_bytes=max_bytes // 4)
+        seen = await in_thread(read) if size > _LARGE_BYTES else read()
+        document |= {key: value for key, value in seen.items() if key in _AGENT_KEYS}
     refs = [ref for ref in result.artifacts.values() if ref.stored]
     # files that the router made from data; the text shows the data, so they need no preview
     made = {"", *map(field_of, result.previews)} - result.inline_fields
