@@ -36,7 +36,7 @@ def ref(number: int = 0, size: int = 1) -> ArtifactRef:
 
 
 def test_the_guard_has_64_bytes_at_least() -> None:
-    assert clamp("x" * 100, 64) == "x" * 32 + "… [truncated: 68 characters]"
+    assert clamp("x" * 100, 64) == "x" * 35 + "\n... [truncated: 65 chars]"
     with pytest.raises(UsageError, match=r"at least 64 \(it is 63\)"):
         clamp("x", 63)
 
@@ -52,7 +52,7 @@ def test_an_agent_reads_50000_bytes_unless_told_others() -> None:
 def test_an_agent_reads_10000_characters_of_each_text_unless_told_others() -> None:
     assert Result("x", ["x" * 10_000] * 4, {}).for_agent() == {"data": ["x" * 10_000] * 4}
     cut = Result("x", ["x" * 10_001], {}).for_agent()
-    assert cut["data"] == ["x" * 9_968 + "… [truncated: 33 characters]"]
+    assert cut["data"] == ["x" * 9_970 + "\n... [truncated: 31 chars]"]
 
 
 def test_an_agent_reads_1024_bytes_at_least() -> None:

@@ -25,6 +25,7 @@ from ._questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ...routing import RoutingConfig
     from ...session import Evidence, Session
 
 R = TypeVar("R")
@@ -220,7 +221,7 @@ class Connection:
         *,
         store: ArtifactStore | Path | str | None = None,
         record: Path | None = None,
-        routing: str | None = None,
+        routing: RoutingConfig | str | None = None,
         pause: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> AsyncIterator[Session]:
         """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
