@@ -76,7 +76,7 @@ def test_the_reference_has_every_command_and_every_code() -> None:
     assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(
         re.findall(r"^##+ (.+)$", commands, re.M)
     )
-    assert "| `--timeout S` | Seconds to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
+    assert "| `--timeout TIME` | Time to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
 
 
 @pytest.mark.load

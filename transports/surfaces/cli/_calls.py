@@ -16,7 +16,7 @@ import typer
 
 from ...errors import ABPError, UsageError
 from ...protocol import plain_json, plain_line
-from ...protocol.schema import is_file
+from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
 from ._output import (
@@ -81,8 +81,8 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Most characters of a cell, except the last of a row, and of a value in the example.
-_MAX_CELL, _MAX_VALUE = 40, 200
+#: Most characters of a cell, except the last of a row, of the choices of an enum, and of a value in the example.
+_MAX_CELL, _MAX_CHOICES, _MAX_VALUE = 40, 200, 200
 
 
 def flags_of(capability: Capability) -> str:
@@ -120,7 +120,7 @@ def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterato
         one = inner if isinstance(inner, Mapping) else {}
         needed = "yes" if isinstance(required, list) and name in required else ""
         default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
-        yield _cut(f"{above}{name}"), _cut(_type_of(one)), needed, default, str(one.get("description", ""))
+        yield _cut(f"{above}{name}"), _type_of(one), needed, default, str(one.get("description", ""))
         if depth < _MAX_DEPTH and not is_file(one):
             yield from _rows(one, f"{above}{name}.", depth + 1)
 
@@ -130,14 +130,15 @@ def _cut(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a parameter, or its allowed values."""
+    """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
     if is_file(schema):
         return "file"
     values = schema.get("enum")
     if isinstance(values, list):
-        return " | ".join(map(str, values))
+        choices = " | ".join(map(str, values))
+        return choices if len(choices) <= _MAX_CHOICES else f"{_cut(choices)} ({len(values)})"
     kind = schema.get("type")
-    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+    return _cut(" | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any"))
 
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
@@ -145,20 +146,37 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
     from ...binary import BinaryData
     from ...testing import CannotGenerate, generated_params
 
-    words = [*target, capability.name]
+    words, schema = [*target, capability.name], capability.input_schema
     try:
-        params = generated_params(capability.name, capability.input_schema)[0]
+        params = generated_params(capability.name, schema)[0]
     except CannotGenerate:
         params = {}
+    if not schema.get("examples"):
+        params |= {name: placeholder for name in params if (placeholder := _placeholder(name, schema))}
     parts = [" ".join(map(shlex.quote, words))]
     for name, value in params.items():
         if isinstance(value, BinaryData):
-            parts.append(f"--file {name}={value.filename}" if target else f"{name}@{value.filename}")
+            file = name.upper() + Path(value.filename or "").suffix
+            parts.append(f"--file {name}={file}" if target else f"{name}@{file}")
             continue
         text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
         given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
         parts.append(f"-p {shlex.quote(given)}" if target else given)
     return " ".join(parts)
+
+
+#: Keywords of a schema without which any text of some length fits, so that a generated one means nothing.
+_MEANINGFUL = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
+
+
+def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
+    """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
+    more than that it is a text."""
+    properties = schema.get("properties")
+    one = properties.get(name) if isinstance(properties, Mapping) else None
+    text = isinstance(one, Mapping) and one.get("type") == "string" and not any(key in one for key in _MEANINGFUL)
+    fits = text and not check_output(one, name.upper())
+    return name.upper() if fits else ""
 
 
 def _is_text(value: str) -> bool:

@@ -21,7 +21,6 @@ app = typer.Typer(
     name="calls",
     help="Look at calls of a running `abp serve` that were made with `abp call --detach`, wait for them, cancel them.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 Detach = Annotated[
