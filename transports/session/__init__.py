@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         read_config as read_config,
         retention_settings as retention_settings,
         settings_error as settings_error,
+        settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
@@ -115,6 +116,7 @@ else:
                 "read_config",
                 "retention_settings",
                 "settings_error",
+                "settings_variables",
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),

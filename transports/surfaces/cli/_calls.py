@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, UsageError
-from ...protocol import plain_json, plain_line
+from ...protocol import plain_line
 from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
@@ -31,46 +29,13 @@ from ._output import (
     run_async,
 )
 from ._params import ParamOptions, require_folder
+from ._results import print_result, print_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol import AppInfo, Capability
-    from ...routing import Result
     from ...session import Session
-
-#: Characters of a summary: enough for hundreds of files.
-_MAX_SUMMARY = 100_000
-
-
-def print_result(result: Result) -> None:
-    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
-    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
-    print_warnings(result)
-    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
-    if on_terminal:
-        _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
-    for line in evidence_lines(result.evidence):
-        print_text(line)
-
-
-def print_warnings(result: Result) -> None:
-    """Print the warnings of a result on stderr, a line each."""
-    for warning in result.warnings:
-        print_note(f"warning: {warning}")
-
-
-def _print_value(value: object) -> None:
-    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
-    from rich.console import Console
-    from rich.highlighter import JSONHighlighter
-
-    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
-    encoding = sys.stdout.encoding or "utf-8"
-    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
-    Console(file=sys.stdout).print(coloured, soft_wrap=True)
-
 
 #: Words for the hints of tools (MCP, WebMCP).
 _HINTS = {
@@ -174,9 +139,9 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
     more than that it is a text."""
     properties = schema.get("properties")
     one = properties.get(name) if isinstance(properties, Mapping) else None
-    text = isinstance(one, Mapping) and one.get("type") == "string" and not any(key in one for key in _MEANINGFUL)
-    fits = text and not check_output(one, name.upper())
-    return name.upper() if fits else ""
+    if not isinstance(one, Mapping) or one.get("type") != "string" or any(key in one for key in _MEANINGFUL):
+        return ""
+    return "" if check_output(one, name.upper()) else name.upper()
 
 
 def _is_text(value: str) -> bool:

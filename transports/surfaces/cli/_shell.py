@@ -23,11 +23,11 @@ from ...privacy import Redactor
 from ...protocol import plain_line
 from ...tasks import cancel_and_wait
 from ..shared import state_folder
-from ._calls import print_result
 from ._options import ConnectionOptions, Output, Target, Timeout, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async
 from ._params import parse_value, read_file, read_value, set_param
 from ._questions import at_terminal
+from ._results import print_result
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
