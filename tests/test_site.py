@@ -18,6 +18,7 @@ import pytest
 from tests.site.commands import commands_page
 from tests.site.error_codes import classes_in_full, errors_page
 from tests.site.made import MADE
+from tests.site.stage import stage
 from transports.session import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,28 @@ def test_the_reference_has_every_command_and_every_code() -> None:
         re.findall(r"^##+ (.+)$", commands, re.M)
     )
     assert "| `--timeout TIME` | Time to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+\.(?:md|png|svg))(?:#[^)\s]*)?\)")
+
+
+def test_each_link_between_pages_is_a_link_on_the_site_and_leads_to_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    staged = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in stage(folder)}
+    for page, text in staged.items():
+        dead = [found[0] for found in LINK.finditer(text) if not (folder / page).parent.joinpath(found[1]).is_file()]
+        assert dead == [], page
+        source = ROOT / "docs" / page
+        for found in LINK.finditer(source.read_text(encoding="utf-8")) if source.is_file() else ():
+            if (source.parent / found[1]).resolve().is_relative_to(ROOT / "docs") and found[1].endswith(".md"):
+                assert found[0] in text, page
+    assert "[Stores](../stores.md)" in staged["reference/settings.md"]
+
+
+def test_no_link_of_a_page_is_shown_as_a_path() -> None:
+    """What reads ``[../stores.md](../stores.md)`` is a path of the project, which a reader of the site has not."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
 
 
 @pytest.mark.load
