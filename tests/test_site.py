@@ -5,20 +5,28 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
+from tests.site.__main__ import configuration
 from tests.site.commands import commands_page
 from tests.site.error_codes import classes_in_full, errors_page
 from tests.site.made import MADE
 from tests.site.stage import stage
+from transports.browser import find_browser
 from transports.session import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -102,17 +110,91 @@ def test_no_link_of_a_page_is_shown_as_a_path() -> None:
         assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
 
 
-@pytest.mark.load
-def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site, as `make docs` builds it."""
     done = subprocess.run([sys.executable, "-m", "tests.site"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    site = ROOT / "site"
+    assert "open site/index.html" in done.stdout
+    return ROOT / "site"
+
+
+@pytest.mark.load
+def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
-    call = (site / "reference" / "sessions" / "index.html").read_text(encoding="utf-8")
+    call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
-    assert "JSON|@FILE|-" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    assert "JSON|@FILE|-" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.load
+@pytest.mark.browser
+@pytest.mark.parametrize("way", ["http", "file"])
+def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -> None:
+    """Over HTTP, and opened as a file, in light and dark and on a phone."""
+    asked: list[str] = []
+    with served(site) as address, opened_browser() as browser:
+        base = address if way == "http" else site.as_uri()
+        for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+            page.on("request", lambda request: asked.append(request.url))
+            for name in ("gallery", "reference/settings", "reference/errors", "index"):
+                page.goto(f"{base}/{name}.html")
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+            shown = page.locator("article img:visible").evaluate_all("(all) => all.map((one) => one.src)")
+            assert [one.rpartition("-")[2] for one in shown] == [scheme]
+            assert page.locator(".md-header .md-logo img").evaluate("(logo) => logo.naturalWidth > 0")
+            assert f"abp-transports {version('abp-transports')}" in page.locator(".md-header").inner_text()
+            broken = "(code) => getComputedStyle(code).wordBreak !== 'normal'"
+            assert not any(page.locator("article code").evaluate_all(f"(all) => all.map({broken})"))
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{base}/index.html")
+        field = page.locator("input[aria-label=Search]")
+        field.wait_for(state="attached")
+        page.keyboard.press("/")
+        field.press_sequentially("DISCOVERY_FAILED")
+        page.get_by_text(re.compile(r"^\d+ results?$")).wait_for()
+        assert field.input_value() == "DISCOVERY_FAILED"
+    assert [url for url in asked if not url.startswith((base, "data:", "blob:", "about:"))] == []
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP, and yield its address."""
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    found = find_browser()
+    assert found is not None
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=found.path, chromium_sandbox=False)
+
+
+def test_the_head_links_the_repository_that_pyproject_names() -> None:
+    assert "repo_url" not in configuration({"name": "abp-transports", "version": "9.9"})
+    about = {"name": "abp-transports", "version": "9.9", "urls": {"Source": "https://code.example/me/kit"}}
+    project = tomllib.loads(configuration(about))["project"]
+    assert project["site_name"] == "abp-transports 9.9"
+    assert (project["repo_url"], project["repo_name"]) == ("https://code.example/me/kit", "code.example/me/kit")
+    source = (ROOT / "tests" / "site" / "theme" / "partials" / "source.html").read_text(encoding="utf-8")
+    assert "data-md-component" not in source  # which makes the theme ask another host
 
 
 @pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)

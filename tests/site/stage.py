@@ -38,6 +38,7 @@ def stage(folder: Path) -> list[Path]:
     """Write every page into ``folder``, which is made anew, and return their paths."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder)
+    shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
     for name, page in _BESIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         text = _INTO_DOCS.sub(r"](\1)", text)
