@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.site.__main__ import configuration
 from tests.site.commands import commands_page
-from tests.site.error_codes import classes_in_full, errors_page
+from tests.site.error_codes import classes_in_full, codes_of_single_errors, errors_page
 from tests.site.made import MADE
 from tests.site.stage import stage
 from transports.browser import find_browser
@@ -108,6 +108,21 @@ def test_no_link_of_a_page_is_shown_as_a_path() -> None:
     """What reads ``[../stores.md](../stores.md)`` is a path of the project, which a reader of the site has not."""
     for path in (ROOT / "docs").rglob("*.md"):
         assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
+
+
+def test_the_page_of_errors_has_every_code_that_the_code_has() -> None:
+    page, single = errors_page(), codes_of_single_errors()
+    wanted = {
+        "UNKNOWN_CAPABILITY",
+        "CANCELLED",
+        "ADDRESS_UNAVAILABLE",
+        "INVALID_ANSWER",
+        "CALL_NOT_FOUND",
+        "LIMIT_REACHED",
+    }
+    assert wanted <= single.keys()
+    shown = re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)
+    assert set(single) <= set(shown) and len(shown) == len(set(shown))
 
 
 @pytest.fixture(scope="module")

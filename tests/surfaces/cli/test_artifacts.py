@@ -62,7 +62,7 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
         time.tzset()
     ran = abp("artifacts", "list", "--limit", 2, "--out", tmp_path / "out")
     assert [line.split()[0] for line in ran.out.splitlines()] == [refs[1].id, refs[2].id]
-    assert ran.err == "abp: the 2 that were stored last; there are older ones\n"
+    assert ran.err == "abp: Showing the 2 most recent; `--limit` shows more\n"
     assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
     assert abp("artifacts", "list", "--limit", 0).status == 2
 

@@ -257,7 +257,7 @@ async def list_(
         such = "" if wanted == QueryOptions() else "such "
         print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
         if page.next:
-            print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
+            print_note(f"Showing the {len(page.artifacts)} most recent; `--limit` shows more")
 
 
 @app.command("versions")

@@ -357,7 +357,7 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-        print_text("To replace them by a corrected copy: the same command with that input and --extend")
+        print_text("To fix them, edit a copy of failed.jsonl and run the same command with it and --extend")
     if count.get("queued") or count.get("leased"):
         print_text("To resume: the same `abp batch run` command")
     if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):

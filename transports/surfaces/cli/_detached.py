@@ -19,7 +19,7 @@ from ._results import print_result, result_of
 
 app = typer.Typer(
     name="calls",
-    help="Look at calls of a running `abp serve` that were made with `abp call --detach`, wait for them, cancel them.",
+    help="List, wait for or cancel detached calls. `abp call --detach` makes one in a running `abp serve`.",
     rich_markup_mode=None,
 )
 
