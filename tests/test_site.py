@@ -16,7 +16,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -152,7 +152,8 @@ def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -
     asked: list[str] = []
     with served(site) as address, opened_browser() as browser:
         base = address if way == "http" else site.as_uri()
-        for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+        looks: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
+        for scheme, width in looks:
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
             page.on("request", lambda request: asked.append(request.url))
             for name in ("gallery", "reference/settings", "reference/errors", "index"):

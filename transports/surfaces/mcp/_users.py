@@ -124,7 +124,7 @@ class Connections:
         known = await self._known()
         for key, app in self._apps.items():
             own = known[key].arguments if key in known else {}
-            wanted = _CHOICES | {name: value for name, value in options.items() if name in _CHOICES}
+            wanted = {name: options.get(name, default) for name, default in _CHOICES.items()}
             way = wanted.pop("transport") in ("auto", app.session.transport.name)
             same = all(value == own.get(name, _CHOICES[name]) for name, value in wanted.items())
             if way and same and _compared(app.target) == _compared(target):
