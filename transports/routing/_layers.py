@@ -269,10 +269,7 @@ class Fetcher:
             propagate=self.propagate,
             on_progress=on_download,
         )
-        if isinstance(self.transport, http.Downloads):
-            fetched = await self.transport.fetch_download(reference, staged, fetch)
-        else:
-            fetched = await fetch(staged)
+        fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
         return replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,

@@ -46,10 +46,10 @@ from ...protocol.schema import check_params
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App
+from ..shared import App, listed_in
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall
-from ._detached import TASK_AFTER, DetachedTools, listed_in, new_task, takes_tasks
+from ._detached import TASK_AFTER, DetachedTools, new_task, takes_tasks
 from ._options import Options
 from ._resources import read_slice
 from ._results import ArtifactView, document_text, text_result
