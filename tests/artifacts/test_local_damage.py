@@ -42,7 +42,7 @@ async def test_reader_finishes_after_delete(store: LocalStore) -> None:
     got += b"".join([chunk async for chunk in stream])
     assert got == data
     with pytest.raises(ArtifactNotFound):
-        await store.get(ref.id)
+        await store.get(ref)
 
 
 @pytest.mark.fault(47)

@@ -195,7 +195,7 @@ def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_p
         assert len(result.artifacts) == 2 and stages and next(events)
         large = app.call("file.generate", {"megabytes": 4}, timeout=30)
         (ref,) = large.artifacts.values()
-        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref.id))
+        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref))
         with pytest.raises(CallTimeout):
             app.call("fault.slow", {"ms": 30_000}, timeout=0.5)
         assert page.title() == "Workbench"  # which is the caller's, and works meanwhile

@@ -486,8 +486,9 @@ def test_a_store(tmp_path: Path) -> None:
     assert store.delete(ref.id) is True and store.list() == []
     assert not list((tmp_path / "kept" / ".abp" / "staging").iterdir())
     assert (store.url, store.max_bytes) == ((tmp_path / "kept").as_uri(), artifacts.LocalStore().max_bytes)
+    assert store.get(ref.id) is None
     with pytest.raises(transports.StoreError):
-        store.get(ref.id)
+        store.get(ref)
     assert (LocalStore(tmp_path, max_bytes=3).max_bytes, NoneStore(max_bytes=4).max_bytes) == (3, 4)
 
 

@@ -39,7 +39,7 @@ from ..errors import (
 from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
-from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
+from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, in_thread, spawn
 from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnProgress, RunningCall
@@ -465,17 +465,25 @@ class Results:
             limit=self.store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
             propagate=self._settings.trace_downloads,
+            accept_compression=self._settings.accept_compression,
         )
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
+        policy = self.policy if self.policy.inline_data else replace(self.policy, inline_data=True)  # see in_files()
         return Router(
             store,
-            policy=self.policy,
+            policy=policy,
             fetcher=self._fetcher,
             on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
             durability=self._settings.durability,
         )
+
+    async def in_files(self, result: Result) -> Result:
+        """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
+
+        What the session itself does with results, such as reading links, needs their data."""
+        return result if self.policy.inline_data else await in_thread(result.by_reference)
 
     def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""

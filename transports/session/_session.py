@@ -83,7 +83,7 @@ class Caller:
             declared = known[capability]
             warnings = self.handshake.check_params(declared, prepared, content)
         if capability in self.resources.names:
-            return await self.resources.call(capability, params or {}, seconds, call)
+            return await self.results.in_files(await self.resources.call(capability, params or {}, seconds, call))
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, data = await self.calls.request(
@@ -96,7 +96,9 @@ class Caller:
             reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
         has_blocks = isinstance(result.data, dict) and "content" in result.data
-        return await self.resources.read_links(result, call) if has_blocks else result
+        if has_blocks:
+            result = await self.resources.read_links(result, call)
+        return await self.results.in_files(result)
 
 
 #: Timeout in seconds of one request by HTML that is printed.

@@ -90,6 +90,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "max_session_bytes": _at_least(1),
     "min_free_disk": _at_least(0),
     "allow_private_addresses": _flag,
+    "accept_compression": _flag,
     "store": str,
     "durability": _durability,
     "audit_log": Path,
@@ -122,6 +123,7 @@ class Settings:
     max_session_bytes: int | None = None
     min_free_disk: int = 16 << 20
     allow_private_addresses: bool = False
+    accept_compression: bool = False
     store: str | None = None
     durability: Literal["process", "disk"] = "process"
     audit_log: Path | None = None

@@ -321,6 +321,7 @@ def connect(
     record: Recording | str | Path | None = None,
     config: str | Path | None = None,
     evidence: Evidence | None = None,
+    accept_compression: bool | None = None,
 ) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else

@@ -17,7 +17,7 @@ from ...errors import ABPError, ProtocolError, UsageError
 from ...protocol import decode_json, plain_line
 from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
-from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
+from ._options import ConnectionOptions, EvidenceText, InlineData, Json, OnOff, Output, Target, Timeout, spread_groups
 from ._output import (
     ProgressBar,
     asynchronous,
@@ -178,11 +178,13 @@ async def call_each(
     timeout: float | None,
     bar: ProgressBar,
     as_json: bool,
+    inline_data: bool,
 ) -> int:
     """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
 
     A failed call does not end the others, unless it ended the session. With ``as_json`` one document is printed, whose
-    ``results`` are those of ``abp call --json``, each with its ``line``."""
+    ``results`` are those of ``abp call --json``, each with its ``line``. Without ``inline_data`` only places of files
+    are printed."""
     results: list[dict[str, object]] = []
     failed = 0
     for count, (number, params) in enumerate(lines, 1):
@@ -202,6 +204,7 @@ async def call_each(
                 print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
                 break
         else:
+            result = result if inline_data else result.by_reference()
             results.append({"line": number, **result.as_dict()})
             with bar.pause():
                 if as_json:
@@ -273,6 +276,7 @@ def call(
             help="A setting of the routing, such as max_inline_chars=2000 or agent.max_bytes=9000 (repeatable).",
         ),
     ] = None,
+    inline_data: InlineData = None,
     detach: Detach = False,
     server: ServerUrl = None,
     as_json: Json = False,
@@ -292,6 +296,7 @@ def call(
             "--evidence": evidence,
             "--preset": preset,
             "--routing": routing,
+            "--inline-data": inline_data,
             "--insecure-private-addresses": insecure_private_addresses,
             "--server without --detach": not detach,
         }
@@ -306,7 +311,7 @@ def call(
             as_json=as_json,
             refused=refused,
         )
-    connection = options.connection(evidence=evidence)
+    connection, shows_data = options.connection(evidence=evidence), inline_data is not OnOff.OFF
     policy = routing_of_options(preset, routing)
 
     def work() -> Coroutine[object, object, int]:
@@ -320,8 +325,11 @@ def call(
         with ProgressBar(capability) as bar:
             async with connection.open(target, store=output, record=record, routing=policy, pause=bar.pause) as app:
                 if lines is not None:
-                    return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
+                    return await call_each(
+                        app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
+                    )
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
+        result = result if shows_data else result.by_reference()
         if as_json:
             print_warnings(result)
             print_json(result.as_dict())

@@ -119,6 +119,7 @@ Facts: TypeAlias = dict[str, Fact]
 #: Distribution of each extra; the extra counts as installed if the distribution is.
 _EXTRAS = {
     "cloud": "obstore",
+    "compression": "brotli",
     "images": "pillow",
     "mcp": "mcp",
     "otel": "opentelemetry-sdk",

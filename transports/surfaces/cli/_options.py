@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
@@ -196,6 +197,23 @@ EvidenceText = Annotated[
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
 ]
+AcceptCompression = Annotated[
+    bool,
+    typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
+]
+
+
+class OnOff(StrEnum):
+    """Value of an option that is on or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+InlineData = Annotated[
+    OnOff | None,
+    typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(
@@ -221,6 +239,7 @@ class Connection:
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
     evidence: Evidence | None = None
+    accept_compression: bool | None = None
 
     @asynccontextmanager
     async def open(
@@ -293,6 +312,7 @@ class ConnectionOptions:
     adapter: AdapterFile = None
     token: Token = None
     header: Headers = None
+    accept_compression: AcceptCompression = False
 
     def connection(self, *, evidence: str = "") -> Connection:
         """Return the connection that the options describe. ``--attach`` runs an event loop to find the browser, so this
@@ -310,6 +330,7 @@ class ConnectionOptions:
             headless=False if self.headed else None,
             headers=headers_of(self.token, self.header or ()),
             evidence=read_evidence(evidence) if evidence else None,
+            accept_compression=True if self.accept_compression else None,
         )
 
     def of_this_command(self) -> dict[str, object]:

@@ -392,7 +392,7 @@ class ArtifactTools:
             ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
 
         async def read(offset: int, length: int) -> bytes:
-            return await store.get(ref.id, offset=offset, length=length) if whole is None else whole[offset:][:length]
+            return await store.get(ref, offset=offset, length=length) if whole is None else whole[offset:][:length]
 
         offset, length = arguments.get("offset", 0), arguments.get("length")
         return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
