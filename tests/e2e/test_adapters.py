@@ -73,7 +73,7 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
             async with connect(away, transport=transport, store=tmp_path / "out"):
                 pass
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
-    for text, reason in (("abp.capability('x'", "not JavaScript: line 1"), ("throw new Error('mine')", "mine")):
+    for text, reason in (("abp.capability('x'", "not valid JavaScript: line 1"), ("throw new Error('mine')", "mine")):
         script.write_text(text)
         with pytest.raises((UsageError, NotAbpApp), match=reason):
             async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
