@@ -17,6 +17,7 @@ RANKS = {
     "errors": 0,
     "files": 0,
     "tasks": 0,
+    "owner": 1,
     "telemetry": 3,
     "plugins": 5,
     "binary": 10,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread  # whose handler of the program's end must be registered before ours
 import contextlib
 import functools
 import inspect
@@ -64,13 +64,20 @@ class Background:
     """Event loop in a thread of its own, which starts with the first user and ends with the last."""
 
     def __init__(self) -> None:
-        self._exiting = False
+        self._exiting = self._registered = False
         self._reset()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
+            os.register_at_fork(after_in_child=self._forget)
+        self._at_exit: Callable[..., object] = getattr(threading, "_register_atexit", atexit.register)
+
+    def _forget(self) -> None:
+        """Forget thread and users in a forked process, which does not inherit the thread."""
+        for user in self._users:
+            if isinstance(user, _OpenManager):
+                user.forget()
+        self._reset()
 
     def _reset(self) -> None:
-        """Set the state to "no thread": a forked process does not inherit the thread."""
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
         self._users: dict[object, None] = {}
@@ -133,8 +140,7 @@ class Background:
             if self._thread is None:
                 self._thread = _LoopThread()
                 self._thread.start_and_wait()
-                atexit.unregister(self._finish)  # register anew as the last handler, which runs first
-                atexit.register(self._finish)
+                self._register()
             self._users[user] = None
             return self._thread
 
@@ -148,17 +154,38 @@ class Background:
             thread, self._thread = self._thread, None
         thread.end()
 
+    def _register(self) -> None:
+        """Have :meth:`_finish` called when the program ends, before other handlers."""
+        atexit.unregister(self._finish)  # register anew as the last handler, which runs first
+        atexit.register(self._finish)
+        if not self._registered:
+            # Handlers of atexit run when thread pools take no more work, which closing needs: so this comes before.
+            with contextlib.suppress(AttributeError, RuntimeError):  # not CPython; or the program ends already
+                threading._register_atexit(self._finish_early)  # type: ignore[attr-defined]
+            self._registered = True
+
+    def _finish_early(self) -> None:
+        """Close open users when the main thread has ended, unless other threads of the program may still use them."""
+        of_pools = getattr(concurrent.futures.thread, "_threads_queues", {})  # these end after this
+        ended = (threading.main_thread(), threading.current_thread())
+        if all(thread.daemon or thread in of_pools or thread in ended for thread in threading.enumerate()):
+            self._finish()
+
     def _finish(self) -> None:
-        """Close open users when the program ends, the newest first.
+        """Close open users when the program ends, the newest first. Idempotent.
 
         The thread itself ends with the program, since an executor can no longer be shut down."""
+        if self._exiting:
+            return
         self._exiting = True
         for user in reversed(tuple(self._users)):
             if finish := getattr(user, "finish", None):
                 try:
                     finish()
+                except ABPError as error:
+                    logger.warning("an object that was open at the end of the program did not close: %s", error)
                 except Exception:
-                    logger.exception("an object that was open at the end of the program did not close")
+                    logger.debug("an object that was open at the end of the program did not close", exc_info=True)
 
 
 class _LoopThread(threading.Thread):
@@ -400,6 +427,11 @@ class _OpenManager(Generic[T]):
             return None  # the loop has ended, and with it the manager
         finally:
             self._release()
+
+    def forget(self) -> None:
+        """Forget the task in a forked process, without asyncio's warning when it is destroyed."""
+        if self._task is not None:
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def abandon(self) -> None:
         """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""
