@@ -72,17 +72,19 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
 
 #: Programs that end without closing their session: as a script does, as `asyncio.run` does, and as a notebook's kernel.
 _OPEN = {
-    "blocking": "from transports.sync import connect\napp = connect({!r}, store='none:').open()\n",
+    "blocking": "from transports.sync import connect\napp = connect({!r}, store={!r}).open()\n",
     "asynchronous": "import asyncio\nfrom transports import connect\n"
-    "async def main():\n    global app\n    app = await connect({!r}, store='none:')\nasyncio.run(main())\n",
+    "async def main():\n    global app\n    app = await connect({!r}, store={!r})\nasyncio.run(main())\n",
     "kernel": "import asyncio\nfrom transports import connect\nloop = asyncio.new_event_loop()\n"
-    "app = loop.run_until_complete(connect({!r}, store='none:').__aenter__())\n",
+    "app = loop.run_until_complete(connect({!r}, store={!r}).__aenter__())\n",
 }
 
 
 @pytest.mark.parametrize("way", _OPEN)
-def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(workbench: str, way: str) -> None:
-    code = _OPEN[way].format(workbench) + "print(app, flush=True)"
+def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
+    workbench: str, way: str, tmp_path: Path
+) -> None:
+    code = _OPEN[way].format(workbench, str(tmp_path)) + "print(app, flush=True)"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) as run:
         out, err = run.communicate(timeout=60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from ._output import (
     print_text,
     run_async,
 )
-from ._params import ParamOptions, require_folder
+from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
@@ -81,8 +80,8 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Most characters of a cell, except the last of a row, and of a value in the example.
-_MAX_CELL, _MAX_VALUE = 40, 200
+#: Most characters of a cell, except the last of a row.
+_MAX_CELL = 40
 
 
 def flags_of(capability: Capability) -> str:
@@ -150,34 +149,27 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
         params = generated_params(capability.name, capability.input_schema)[0]
     except CannotGenerate:
         params = {}
-    parts = [" ".join(map(shlex.quote, words))]
+    parts = [" ".join(map(shell_word, words))]
+    values: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, BinaryData):
-            parts.append(f"--file {name}={value.filename}" if target else f"{name}@{value.filename}")
-            continue
-        text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
-        given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
-        parts.append(f"-p {shlex.quote(given)}" if target else given)
+            file = f"{name}={value.filename}"
+            parts.append(f"--file {shell_word(file)}" if target else f"{name}@{value.filename}")
+        else:
+            values[name] = value
+    parts += example_words(values) if target else [f"{name}={json_line(value)}" for name, value in values.items()]
     return " ".join(parts)
 
 
-def _is_text(value: str) -> bool:
-    """Return whether ``-p KEY=VALUE`` passes the text unchanged, not decoded as JSON or ``@FILE``."""
-    from ._params import parse_value
-
-    return parse_value(value) == value and not value.startswith("@")
-
-
-def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
-    """Return the number and the parameters of each non-empty line of a JSON Lines file. A line overrides the
-    ``common`` parameters. Raises :class:`~transports.errors.UsageError` for a line that is not a JSON object, before
-    any call is made."""
+def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
+    """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
+    :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
     from ...protocol import json_lines
 
     try:
         with file.open("rb") as lines:
             found = json_lines(lines, f"--each {file}", "of parameters")
-            out = [(number, {**common, **params}) for number, _, params in found]
+            out = [(number, params) for number, _, params in found]
     except OSError as error:
         raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
     if not out:
@@ -229,6 +221,12 @@ async def call_each(
     if failed:
         print_note(f"{failed} of {len(lines)} calls failed", always=True)
     return 1 if failed else 0
+
+
+def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
+    """Return ``params`` for a capability of the app, as its schema takes them."""
+    known = app.capabilities.get(capability)
+    return params.fitting(known.input_schema) if known is not None else params
 
 
 @spread_groups
@@ -295,12 +293,14 @@ def call(
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
         require_folder(record)
         values = params.read()
-        return answer(values, None if each is None else read_each(each, values))
+        return answer(values, None if each is None else read_each(each))
 
-    async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
+    async def answer(given: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
             async with connection.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
+                values = fitting(given, app, capability)
                 if lines is not None:
+                    lines = [(number, values | line) for number, line in lines]
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
         if as_json:
