@@ -263,16 +263,24 @@ class Blocking(Generic[W]):
         return f"<blocking {self.wrapped!r}>"
 
 
-def _blocking_text(text: str | None) -> str | None:
-    """Return a docstring of the asynchronous API in blocking terms."""
-    return text and text.replace("async with", "with").replace("async for", "for").replace("await ", "")
+def _blocking_text(text: str) -> str:
+    """Return a docstring or a message of the asynchronous API in blocking terms."""
+    text = text.replace("app = await connect(…)", "app = connect(…).open()")
+    return text.replace("async with", "with").replace("async for", "for").replace("await ", "")
+
+
+def _blocking_error(error: ABPError) -> ABPError:
+    """Return an error, changed in place, whose advice is in blocking terms, with a short traceback."""
+    if isinstance(error, UsageError):
+        error.message = _blocking_text(error.message)
+    return shortened(error)
 
 
 def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a hand-written blocking function with the docstring of its asynchronous namesake."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        function.__doc__ = _blocking_text(original.__doc__)
+        function.__doc__ = _blocking_text(original.__doc__ or "")
         return function
 
     return decorate
@@ -281,7 +289,7 @@ def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Cal
 def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
     """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
     functools.update_wrapper(twin, original, updated=())
-    twin.__doc__ = _blocking_text(original.__doc__)
+    twin.__doc__ = _blocking_text(original.__doc__ or "")
     signature = inspect.signature(original)
     returned = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
     returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", returned)
@@ -298,11 +306,11 @@ def blocking(
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
-        coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
         try:
+            coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
             return self._runner.run(coroutine)
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, method)
 
@@ -330,7 +338,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
         try:
             return SHARED.run(function(*args, **kwargs))
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, function)
 
@@ -508,7 +516,7 @@ class Resource(Blocking[M]):
         try:
             manager.enter()
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
         weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
         return self
@@ -518,7 +526,7 @@ class Resource(Blocking[M]):
         try:
             self._close(*exc_info)
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     def _close(self, *exc_info: object) -> None:
         if self._open_manager is None:
