@@ -59,8 +59,10 @@ def map_os_errors(action: str, folder: Path) -> Iterator[None]:
                 f"cannot {action} in {folder}: no space is left; delete artifacts or {OTHER_FOLDER}", details=details
             ) from error
         advice = _ADVICE.get(code, f"check the folder, or {OTHER_FOLDER}")
-        if code in (errno.EACCES, errno.EPERM) and (owner := foreign_owner(folder)) is not None:
-            advice = f"the folder belongs to {owner}; {OTHER_FOLDER}"
+        if code in (errno.EACCES, errno.EPERM):
+            there = next((one for one in (folder, *folder.parents) if os.access(one.parent, os.X_OK)), folder)
+            if (owner := foreign_owner(there)) is not None:
+                advice = f"{'the folder' if there == folder else there} belongs to {owner}; {OTHER_FOLDER}"
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
