@@ -27,6 +27,7 @@ from ..errors import (
     CallTimeout,
     CapabilityError,
     Disconnected,
+    OutcomeUnknown,
     ProtocolError,
     TooLarge,
     UsageError,
@@ -329,8 +330,12 @@ class Calls:
                 reply = await self._send(
                     attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
                 )
+                if reply.relists:
+                    await self._connection.relist()
                 return reply, answered_data(reply.payload, capability)
             except ABPError as error:
+                if isinstance(error, OutcomeUnknown):  # often of a page that navigated: the next call needs its tools
+                    await self._connection.relist()
                 delay = self._retry_delay(error, attempt, repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
                     if isinstance(error, Disconnected) and (may_have_run(error) or self._transport.features.reconnects):
