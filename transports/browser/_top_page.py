@@ -235,6 +235,11 @@ class TopPageTransport(PageTransport):
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
+        if self._adapter is not None:
+            return (
+                f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
+                "in it, at once or as soon as the page is ready"
+            )
         return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
