@@ -44,9 +44,7 @@ def _escaped(text: object, limit: int) -> Html:
     return Html(escape(plain))
 
 
-def table(
-    head: Sequence[object], rows: Iterable[Sequence[object]], *, title: str = "", count: int | None = None
-) -> Html:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", count: int = 0) -> Html:
     """Return a table with at most :data:`MAX_ROWS` of its ``count`` rows; the last row says how many more there are."""
     shown = [row for row, _ in zip(rows, range(MAX_ROWS), strict=False)]
     if count > len(shown):

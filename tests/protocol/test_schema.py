@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -52,7 +53,8 @@ def test_at_most_five_faults_are_listed() -> None:
     assert error.details["faults"] == [f'params.options.pages.{n}: "x" is not of type "integer"' for n in range(5)]
     assert error.message.endswith("; there may be more faults") and error.message.count("params") == 5
     two = refused(EXPORT, {"options": 1})
-    assert two.message == f"export.pdf: {'; '.join(two.details['faults'])}" and len(two.details["faults"]) == 2
+    faults: Any = two.details["faults"]
+    assert two.message == f"export.pdf: {'; '.join(faults)}" and len(faults) == 2
 
 
 def test_a_path_in_the_place_of_a_file_is_told_how_a_file_is_given() -> None:

@@ -215,10 +215,13 @@ def test_without_a_display_a_command_speaks_of_its_option(
     )
 
 
-def test_a_folder_that_cannot_be_is_one_line(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_one_line(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
     ran = abp("call", workbench.ws_url, "file.list", "--out", tmp_path / "photo.png" / "sub")
     assert ran.err == (
         f"abp: {tmp_path}/photo.png/sub is not a folder; remove it, or name another folder with ABP_OUTPUT_DIR (--out) "
         "[STORE_ERROR]\n"
     )
+    assert not caplog.records
