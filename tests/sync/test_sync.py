@@ -534,3 +534,9 @@ def test_the_advice_of_an_error_is_in_blocking_terms(app_of: App) -> None:
     closed = transports.sync.Browser()
     with pytest.raises(UsageError, match="connect inside `with Browser"):
         closed.restart()
+
+
+def test_a_blocking_object_is_shown_in_one_pair_of_brackets() -> None:
+    with transports.sync.connect("memory:", transport=MemoryTransport({})) as app:
+        assert repr(app) == "<blocking open Session with 'In-process app' over memory>"
+        assert repr(app.store.wrapped) in repr(app.store) and repr(app.store).count("<") == 1

@@ -172,7 +172,9 @@ class TopPageTransport(PageTransport):
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
-            raise UsageError(f"the adapter {adapter.name} is not JavaScript: line {fault['lineNumber']}: {reason}")
+            raise UsageError(
+                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
+            )
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         if self._source.extension is not None and self._browser is not None:
@@ -332,7 +334,7 @@ class TopPageTransport(PageTransport):
             reply.sender = self._sender_in(frame, page)
             return reply
         except ContextLost as lost:
-            if lost.details.get("sent") is False:
+            if lost.sent is False:
                 return _not_sent(message, tool)
             raise
         finally:
@@ -417,7 +419,7 @@ class TopPageTransport(PageTransport):
                 await asyncio.sleep(_NEW_DOCUMENT)
                 if not agent.is_lost:
                     await self._settle_navigation(agent.page)
-                if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
                     continue  # the call did not reach the old document, so it can be sent to the new one
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(

@@ -60,7 +60,9 @@ if TYPE_CHECKING:
         Settings as Settings,
         read_config as read_config,
         retention_settings as retention_settings,
+        routing_of as routing_of,
         settings_error as settings_error,
+        settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
@@ -114,7 +116,9 @@ else:
                 "Settings",
                 "read_config",
                 "retention_settings",
+                "routing_of",
                 "settings_error",
+                "settings_variables",
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, shortened
+from ..protocol import check_address
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
@@ -147,6 +148,7 @@ def connect(
 
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session._targets`).
     """
+    check_address(target, "target")
     settings = Settings.load()
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))

@@ -326,7 +326,7 @@ def connect(
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
-    return Session(session.connect(**options), _runner(page or context))
+    return Session(session.connect(**{"target": target} | options), _runner(page or context))
 
 
 def _unwrapped(value: Any) -> Any:

@@ -20,7 +20,7 @@ import typer
 from ...errors import ABPError, UsageError
 from ...protocol import plain_line
 from ._calls import fitting
-from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
+from ._options import OUT, ConnectionOptions, Json, Target, Timeout, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
 from ._params import ParamOptions, Params, require_folder
 
@@ -49,7 +49,7 @@ def bench(
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
+            *OUT, metavar="STORE", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
         ),
     ] = None,
     timeout: Timeout = None,
