@@ -76,7 +76,7 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
     twice = "abp.capability('x', {}, () => 1)\n" * 2
     for text, reason in (
-        ("abp.capability('x'", "the adapter own.js is not JavaScript: line 1"),
+        ("abp.capability('x'", "the adapter own.js is not valid JavaScript: line 1"),
         ("// one\n// two\nthrow new Error('mine')", r"the adapter own\.js failed \(own\.js:3\): mine"),
         ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run is no function"),
         (f"// one\n{twice}", r"failed \(own\.js:3\): the name \"x\" stands twice"),

@@ -63,6 +63,7 @@ _OPTIONS = {
     "set ABP_STORE (store=)": "set ABP_STORE, or --out,",
     "store=": "--out",
     "evidence=": "--evidence",
+    "(record=, --record)": "(--record)",
     "written by record= or `abp call --record`": "written by `abp call --record`",
     "with record= or `abp call --record`": "with `abp call --record`",
     ", or give a context= that was made with ignore_https_errors=True": "",
