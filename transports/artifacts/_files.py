@@ -59,6 +59,10 @@ def map_os_errors(action: str, folder: Path, *, other: str = OTHER_FOLDER) -> It
                 f"cannot {action} in {folder}: no space is left; delete artifacts or {other}", details=details
             ) from error
         advice = _ADVICE.get(code, "check the folder, or {other}").format(other=other)
+        if code in (errno.EACCES, errno.EPERM):
+            there = next((one for one in (folder, *folder.parents) if os.access(one.parent, os.X_OK)), folder)
+            if (owner := foreign_owner(there)) is not None:
+                advice = f"{'the folder' if there == folder else there} belongs to {owner}; {other}"
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
@@ -204,6 +208,25 @@ def belongs_to_us(found: os.stat_result) -> bool:
     """Return whether this user owns a file. ``True`` on a system without owners in the file status."""
     user: Callable[[], int] | None = getattr(os, "geteuid", None)
     return user is None or found.st_uid == user()
+
+
+def foreign_owner(path: Path) -> str | None:
+    """Return the name of the user who owns ``path``; ``None`` if that is this user, or unknown."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return None if belongs_to_us(found) else user_name(found.st_uid)
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or ``uid N`` if the system knows none."""
+    try:
+        import pwd  # POSIX only
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"uid {uid}"
 
 
 def others_may_read(found: os.stat_result) -> bool:

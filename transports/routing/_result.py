@@ -141,6 +141,44 @@ class Result:
     #: Callback for a cut of an agent's view, in the thread that reads the view. It is not pickled.
     on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        places = [*self.artifacts]
+        named = ", ".join(repr(place[:40]) for place in places[:5]) + (", …" if len(places) > 5 else "")
+        counts = [f"{len(places)} artifact{'s' * (len(places) != 1)}{f' ({named})' if places else ''}"]
+        if self.warnings:
+            counts.append(f"{len(self.warnings)} warning{'s' * (len(self.warnings) != 1)}")
+        return f"<Result of {self.capability[:80]}: {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
+        from .. import _notebook
+
+        rows = ((place or "(the answer)", *ref._html_cells()) for place, ref in self.artifacts.items())
+        head = ("place", "file", "type", "size")
+        parts = [_notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
+        if (shown := self._shown_picture()) is not None:
+            ref, content = shown
+            parts.append(_notebook.picture_html(content, ref.mime_type, ref.filename))
+        else:
+            seen = cut_texts(self.data, _notebook.MAX_CELL, "…")
+            seen = clamp(seen, _notebook.MAX_TEXT, suffix="…") if json_size(seen) > _notebook.MAX_TEXT else seen
+            parts.append(_notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
+        parts += [_notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the result for a notebook in all its forms: its first small picture is one more."""
+        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        shown = self._shown_picture()
+        return forms if shown is None else {**forms, shown[0].mime_type: shown[1]}
+
+    def _shown_picture(self) -> tuple[ArtifactRef, str] | None:
+        """Return the first picture that a notebook can show, and its content in base64."""
+        for ref in list(self.artifacts.values())[:_MAX_PLACES]:
+            if (content := ref._picture()) is not None:
+                return ref, content
+        return None
+
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -29,7 +28,7 @@ from ._output import (
     print_text,
     run_async,
 )
-from ._params import ParamOptions, require_folder
+from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
 from ._results import print_result, print_warnings
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Most characters of a cell, except the last of a row, of the choices of an enum, and of a value in the example.
-_MAX_CELL, _MAX_CHOICES, _MAX_VALUE = 40, 200, 200
+#: Most characters of a cell, except the last of a row, and of the choices of an enum.
+_MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
@@ -120,15 +119,15 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
         params = {}
     if not schema.get("examples"):
         params |= {name: placeholder for name in params if (placeholder := _placeholder(name, schema))}
-    parts = [" ".join(map(shlex.quote, words))]
+    parts = [" ".join(map(shell_word, words))]
+    values: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, BinaryData):
             file = name.upper() + Path(value.filename or "").suffix
-            parts.append(f"--file {name}={file}" if target else f"{name}@{file}")
-            continue
-        text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
-        given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
-        parts.append(f"-p {shlex.quote(given)}" if target else given)
+            parts.append(f"--file {shell_word(f'{name}={file}')}" if target else f"{name}@{file}")
+        else:
+            values[name] = value
+    parts += example_words(values) if target else [f"{name}={json_line(value)}" for name, value in values.items()]
     return " ".join(parts)
 
 
@@ -146,23 +145,15 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
     return "" if check_output(one, name.upper()) else name.upper()
 
 
-def _is_text(value: str) -> bool:
-    """Return whether ``-p KEY=VALUE`` passes the text unchanged, not decoded as JSON or ``@FILE``."""
-    from ._params import parse_value
-
-    return parse_value(value) == value and not value.startswith("@")
-
-
-def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
-    """Return the number and the parameters of each non-empty line of a JSON Lines file. A line overrides the
-    ``common`` parameters. Raises :class:`~transports.errors.UsageError` for a line that is not a JSON object, before
-    any call is made."""
+def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
+    """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
+    :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
     from ...protocol import json_lines
 
     try:
         with file.open("rb") as lines:
             found = json_lines(lines, f"--each {file}", "of parameters")
-            out = [(number, {**common, **params}) for number, _, params in found]
+            out = [(number, params) for number, _, params in found]
     except OSError as error:
         raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
     if not out:
@@ -217,6 +208,12 @@ async def call_each(
     if failed:
         print_note(f"{failed} of {len(lines)} calls failed", always=True)
     return 1 if failed else 0
+
+
+def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
+    """Return ``params`` for a capability of the app, as its schema takes them."""
+    known = app.capabilities.get(capability)
+    return params.fitting(known.input_schema) if known is not None else params
 
 
 def routing_of_options(preset: str | None, given: Sequence[str] | None) -> RoutingConfig | str | None:
@@ -319,12 +316,14 @@ def call(
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
         require_folder(record)
         values = params.read()
-        return answer(values, None if each is None else read_each(each, values))
+        return answer(values, None if each is None else read_each(each))
 
-    async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
+    async def answer(given: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
             async with connection.open(target, store=output, record=record, routing=policy, pause=bar.pause) as app:
+                values = fitting(given, app, capability)
                 if lines is not None:
+                    lines = [(number, values | line) for number, line in lines]
                     return await call_each(
                         app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
                     )
