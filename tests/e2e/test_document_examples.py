@@ -397,7 +397,9 @@ async def test_a_buffer_is_transferred_over_post_message(site: str, browser: Bro
     async with connect(f"{site}embedded", transport=transport, store=tmp_path / "out") as app:
         result = await app.call("export.pdf", {"html": "x" * 300_000})
         assert content(result, "document") == written(300_000)
-        (frame,) = [one for one in transport.page.frames if one.url == f"{site}embedded"]
+        page = transport.page
+        assert page is not None
+        (frame,) = [one for one in page.frames if one.url == f"{site}embedded"]
         assert await frame.evaluate("window.left") == 0  # it was moved, not copied
 
 

@@ -34,6 +34,7 @@ __all__ = ["Change", "Chosen", "changes_of", "main", "named_in"]
 #: Where a statement of the named code is not the behaviour: the module, a text of it, and the text in its place.
 _REMOVALS: Mapping[str, tuple[str, str, str]] = {
     "R1-2d": ("transports/testing/conformance/checks/_answers.py", "item.size > _LARGE", "item.size > 1 << 60"),
+    "R1-9a": ("webapp_fixture/handlers.py", 'text, "encoding": "base64"}', "text}"),
     "R1-13f": ("webapp_fixture/handlers.py", "size > 10 * MEGABYTE", "size > 1 << 60"),
     "R0-11a": ("transports/testing/conformance/checks/_answers.py", "_PATH_LIKE.fullmatch(place)", "False"),
 }
