@@ -25,7 +25,15 @@ from transports import LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import UrlExpired
 from transports.protocol import JSONValue, encode_json
-from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
+from transports.routing import (
+    TABLEAU,
+    FieldRule,
+    FileLimits,
+    ResourcePolicy,
+    RoutingPolicy,
+    TransformContext as ToolContext,
+    Transformer,
+)
 from transports.testing import Call
 
 NOISE = random.Random(5).randbytes(600_000)
@@ -107,6 +115,30 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="convert.markdownToHtml")
     path = re.escape(str(tmp_path)) + r"/convert_markdownToHtml_\d{13}\.json"
     assert re.fullmatch(rf"Output saved to file: {path}\nSize: 1234 characters", routed.summary()), routed.summary()
+
+
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c", "R0-12a")
+async def test_always_saved_to_a_file_small_data_is_a_reference_too(tmp_path: Path) -> None:
+    """The example of ``convert.markdownToHtml`` with its 1,234 characters, of which some have two bytes."""
+    answer = {"html": "<h1>é" + "x" * 1218}
+    assert len(json.dumps(answer, separators=(",", ":"), ensure_ascii=False)) == 1234
+    router = Router(LocalStore(tmp_path), policy=RoutingPolicy(inline_data=False))
+    routed = await router.route(answer, capability="convert.markdownToHtml")
+    path = re.escape(str(tmp_path)) + r"/convert_markdownToHtml_\d{13}\.json"
+    said = rf"Output saved to file: {path}\nSize: 1234 characters"
+    assert re.fullmatch(said, routed.summary(max_chars=100_000)), routed.summary()
+    ref = routed.artifact()
+    assert routed.data == ref.as_dict() == routed.for_agent()["data"]
+    assert ref.path is not None and json.loads(ref.path.read_bytes()) == answer and ref.size_bytes == 1235
+    assert "<h1>" not in json.dumps([routed.as_dict(), routed.for_agent()])
+    document = {"document": {"content": b64(pdf(45_832)), "mimeType": "application/pdf", "encoding": "base64"}}
+    nested = await router.route({**document, "pageCount": 12}, capability="export.pdf")
+    assert nested.summary().splitlines()[1:] == [
+        "Type: application/pdf",
+        "Size: 45832 bytes",
+        'Metadata: {"pageCount":12}',
+    ]
+    assert cast(Any, nested.data)["pageCount"] == 12
 
 
 # --- R1: binary data in answers and parameters ------------------------------------------------------------------------
@@ -323,6 +355,40 @@ async def test_a_summary_follows_its_template(template: str, line: str) -> None:
     assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
 
 
+async def tableau_transformer(tool_name: str, result: dict, ctx: ToolContext) -> dict:  # type: ignore[type-arg]
+    if tool_name == "download_workbook" and "content" in result:
+        pdf_bytes = base64.b64decode(result["content"])
+        artifact = await ctx.artifacts.put_bytes(
+            pdf_bytes,
+            mime_type="application/pdf",
+            filename="workbook.pdf",
+            meta={"tool": tool_name},
+        )
+        return {
+            "artifact": artifact,
+            "summary": f"Downloaded workbook ({len(pdf_bytes)} bytes)",
+            "workbook_name": result.get("name"),
+        }
+    return result
+
+
+@pytest.mark.requirement("R2-3.6a", "R2-3.6b", "R2-3.6c")
+async def test_the_transformer_of_the_example_runs_as_it_is_printed() -> None:
+    content, store = pdf(9000), MemoryStore()
+    router = Router(store, policy=RoutingPolicy(transformer=cast(Transformer, tableau_transformer)))
+    answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
+    result = await router.route(answer, capability="download_workbook")
+    assert isinstance(result.data, dict)
+    ref = result.artifacts["artifact"]
+    assert await store.get(ref.id) == content
+    assert (ref.mime_type, ref.filename, ref.source["tool"]) == ("application/pdf", "workbook.pdf", "download_workbook")
+    assert result.data["summary"] == "Downloaded workbook (9000 bytes)"
+    assert result.data["workbook_name"] == "Sales Dashboard"
+    assert b64(content)[:40] not in json.dumps(result.for_agent())
+    other = {"workbooks": [{"id": "123", "name": "Sales", "project": "Analytics"}]}
+    assert (await router.route(other, capability="list_workbooks")).data == other
+
+
 @pytest.mark.requirement("R2-6.1d", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-4.4e")
 @pytest.mark.parametrize("form", ["rows", "columns", "list", "text"])
 async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
@@ -336,7 +402,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     store = MemoryStore()
     routed = await Router(store).route(answer, capability="query")
     whole = routed.artifacts[""]
-    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole.id)) == answer
+    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole)) == answer
     seen = routed.for_agent()
     assert len(json.dumps(seen, ensure_ascii=False, separators=(",", ":"))) <= 50_000
     text = encode_json(seen).decode()

@@ -14,9 +14,11 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "_lazy": 0,
+    "_notebook": 1,
     "errors": 0,
     "files": 0,
     "tasks": 0,
+    "owner": 1,
     "telemetry": 3,
     "plugins": 5,
     "binary": 10,

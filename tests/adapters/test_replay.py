@@ -249,7 +249,7 @@ def test_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[s
     assert error["code"] == "NOT_RECORDED" and '+    "text": "ho"' in error["details"]["diff"]
     assert main([*from_recording, "shout", "--browser", "firefox"]) == 2
     assert main(["call", f"replay:{tmp_path / 'nothing'}", "shout"]) == 1
-    assert "record=" in capsys.readouterr().err
+    assert "make one with `abp call --record`" in capsys.readouterr().err
 
 
 # --- what was not recorded --------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from transports import (
     connect,
 )
 from transports.adapters.memory import Call
+from transports.owner import Owner
 from transports.protocol import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
@@ -131,7 +132,7 @@ async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect
 async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    streams = EventStreams()
+    streams = EventStreams(Owner("session"))
     async with streams.stream() as stream:
         for n in range(10_003):
             streams.emit(Progress(progress=n))

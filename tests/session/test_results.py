@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import logging
+import pickle
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
+from tests.support.spans import collecting
 from transports import (
     ABPError,
     BinaryData,
@@ -16,7 +20,7 @@ from transports import (
     MemoryTransport,
     Result,
 )
-from transports.errors import AddressBlocked, SizeMismatch
+from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
@@ -222,6 +226,37 @@ async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connec
     )  # fmt: skip
     everything = json.dumps([error.as_dict(), result.as_dict(), str(error), repr(error), result.summary()])
     assert not [secret for secret in ("hunter2", "s3cret", "t0psecret") if secret in everything]
+
+
+@pytest.mark.requirement("R0-8b")
+async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
+    app_of: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class AtAddress(MemoryTransport):
+        @property
+        def url(self) -> str:
+            return "http://bob:hunter2@127.0.0.1:1/app/"
+
+    caplog.set_level(logging.DEBUG)
+    auth = {"type": "query", "token": "t0psecret"}
+    answer = {"good": PNG, "bad": {"downloadUrl": "f.pdf?sig=s1gn4ture", "mimeType": "application/pdf", "auth": auth}}
+    transport = AtAddress({"take": answering(answer)})
+    with collecting() as sent:
+        async with app_of(transport, record=tmp_path / "recorded.jsonl", timeout=5) as app:
+            with pytest.raises(DownloadFailed) as caught:
+                await app.call("take")
+        traced = sent.everything()
+    error = caught.value
+    assert error.download_url == "http://bob:hunter2@127.0.0.1:1/app/f.pdf?sig=s1gn4ture"
+    assert error.details["url"] == "http://127.0.0.1:1/app/f.pdf?…"
+    shown = [str(error), repr(error), "".join(traceback.format_exception(error)), json.dumps(error.as_dict())]
+    shown += [repr(vars(error)), repr(pickle.loads(pickle.dumps(error)).download_url), json.dumps(error.details)]
+    shown += [repr(error.result), caplog.text, traced, (tmp_path / "recorded.jsonl").read_text()]
+    assert not [word for word in ("hunter2", "s1gn4ture", "t0psecret") for text in shown if word in text]
+    with pytest.raises(SizeMismatch) as other:
+        async with app_of(MemoryTransport({"take": answering({"file": pdf(size=9)})})) as app:
+            await app.call("take")
+    assert other.value.download_url is None
 
 
 async def test_an_unusable_download_url_is_a_typed_error(app_of: Connect) -> None:

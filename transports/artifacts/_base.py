@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Protocol, Self, Unpack
+from typing import Protocol, Self, Unpack, overload
 
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ..telemetry import ARTIFACT_BYTES, record, span
@@ -482,10 +482,22 @@ class ArtifactStore(ABC):
         """
         return stream(self, id_of(artifact), offset, length, chunk_size)
 
-    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`."""
-        async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
-            return b"".join([chunk async for chunk in chunks])
+    @overload
+    async def get(self, artifact: ArtifactRef, *, offset: int = 0, length: int | None = None) -> bytes: ...
+    @overload
+    async def get(self, artifact: str, *, offset: int = 0, length: int | None = None) -> bytes | None: ...
+    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`.
+
+        An unknown id gives ``None``, as the protocol of stores has it (docs/requirements.md R2-5.2). A reference was
+        given by a store, so one whose artifact is gone raises :class:`~transports.errors.ArtifactNotFound`."""
+        try:
+            async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
+                return b"".join([chunk async for chunk in chunks])
+        except ArtifactNotFound:
+            if isinstance(artifact, ArtifactRef):
+                raise
+            return None
 
     async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.

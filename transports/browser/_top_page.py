@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 #: Seconds for the events of a navigation to arrive; attempts to send a call that never began, or to find an app.
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
+_NAVIGATION, _AFTER_LOAD = 5.0, 0.3
 #: Seconds for removing a script from a page that stays open.
 _REMOVAL_TIMEOUT = 2.0
 #: Seconds for an unknown tool of a frame to appear once it is called.
@@ -170,7 +172,9 @@ class TopPageTransport(PageTransport):
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
-            raise UsageError(f"the adapter {adapter.name} is not JavaScript: line {fault['lineNumber']}: {reason}")
+            raise UsageError(
+                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
+            )
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         if self._source.extension is not None and self._browser is not None:
@@ -233,6 +237,11 @@ class TopPageTransport(PageTransport):
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
+        if self._adapter is not None:
+            return (
+                f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
+                "in it, at once or as soon as the page is ready"
+            )
         return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
@@ -243,6 +252,24 @@ class TopPageTransport(PageTransport):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def _settle_navigation(self, page: Page) -> None:
+        """Wait until the tools of the document that the page has navigated to are announced.
+
+        A page that has loaded without a tool is not waited for: its tools may still come, and are announced then."""
+        if not self._background:
+            return
+
+        async def loaded() -> None:
+            with contextlib.suppress(Error):
+                await page.wait_for_load_state("load", timeout=0)
+            await asyncio.sleep(_AFTER_LOAD)
+
+        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(asyncio.wait({*self._background}))
+        try:
+            await asyncio.wait(waits, timeout=_NAVIGATION, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(waits)
 
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
@@ -390,6 +417,8 @@ class TopPageTransport(PageTransport):
                 break
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
+                if not agent.is_lost:
+                    await self._settle_navigation(agent.page)
                 if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
                     continue  # the call did not reach the old document, so it can be sent to the new one
                 if call_id not in self._submitting or agent.is_lost:
@@ -399,9 +428,12 @@ class TopPageTransport(PageTransport):
                 # A form without respondWith() answers by navigating to another page.
                 note = f"the form {tool} was sent and the page navigated; look at the page for the result"
                 empty = {"success": True, "data": None}
-                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
+                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
             finally:
                 self._submitting.discard(call_id)
+        if self._background:  # the tool answered and navigated
+            await self._settle_navigation(agent.page)
+            reply.relists = True
         answer: Any = reply.payload
         error: Any = answer.get("error") if isinstance(answer, dict) else None
         for kind in (OutcomeUnknown, PersonRequired):

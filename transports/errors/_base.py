@@ -72,7 +72,14 @@ class ABPError(Exception):
     stored before the error: its artifacts are safe in the store. ``evidence`` has the evidence of the call by kind
     (docs/evidence.md). As text, such as in the last line of a traceback, an error is its message and its code:
     ``export.pdf: the paper is out [OPERATION_FAILED]``.
+
+    ``download_url`` is the whole address of a file that could not be downloaded, for the caller alone: it may hold
+    credentials, so it is in no message, JSON, pickle, log, recording or trace.
     """
+
+    #: Not in the ``__dict__``, which tools for debugging show and pickles hold.
+    __slots__ = ("download_url",)
+    download_url: str | None
 
     code: str = "INTERNAL_ERROR"
     retryable: bool = False
@@ -102,6 +109,7 @@ class ABPError(Exception):
             self.sent = sent
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
+        self.download_url = None
 
     @property
     def sent(self) -> bool | None:
@@ -227,8 +235,8 @@ class TooLarge(BinaryError):
 
 class DownloadFailed(BinaryError):
     """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
-    ``details["url"]`` is the address without credentials. The session survives. Call again if ``retryable``: that makes
-    a new URL."""
+    ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives. Call
+    again if ``retryable``: that makes a new URL."""
 
     code = "DOWNLOAD_FAILED"
 
@@ -261,7 +269,8 @@ class RedirectRefused(DownloadFailed):
 
 class EncodingRefused(DownloadFailed):
     """Raised when a server compressed a file although it was asked not to: its size and hash would be those of the
-    compressed file. The session survives. Configure the server to send files as they are."""
+    compressed file. With ``accept_compression``, raised for what cannot be decoded, or comes out 200 times larger. The
+    session survives. Configure the server to send files as they are."""
 
 
 class StoreError(ABPError):

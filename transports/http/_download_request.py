@@ -62,6 +62,7 @@ class DownloadRequest:
     resolver: AbstractResolver | None
     propagate: bool = False
     sender: Sender | None = None
+    accept_compression: bool = False
 
     def seconds_past_expiry(self) -> float | None:
         """Return the seconds since the URL expired, or ``None`` if it has not."""

@@ -194,7 +194,8 @@ class Fetcher:
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
-    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app.
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app. With
+    ``accept_compression``, servers may compress downloads, which are decoded while they arrive.
     """
 
     transport: Transport | None = None
@@ -203,6 +204,7 @@ class Fetcher:
     allow_private: bool = False
     propagate: bool = False
     sender: Sender | None = None
+    accept_compression: bool = False
 
     def asked_by(self, sender: Sender | None) -> Self:
         """Return this fetcher for content of the document ``sender``, on whose behalf it downloads."""
@@ -270,6 +272,7 @@ class Fetcher:
             cookies=http.cookies_of(app, sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
+            accept_compression=self.accept_compression,
             on_progress=on_download,
         )
         fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..plugins import installed_plugins, load_plugin
 from ._document_names import in_own_names
 from ._events import TransformContext
-from ._guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
+from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
 if TYPE_CHECKING:
     from jsonpath_rfc9535 import JSONPathQuery
@@ -232,8 +232,8 @@ class ResourcePolicy:
 class AgentLimits:
     """Limits of an agent's view of an answer: the last guard (docs/requirements.md R2-4.4).
 
-    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text; ``None`` means
-    no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text becomes a preview.
+    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text in it, such as
+    one of many that got no file and preview by :attr:`RoutingPolicy.max_inline_chars`; ``None`` means no limit.
     ``truncation_suffix`` ends each text that was cut: ``{truncated_chars}`` is the number of missing characters.
     With ``preserve_structure=False``, ``data`` that is too large is the beginning of its JSON, as a text.
 
@@ -244,7 +244,7 @@ class AgentLimits:
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     max_bytes: int = MAX_BYTES
-    max_field_chars: int | None = None
+    max_field_chars: int | None = MAX_FIELD_CHARS
     truncation_suffix: str = TRUNCATION_SUFFIX
     preserve_structure: bool = True
 
@@ -275,6 +275,9 @@ class RoutingPolicy:
       stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
+    Without ``inline_data``, small data is a reference, too: ``data`` of an answer without files is the reference of its
+    JSON file (:meth:`.Result.by_reference`).
+
     ``default_summary_template`` makes a line of the summary for each file without a rule, with the placeholders of
     :class:`FieldRule`; without it only the file's own lines are shown. ``agent`` limits an agent's view.
 
@@ -299,6 +302,7 @@ class RoutingPolicy:
     max_texts: int = 20
     resources: ResourcePolicy = ResourcePolicy()
     default_summary_template: str | None = None
+    inline_data: bool = True
     agent: AgentLimits = AgentLimits()
 
     def __post_init__(self) -> None:

@@ -396,8 +396,8 @@ class Router:
 
         Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
         and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
-        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised unchanged.
-        When the call is cancelled, content on the far side is released.
+        ``details`` the field and the URL without credentials, ``download_url`` the whole URL. An error of a policy's
+        transformer is raised unchanged. When the call is cancelled, content on the far side is released.
         """
         origin = {"capability": capability, **(source or {})}
         call = str(origin.get("call", ""))
@@ -485,6 +485,8 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        if not self._policy.inline_data:
+            result = await _look(large, result.by_reference)
         if failures:
             raise self._failure(capability, failures, result, sender)
         return result
@@ -521,7 +523,7 @@ class Router:
                 shorter_than=recognised.shorter_than,
                 large=large,
             )
-        return Result(
+        result = Result(
             capability,
             routed,
             stored if nowhere is None else nowhere,
@@ -536,6 +538,7 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        return result if policy.inline_data else await _look(large, result.by_reference)
 
     def _failure(
         self,
@@ -550,6 +553,7 @@ class Router:
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
+            error.download_url = url
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result
@@ -801,7 +805,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
     if ref.path is not None:
         content = LocalFile(ref.path)
     elif content is None:
-        content = await store.get(ref.id)
+        content = await store.get(ref)
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
 
 

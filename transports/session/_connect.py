@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, shortened
+from ..protocol import check_address
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
@@ -94,6 +95,7 @@ def connect(
     record: Recording | str | Path | None = None,
     config: str | Path | None = None,
     evidence: Evidence | None = None,
+    accept_compression: bool | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
@@ -136,7 +138,9 @@ def connect(
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
     name. ``config`` is another settings file. ``record`` is a file for the conversation, written without secrets, or a
     :class:`~transports.Recording` that names more secrets. ``evidence`` is kept of each call besides its answer: a
-    trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+    trace, a video, requests, the console, a picture (:class:`~transports.Evidence`). With ``accept_compression``
+    (``ABP_ACCEPT_COMPRESSION``), servers may compress files behind a ``downloadUrl``, which are decoded while they
+    arrive: with gzip and deflate, and with br and zstd if the extra ``compression`` is installed.
 
     With secrets in the settings file (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions is
     replaced by the value when it is sent, and the value by that text in everything received. The session belongs to the
@@ -147,7 +151,10 @@ def connect(
 
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session._targets`).
     """
+    check_address(target, "target")
     settings = Settings.load()
+    if accept_compression is not None:
+        settings = replace(settings, accept_compression=accept_compression)
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
     user = store.scope.holder if isinstance(store, ArtifactStore) else None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 from .. import protocol
 from ..base import Transport
 from ..errors import ABPError, TransportError
+from ..owner import Owner
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
 from ..tasks import cancel_and_wait, spawn
@@ -372,6 +373,7 @@ class EventDispatcher:
     def __init__(
         self,
         transport: Transport,
+        owner: Owner,
         *,
         on_progress: OnProgress | None,
         on_notification: OnNotification | None,
@@ -379,7 +381,7 @@ class EventDispatcher:
         connection: Connection,
         notified: Callable[[Notification], None],
     ) -> None:
-        self.streams = EventStreams()
+        self.streams = EventStreams(owner)
         self._transport = transport
         self._on_progress = on_progress
         self._on_notification = on_notification

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from .. import protocol
 from ..errors import ABPError, StoredFile, UsageError
+from ..owner import Owner
 from ..protocol import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..routing import CustomEvent, ObservationClamped, Result
@@ -124,7 +125,8 @@ class Listener(Protocol):
 class EventStreams:
     """Open event streams of one session. Each gets every event in order; a slow stream delays only its listener."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
         self.open: list[Listener] = []
         self.closed = False
 
@@ -162,6 +164,7 @@ class EventStream:
     async def __aenter__(self) -> Self:
         if self._entered:
             raise UsageError("a stream of events is entered once; call events() again for another")
+        self._streams.owner.require()
         self._entered = True
         self._streams.open.append(self)
         return self

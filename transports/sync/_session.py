@@ -321,12 +321,13 @@ def connect(
     record: Recording | str | Path | None = None,
     config: str | Path | None = None,
     evidence: Evidence | None = None,
+    accept_compression: bool | None = None,
 ) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
-    return Session(session.connect(**options), _runner(page or context))
+    return Session(session.connect(**{"target": target} | options), _runner(page or context))
 
 
 def _unwrapped(value: Any) -> Any:

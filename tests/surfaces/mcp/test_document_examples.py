@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import random
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -34,11 +36,15 @@ def noise(width: int, height: int) -> bytes:
     return out.getvalue()
 
 
-def app(answer: object) -> Apps:
+def given(answer: object) -> Handler:
     async def make(params: Mapping[str, object], call: Call) -> object:
         return answer
 
-    return Apps({"make": make})
+    return make
+
+
+def app(answer: object) -> Apps:
+    return Apps({"make": given(answer)})
 
 
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
@@ -80,6 +86,61 @@ async def test_images_of_each_size_are_shown_as_the_table_says(
                 assert seen.width <= 800 and abs(seen.width / seen.height - width / height) < 0.02
         links = [item for item in result.content if isinstance(item, ResourceLink)]
         assert [await read_as_resource(client, link.uri) for link in links[:1]] == [picture]
+
+
+@pytest.mark.requirement("R3-1b", "R3-5a", "R3-9a", "R3-9b")
+async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serve) -> None:
+    """The pair of the guide, before and after, and four images of nearly 500 KB."""
+    pair = [noise(309, 309) + b"%d" % n for n in range(2)]
+    pair = [picture + bytes(288_700 - len(picture)) for picture in pair]
+    four = [noise(407, 407) + b"%d" % n for n in range(4)]
+    assert all(490_000 < len(picture) <= 500_000 for picture in four)
+
+    async def images(pictures: object, **options: int) -> list[bytes]:
+        async with serve(app({"pages": pictures}), options=options) as client:
+            result = await client.call_tool("abp_make", {})
+            return [base64.b64decode(item.data) for item in result.content if isinstance(item, ImageContent)]
+
+    assert await images(pair) == pair
+    assert await images(four) == four
+    shown = await images(four, max_total_image_bytes=1_000_000)
+    assert len(shown) == 4 and sum(map(len, shown)) <= 1_000_000 and all(len(one) <= 250_000 for one in shown)
+    assert [max(Image.open(io.BytesIO(one)).size) <= 407 for one in shown] == [True] * 4
+    assert await images(pair, max_total_image_bytes=0) == await images(pair, max_image_bytes=0) == []
+
+
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c")
+async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: Serve) -> None:
+    answers: Apps = Apps(
+        {"convert_markdown": given({"html": "<h1>" + "x" * 1219}), "draw": given({"a": noise(40, 30)})}
+    )
+    async with serve(answers, options={"inline_data": False}) as client:
+        result = await client.call_tool("abp_convert_markdown", {})
+        assert re.fullmatch(r"Output saved to file: \S+\nSize: 1234 characters", words(result)), words(result)
+        (link,) = [item for item in result.content if isinstance(item, ResourceLink)]
+        assert await read_as_resource(client, link.uri) == b'{"html":"<h1>' + b"x" * 1219 + b'"}'
+        document = result.structured_content
+        assert document["data"]["uri"] == link.uri and "<h1>" not in json.dumps(document)
+        drawn = await client.call_tool("abp_draw", {})
+        assert not [item for item in drawn.content if isinstance(item, ImageContent)]
+        assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)
+
+
+@pytest.mark.requirement("R3-4f", "R3-9g")
+@pytest.mark.parametrize(
+    ("source", "shown"), [((1600, 900), (1200, 675)), ((1000, 500), (1000, 500)), ((1280, 8000), (800, 5000))]
+)
+async def test_an_image_that_is_converted_is_1200_pixels_wide_at_most(
+    serve: Serve, source: tuple[int, int], shown: tuple[int, int]
+) -> None:
+    """The guide's ``sharp(…).resize({ width: 1200, withoutEnlargement: true }).png(…)``."""
+    out = io.BytesIO()
+    Image.new("RGB", source, "orange").save(out, "BMP")
+    async with serve(app({"scan": BinaryData.from_bytes(out.getvalue(), mime_type="image/bmp")})) as client:
+        result = await client.call_tool("abp_make", {})
+    (image,) = [item for item in result.content if isinstance(item, ImageContent)]
+    with Image.open(io.BytesIO(base64.b64decode(image.data))) as seen:
+        assert (seen.format, seen.size) == ("PNG", shown)
 
 
 @pytest.mark.requirement("R3-4b", "R3-9a", "R3-9b", "R3-9f")

@@ -19,9 +19,10 @@ import typer
 
 from ...errors import ABPError, UsageError
 from ...protocol import plain_line
-from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
+from ._calls import fitting
+from ._options import OUT, ConnectionOptions, Json, Target, Timeout, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
-from ._params import ParamOptions, require_folder
+from ._params import ParamOptions, Params, require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -48,7 +49,7 @@ def bench(
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
+            *OUT, metavar="STORE", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
         ),
     ] = None,
     timeout: Timeout = None,
@@ -68,7 +69,7 @@ def bench(
             raise UsageError(f"--plot {plot}: the picture is SVG; name a file that ends in .svg")
         return measure(params.read())
 
-    async def measure(values: dict[str, object]) -> int:
+    async def measure(given: Params) -> int:
 
         measured = Measurement(capability, calls, concurrency)
         try:
@@ -78,7 +79,7 @@ def bench(
                     def show(count: int) -> None:
                         bar.set_label(f"{capability} {count}/{calls}")
 
-                    await measured.run(app, values, timeout=timeout, on_call=show)
+                    await measured.run(app, fitting(given, app, capability), timeout=timeout, on_call=show)
         except asyncio.CancelledError:
             if measured.calls:
                 _report(measured, plot, as_json=as_json)

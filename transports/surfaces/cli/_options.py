@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol import MAX_TIMEOUT, folder_of, is_page
+from ...protocol import MAX_TIMEOUT, folder_of, is_page, parse_duration
 from ._output import print_note
 from ._params import refuse_file_name
 from ._questions import at_terminal
@@ -109,6 +111,27 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
             return found[int(answer) - 1].url
 
 
+#: Names of the option for the place of the files.
+OUT = ("--out", "--store")
+
+
+def seconds_between(least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
+
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            found = parse_duration(text)
+            seconds = math.nan if found is None else found
+        if not least <= seconds <= most:
+            form = f"seconds from {least:g} to {most:,}" if most < math.inf else f"{least:g} seconds or more"
+            raise typer.BadParameter(f"{text!r} is not a time of {form}; write 5, 5s, 2m, 1h or 7d")
+        return seconds
+
+    return read
+
+
 Target = Annotated[
     str,
     typer.Argument(
@@ -127,7 +150,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 Output = Annotated[
     str | None,
     typer.Option(
-        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+        *OUT, metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
     ),
 ]
 BrowserName = Annotated[
@@ -174,9 +197,31 @@ EvidenceText = Annotated[
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
 ]
+AcceptCompression = Annotated[
+    bool,
+    typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
+]
+
+
+class OnOff(StrEnum):
+    """Value of an option that is on or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+InlineData = Annotated[
+    OnOff | None,
+    typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
+]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="S", min=0.001, max=MAX_TIMEOUT, help="Seconds to wait for an answer."),
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=seconds_between(0.001, MAX_TIMEOUT),
+        help="Time to wait for an answer: seconds, or 5s, 2m, 1h.",
+    ),
 ]
 
 
@@ -194,6 +239,7 @@ class Connection:
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
     evidence: Evidence | None = None
+    accept_compression: bool | None = None
 
     @asynccontextmanager
     async def open(
@@ -266,6 +312,7 @@ class ConnectionOptions:
     adapter: AdapterFile = None
     token: Token = None
     header: Headers = None
+    accept_compression: AcceptCompression = False
 
     def connection(self, *, evidence: str = "") -> Connection:
         """Return the connection that the options describe. ``--attach`` runs an event loop to find the browser, so this
@@ -283,6 +330,7 @@ class ConnectionOptions:
             headless=False if self.headed else None,
             headers=headers_of(self.token, self.header or ()),
             evidence=read_evidence(evidence) if evidence else None,
+            accept_compression=True if self.accept_compression else None,
         )
 
     def of_this_command(self) -> dict[str, object]:

@@ -31,8 +31,10 @@ _NARROWING = frozenset(
         "blocked_hosts",
         "show_tools",
         "hide_tools",
+        "inline_data",
         "max_answer_bytes",
         "max_image_bytes",
+        "max_total_image_bytes",
         "max_resource_bytes",
         "max_sessions",
         "max_files",
@@ -85,8 +87,11 @@ class Options(BaseSettings):
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
-    #: Most bytes of images in one result, before base64 (docs/requirements.md R3-5).
+    #: False to answer references of files only, also in the place of small data (docs/requirements.md R0-2).
+    inline_data: bool = True
+    #: Most bytes of each image in a result, and of all images in one result, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
+    max_total_image_bytes: int = Field(default=2_000_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
     #: Most apps that one user may have connected at once.
