@@ -15,23 +15,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
+from ..._options import showing
 from ...base import Features
 from ...binary import BinaryData, Handle
 from ...browser import (
-    Browser,
-    BrowserLender,
     Document,
     PageAgent,
     PageEffects,
+    PageOptions,
     PageSource,
     PageTransport,
     ServerAddress,
-    StorageState,
     asks_to_sign_in,
     explain_load_failure,
     listen,
@@ -58,7 +57,7 @@ from ...protocol.messages import Message, Sender
 from ...tasks import cancel_and_wait
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
+    from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
 
 logger = logging.getLogger("transports.postmessage")
 
@@ -275,31 +274,22 @@ class PostMessageTransport(PageTransport):
     features = Features(reconnects=True, cookies=True, appends=True)
     _scripts = ("codec.js", "effects.js", "harness.js")
 
+    @showing(PageOptions, headless=True)
     def __init__(
         self,
         url: str,
         *,
-        browser: Browser | BrowserLender | str | None = None,
-        context: BrowserContext | None = None,
-        profile: str | Path | None = None,
-        storage_state: StorageState | None = None,
-        cdp_url: str | None = None,
-        browser_server: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        headless: bool = True,
         timeout: float = 30.0,
         sandbox: str | None = _SANDBOX,
         allow: str = "",
         harness: HarnessSite = "same",
+        **options: Unpack[PageOptions],
     ) -> None:
         if harness not in ("same", "other"):
             raise UsageError(f"harness= is 'same' or 'other', not {harness!r}")
         if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
             raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
-        source = PageSource(
-            browser, None, context, profile, storage_state, cdp_url, None, headless, browser_server, headers
-        )
-        super().__init__(url, source=source, timeout=timeout)
+        super().__init__(url, source=PageSource(**options), timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow
         self._harness = harness

@@ -19,7 +19,7 @@ import typer
 
 from ...errors import ABPError, UsageError
 from ...protocol import plain_line
-from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
+from ._options import ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
 from ._params import ParamOptions, require_folder
 
@@ -73,7 +73,7 @@ def bench(
         measured = Measurement(capability, calls, concurrency)
         try:
             with ProgressBar(capability) as bar:
-                async with _store(store) as kept, connection.open(target, store=kept, pause=bar.pause) as app:
+                async with _store(store) as kept, open_app(target, connection, store=kept, pause=bar.pause) as app:
 
                     def show(count: int) -> None:
                         bar.set_label(f"{capability} {count}/{calls}")

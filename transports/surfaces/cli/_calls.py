@@ -18,7 +18,7 @@ from ...errors import ABPError, UsageError
 from ...protocol import plain_json, plain_line
 from ...protocol.schema import is_file
 from ._detached import Detach, ServerUrl, start_detached
-from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
+from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, open_app, spread_groups
 from ._output import (
     ProgressBar,
     asynchronous,
@@ -299,7 +299,9 @@ def call(
 
     async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
-            async with connection.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
+            async with open_app(
+                target, connection, store=output, record=record, routing=preset, pause=bar.pause
+            ) as app:
                 if lines is not None:
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
@@ -329,7 +331,7 @@ def capabilities(
     async def work() -> int:
         from ...protocol import find_capability, redact_url
 
-        async with connection.open(target, store="none:") as app:
+        async with open_app(target, connection, store="none:") as app:
             known = app.capabilities
             chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
             if as_json:
