@@ -253,4 +253,4 @@ def test_options_that_are_written_once_are_shown_and_checked(function: Any) -> N
     assert {"target", "url"} & shown.keys() and {"browser", "cdp_url", "storage_state"} <= shown.keys()
     assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())
     with pytest.raises(TypeError, match="unexpected keyword argument 'brwser'"):
-        function("http://127.0.0.1:9/", brwser="chromium")
+        function("ws://127.0.0.1:9/", brwser="chromium")
