@@ -98,6 +98,8 @@ class ABPError(Exception):
         self.details: dict[str, object] = dict(details or {})
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
+        #: End of the message that :meth:`followed_by` added: words of this library after those of an app.
+        self.added = ""
 
     def __str__(self) -> str:
         first, newline, rest = self.message.partition("\n")
@@ -111,7 +113,7 @@ class ABPError(Exception):
 
     def followed_by(self, more: str) -> Self:
         """Put ``more`` after the message, and return the error."""
-        self.message = f"{self.message}; {more}"
+        self.message, self.added = f"{self.message}; {more}", more
         self.args = (self.message,)
         return self
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
-from transports import Browser, WebSocketTransport
+from transports import Browser, CapabilityError, WebSocketTransport
+from transports.surfaces.cli._output import naming_options
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -162,3 +163,10 @@ def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
             assert ran.status == 1 and "start the app or correct the address [TRANSPORT_ERROR]" in ran.err
             assert ran.err.count("\n") == 1 and ran.document["error"]["code"] == "TRANSPORT_ERROR"
     assert started == [] and len(tried) == (0 if "postmessage" in command else 1)
+
+
+def test_a_hint_names_the_terminal_and_the_words_of_an_app_stay() -> None:
+    own = "nobody answered: give on_elicitation="
+    error = CapabilityError(own).followed_by(f"the app asked, which {own}")
+    assert naming_options(error).message == f"{own}; the app asked, which nobody answered: no terminal"
+    assert naming_options(CapabilityError(own)).message == own

@@ -110,6 +110,8 @@ _SLOW_START_TIMEOUT = 30.0
 _CANCEL_TIMEOUT = 2.0
 #: From this size in bytes on, the file can be read while the browser writes it.
 _LINK_FROM = 4 << 20
+#: Below this size in bytes text slices are as fast as a download over Playwright.
+_MIN_SIZE = 8 << 20
 #: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
 
@@ -374,12 +376,6 @@ def is_over(progress: Mapping[str, Any], limit: int) -> bool:
     return size > limit
 
 
-#: Seconds between two downloads: Chromium silently drops more than ten a second from one frame.
-_MIN_INTERVAL = 1 / 9
-#: Below this size in bytes text slices are as fast.
-_MIN_SIZE = 8 << 20
-
-
 class PlaywrightDownloads:
     """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
 
@@ -407,7 +403,7 @@ class PlaywrightDownloads:
             if self._unusable_reason:
                 raise RungUnusable(self._unusable_reason)
             await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + _MIN_INTERVAL
+            self._next = time.monotonic() + 1 / _MAX_PER_SECOND
             try:
                 await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
             except TransportError as error:
