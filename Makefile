@@ -14,12 +14,13 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check docs bundle image compat bench fuzz mutate lock clean
+.PHONY: help setup demo test again unit hosts coverage check docs bundle image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests"
+	@echo "make hosts   the tests that run programs of other projects"
 	@echo "make coverage    the tests again, and the lines that they reach"
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
@@ -70,8 +71,8 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
-		--hypothesis-profile unit --ignore tests/e2e --ignore tests/hosts
+	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive and not hosts" \
+		--hypothesis-profile unit --ignore tests/e2e
 
 # A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.
 test: setup check
@@ -89,6 +90,10 @@ coverage: $(READY)
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
 		--include='transports/errors/*.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/binary/_data.py,transports/binary/detect.py'
+
+# Programs of other projects that meet ours: MCP servers and clients, the host of the store protocol, JupyterLab. Most of the time is theirs.
+hosts: setup
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m hosts
 
 # A deadline of a browser may pass on a busy machine. What failed runs once more, alone: what fails then too is a failure.
 again:

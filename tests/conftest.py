@@ -32,9 +32,11 @@ if os.environ.get("ABP_BROWSER") not in (None, "", LIGHT):
 if LIGHT:
     os.environ["ABP_BROWSER"] = LIGHT
 
-# A shell has its background jobs ignore Ctrl-C, and every process that they start inherits that. Tests press Ctrl-C.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job in the background ignores some signals (`nohup`, `trap '' INT`, `… &` in a script), and every process that it
+# starts inherits that. Tests send them.
+for number in {"SIGINT", "SIGTERM", "SIGHUP"} & set(signal.Signals.__members__):
+    if signal.getsignal(signal.Signals[number]) is signal.SIG_IGN:
+        signal.signal(signal.Signals[number], signal.default_int_handler if number == "SIGINT" else signal.SIG_DFL)
 
 Connect: TypeAlias = Callable[..., Session]
 

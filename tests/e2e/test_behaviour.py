@@ -203,7 +203,7 @@ async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browse
     for url, transport in (
         (fixture.url + query, PlaywrightTransport(fixture.url + query, browser=browser)),
         (fixture.embed_url + query, PostMessageTransport(fixture.embed_url + query, browser=browser)),
-        (fixture.ws_url + query, WebSocketTransport(fixture.ws_url + query)),
+        (fixture.ws_url + query, WebSocketTransport(fixture.ws_url + query, timeout=60)),
     ):
         with peak_memory() as grown:
             began = time.process_time()

@@ -25,7 +25,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import default_signals
 from transports import ArtifactRef, LocalStore, UsageError
 from transports.surfaces.cli import main
 
@@ -106,8 +105,7 @@ class Cli:
 @pytest.fixture
 def abp(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
-    with default_signals():
-        yield cli
+    yield cli
     shutil.rmtree(cli.temp)
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_cli import ABP, Cli, Ran, abp as abp
-from tests.support.command_line import default_signals
 from tests.support.pdf import text_of
 from transports.browser import find_browser
 
@@ -97,7 +96,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
     """The reference app in a process of its own."""
-    with default_signals(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.terminate()

@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
         served.terminate()
 
 
-def run_example(name: str, *args: str, cwd: Path, timeout: float = 60) -> str:
+def run_example(name: str, *args: str, cwd: Path, timeout: float = 180) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *args],
         cwd=cwd,
@@ -178,6 +178,7 @@ def test_any_page(tmp_path: Path) -> None:
     assert all(words in printed for words in ("Type: text/csv", "Type: image/png", "report.txt"))
 
 
+@pytest.mark.hosts
 def test_jupyterlab(tmp_path: Path) -> None:
     """The real JupyterLab, in an environment of its own: 21 tools, a plot, an error of the kernel, a cancelled cell."""
     try:

@@ -63,6 +63,23 @@ async def test_the_stream_is_used_if_downloads_are_not(connected: Connect, way: 
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
+async def test_a_stream_survives_a_collection_of_garbage(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    save_stream = Ladder.save_stream
+
+    async def later(self: Ladder, *args: Any, **options: Any) -> None:
+        await self._agent.channel.collect_garbage()
+        await asyncio.sleep(0.5)
+        await save_stream(self, *args, **options)
+
+    monkeypatch.setattr(Ladder, "save_stream", later)
+    async with connected() as app:
+        assert await generated(app, MB // 2, 4, way) == digest(MB // 2, 4)
+        assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
+
+
+@pytest.mark.parametrize("way", ["buffer", "blob"])
 async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
     async with connected() as app:

@@ -12,6 +12,8 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.mcp_official.node import Missing, Node, installed
 from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
 
+pytestmark = pytest.mark.hosts
+
 
 @pytest.fixture(scope="module")
 def node() -> Node:

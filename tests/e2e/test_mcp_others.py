@@ -16,6 +16,8 @@ import pytest
 from transports import CapabilityError, ElicitationRequest, Notification, connect
 from transports.errors import BinaryError
 
+pytestmark = pytest.mark.hosts
+
 NPM = {"server-everything": "2026.8.31", "server-filesystem": "2026.8.31", "server-memory": "2026.8.31"}
 PYPI = {"mcp-server-git": "2026.10.19"}
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"

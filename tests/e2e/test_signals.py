@@ -18,7 +18,6 @@ import pytest
 
 from tests.e2e.test_cli import Cli, Process
 from tests.e2e.test_cli_browser import Site, serving, workbench as workbench
-from tests.support.command_line import default_signals
 from tests.support.eventually import eventually_blocking
 
 pytestmark = pytest.mark.browser
@@ -93,8 +92,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         runs.append(Run(cli, cli.start("call", *args, "--json", start_new_session=True)))
         return runs[-1]
 
-    with default_signals():
-        yield make
+    yield make
     for run in runs:
         for one in run.look():
             with suppress(psutil.Error):

@@ -11,6 +11,8 @@ from tests.hosts.comparison import documented, measure
 from tests.hosts.environment import Missing, installed
 from tests.support.needs import missing
 
+pytestmark = pytest.mark.hosts
+
 
 async def test_the_table_of_the_docs_is_true(tmp_path: Path) -> None:
     try:

@@ -11,6 +11,8 @@ from tests.hosts.environment import ROOT, HostPython, Missing, installed
 from tests.support.needs import missing
 from webapp_fixture import serve
 
+pytestmark = pytest.mark.hosts
+
 PAGE = ROOT / "docs" / "hosts.md"
 SHA256 = "0a3a1decee52b7e241afd5bf207d9b7087709a22d21ab2e9a4d530b554b63ef2"
 

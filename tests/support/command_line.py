@@ -42,18 +42,6 @@ class Ran:
 
 
 @contextmanager
-def default_signals() -> Iterator[None]:
-    """Reset the signals that tests send: a job in the background ignores some, and passes that on to its children."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def in_thread(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
     """Hold ``server`` open in a thread: the command has the event loop of this one."""
     ready, stop = threading.Event(), threading.Event()
@@ -118,8 +106,7 @@ class CommandLine:
                 patch.setattr("sys.stdout", stderr)
             typing = Typing(script, terminal)
             typing.start()
-            with default_signals():
-                status = main([str(arg) for arg in args])
+            status = main([str(arg) for arg in args])
             typing.join(PATIENCE)
         assert typing.error is None, (typing.error, terminal.shown)
         return Ran(status, self._output.readouterr()[0].decode(), terminal.shown)

@@ -19,9 +19,13 @@ _USUAL = 0.010
 
 
 def _work() -> None:
+    """Count, and build lists: what is measured does both, and other programs take the caches of the second."""
     total = 0
-    for number in range(200_000):
+    for number in range(100_000):
         total += number & 7
+    kept = []
+    for number in range(30_000):
+        kept.append([number])
 
 
 @contextmanager
@@ -62,9 +66,15 @@ def measuring() -> int:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long ``work`` computes in this thread, the best of three, as on the usual machine."""
-    before = _slowest()
-    return _best(work) / max(before, _slowest())
+    """Return how long ``work`` computes in this thread, the best of three, as on the usual machine. What takes long is
+    measured again: other programs only ever make it longer."""
+    best = float("inf")
+    for _ in range(3):
+        before = _slowest()
+        best = min(best, _best(work) / max(before, _slowest()))
+        if best < _NOTICED:
+            break
+    return best
 
 
 class LongestTurn:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import CommandLine, Terminal, default_signals
+from tests.support.command_line import CommandLine, Terminal
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
 from transports.artifacts import MemoryStore
@@ -108,8 +108,7 @@ def test_ctrl_c_prints_what_was_measured(
         await run(self, *args, **{**options, "on_call": stop})
 
     monkeypatch.setattr(Measurement, "run", interrupted)
-    with default_signals():
-        ran = abp("bench", workbench.ws_url, "data.csv", *ROWS, "--calls", 100_000, "--json")
+    ran = abp("bench", workbench.ws_url, "data.csv", *ROWS, "--calls", 100_000, "--json")
     assert ran.status == 130 and "interrupted; " in ran.err and "were not made" in ran.err
     assert ran.document["success"] is False and 4 <= ran.document["calls"] < ran.document["planned"] == 100_000
     assert ran.document["latency_ms"]["median"] > 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import PATIENCE, CommandLine, Terminal, default_signals
+from tests.support.command_line import PATIENCE, CommandLine, Terminal
 from webapp_fixture import Fixture
 
 ROOT = Path(__file__).parents[3]
@@ -85,10 +85,9 @@ def test_the_shell_is_as_the_page_shows_it(workbench: Fixture, tmp_path: Path) -
     env |= {"TERM": "dumb", "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     with Terminal() as terminal:
         end = terminal.follower
-        with default_signals():
-            process = subprocess.Popen(
-                command, cwd=tmp_path, env=env, stdin=end, stdout=end, stderr=end, start_new_session=True
-            )
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=env, stdin=end, stdout=end, stderr=end, start_new_session=True
+        )
         with process:
             try:
                 type_as_shown(shown, terminal)

@@ -90,7 +90,7 @@ INLINE_BYTES = 256 * 1024
 _MAX_INLINE_TEXT = 2 << 20
 
 #: Seconds to wait for the event that explains why a page was closed.
-_CLOSE_DELAY = 0.1
+_CLOSE_DELAY = 0.25
 #: Seconds without any answer after which a page is given up.
 _RESPONSE_TIMEOUT = 1.0
 #: Seconds for each step of removing the agent from a page that stays open.

@@ -204,9 +204,9 @@ class Ladder:
             blob = await self._agent.invoke("blob", held_id, 0, size, timeout=left, returns=PageObject)
             try:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
-            finally:  # an object that CDP refers to is never collected as garbage
+                await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
+            finally:  # not before the last byte: a blob that nothing refers to may be collected as garbage, and be gone
                 await self._agent.release_object(blob)
-            await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
         except (CallTimeout, ProtocolError):
             raise
         except TransportError as error:
