@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions" / "index.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
+    shown = unescape(re.sub(r"<[^>]+>", "", call))
+    assert 'transport: str | Transport = "auto",' in shown and "browser_server: str | None = None," in shown
     assert "JSON|@FILE|-" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")

@@ -61,6 +61,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.postmessage")
 
+#: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
+#: apps can both be embedded and keep the features of secure contexts.
+HARNESS_ORIGIN = "http://abp-harness.localhost"
+#: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
+#: second is for an app on the first.
+_PORTS = 47474, 47475
+_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
+<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
+#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
+#: browser's own would block the frame.
+_PRINT_SCRIPT = """if (self !== top) {
+  const post = top.postMessage.bind(top);
+  self.print = function print() { post({type: "print"}, %r); };
+}"""
+#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
+_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
+_PIXELS_PER_INCH = 96  # CSS pixels
+_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
+#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
+_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
+
 
 class AppFrame:
     """Frame of an app, in a separate process or in that of the harness.
@@ -202,22 +224,6 @@ class NavigationWatcher:
 HarnessSite: TypeAlias = Literal["same", "other"]
 """Site of the harness: the app's own, or another one."""
 
-#: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
-#: apps can both be embedded and keep the features of secure contexts.
-HARNESS_ORIGIN = "http://abp-harness.localhost"
-#: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
-#: second is for an app on the first.
-_PORTS = 47474, 47475
-_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
-<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
-#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
-#: browser's own would block the frame.
-_PRINT_SCRIPT = """if (self !== top) {
-  const post = top.postMessage.bind(top);
-  self.print = function print() { post({type: "print"}, %r); };
-}"""
-
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
     """Load the harness for the app at ``url`` into ``page`` and return its origin."""
@@ -245,14 +251,6 @@ async def _serve(route: Route) -> None:
     # The agent cluster of the site, not of the origin, so that a buffer can move between frames without a copy.
     headers = {"Content-Security-Policy": _POLICY, "Origin-Agent-Cluster": "?0"}
     await route.fulfill(body=_HTML, content_type="text/html; charset=utf-8", headers=headers)
-
-
-#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
-_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
-_PIXELS_PER_INCH = 96  # CSS pixels
-_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
-#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
-_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
 
 class PostMessageTransport(PageTransport):

@@ -35,6 +35,31 @@ logger = logging.getLogger("transports.artifacts")
 
 #: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
 Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
+T = TypeVar("T")
+_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_WAIT = 2.0  # seconds of waiting for another process that writes
+_PAUSE = 30.0  # seconds for which the index is not used after an error
+_VERSION = 2  # an index of another version is replaced
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS artifacts (
+    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
+    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
+CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
+INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
+PRAGMA user_version={_VERSION};
+"""
+_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
+_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
+_COLUMNS, _INODE, _USED = 14, 8, 9
+_FILE = "text.sqlite"
+_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
+_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
+_TEXT_SCHEMA = """
+CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
+"""
 
 
 def row_of(metadata: Metadata, inode: int) -> tuple[object, ...]:
@@ -75,28 +100,6 @@ def where(scope: Scope) -> tuple[str, list[str]]:
     given = scope.items()
     conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # quoted, because "user" is reserved in PostgreSQL
     return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
-
-
-T = TypeVar("T")
-
-
-_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_WAIT = 2.0  # seconds of waiting for another process that writes
-_PAUSE = 30.0  # seconds for which the index is not used after an error
-_VERSION = 2  # an index of another version is replaced
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS artifacts (
-    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
-    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
-CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
-INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
-PRAGMA user_version={_VERSION};
-"""
-_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
-_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
-_COLUMNS, _INODE, _USED = 14, 8, 9
 
 
 class Index:
@@ -334,15 +337,6 @@ def _close(db: sqlite3.Connection, process: int) -> None:
 
 
 _inherited: list[sqlite3.Connection] = []
-
-
-_FILE = "text.sqlite"
-_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
-_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
-_TEXT_SCHEMA = """
-CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
-CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
-"""
 
 
 class TextIndex:
