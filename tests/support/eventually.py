@@ -12,7 +12,7 @@ __all__ = ["eventually", "eventually_blocking"]
 #: Seconds that a condition may take, by default: far more than it needs on a busy machine.
 _PATIENCE = 30.0
 #: Seconds between two looks.
-_PAUSE = 0.005
+_PAUSE = 0.02
 
 
 async def eventually(
