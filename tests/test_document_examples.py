@@ -90,7 +90,14 @@ async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> 
     answer = {"pdf": b64(pdf(45_832)), "mimeType": "application/pdf", "size": 45832}
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="export.pdf")
     assert routed.artifacts["pdf"].path is not None and routed.artifacts["pdf"].path.read_bytes() == pdf(45_832)
-    assert routed.summary().splitlines()[1:3] == ["Type: application/pdf", "Size: 45832 bytes"]
+    path = re.escape(str(tmp_path)) + r"/export_pdf_\d{13}\.pdf"
+    expected = rf"File saved: {path}\nType: application/pdf\nSize: 45832 bytes"
+    assert re.fullmatch(expected, routed.summary()), routed.summary()
+    assert routed.metadata == {}
+    beside = await Router(LocalStore(tmp_path)).route({**answer, "filename": "a.pdf", "pageCount": 12}, capability="x")
+    assert beside.metadata == {"pageCount": 12} and beside.artifact().filename == "a.pdf"
+    nested = await Router(LocalStore(tmp_path)).route({"inner": answer, "mimeType": "is data"}, capability="x")
+    assert nested.metadata == {"mimeType": "is data"}
 
 
 @pytest.mark.requirement("R0-9a", "R0-9b", "R0-3b")
@@ -106,6 +113,7 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e", "R1-4g", "R1-14c", "R1-14d", "R1-5a", "R1-5d", "R1-5e")
+@pytest.mark.requirement("R1-6b")
 async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
     content = pdf(145_832)
     served = pdf(524_288)
@@ -150,6 +158,7 @@ async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect,
     for result, name, data in ((small, "export.pdf", content), (large, "large-report.pdf", served)):
         ref = result.artifacts["document"]
         assert (ref.filename, ref.size_bytes, ref.mime_type) == (name, len(data), "application/pdf")
+        assert ref.path is not None and ref.path.name == name and ref.path.parent == tmp_path / "out"
         assert ref.save_as(tmp_path / name).read_bytes() == data
 
 
@@ -341,6 +350,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     assert isinstance(seen["data"], type(answer))
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a", "R2-7.4b", "R2-7.4c")
 async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
     content = pdf(524_288)
@@ -350,7 +360,7 @@ async def test_without_a_store_a_model_sees_the_document_of_the_example() -> Non
     seen = cast(Mapping[str, Any], routed.for_agent()["data"])["artifact"]
     assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])
     assert (seen["mime_type"], seen["size_bytes"], seen["truncated"]) == ("application/pdf", 524_288, True)
-    assert seen["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert seen["source"] == {"warning": "Content not stored (no ArtifactStore configured)", "truncated": True}
     assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: binary content not stored."
 
 

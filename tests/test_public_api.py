@@ -57,6 +57,7 @@ def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     assert not [name for name in loaded if name.startswith("transports.http.")]  # its door alone loads nothing
 
 
+@pytest.mark.requirement("R5-1c")
 def test_the_names_are_sorted_and_each_is_one_thing() -> None:
     assert transports.__all__ == sorted(set(transports.__all__))
     for name in transports.__all__:
@@ -99,6 +100,7 @@ def test_the_name_of_a_test_helper_is_not_among_them() -> None:
     assert testing.Call.__name__ == "Call"
 
 
+@pytest.mark.requirement("R5-1c")
 def test_a_star_import_and_dir_give_the_names() -> None:
     namespace: dict[str, object] = {}
     exec("from transports import *", namespace)
@@ -113,6 +115,7 @@ def test_a_name_that_is_not_there() -> None:
         exec("from transports import conect")
 
 
+@pytest.mark.requirement("R5-1d")
 def test_importing_the_package_loads_nothing_heavy() -> None:
     modules = loaded_by("import transports")
     assert not modules & HEAVY

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from transports.artifacts import (
     MemoryStore,
     NoneStore,
     PutOptions,
+    Removal,
     Retention,
     Scope,
     discover_store,
@@ -478,6 +480,34 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     await store.put_bytes(b"new")  # now and then a put looks for what has expired
     clock.passes(-200)
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
+
+
+@pytest.mark.requirement("R2-6.4s")
+@pytest.mark.requirement("R2-6.4j")
+async def test_removals_are_reported(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch)
+    gone: list[Removal] = []
+    limits = Retention.only(ttl_seconds=60, max_artifacts_per_session=1, on_removal=gone.append)
+    store = opened(retention=limits)
+    mine = store.scoped(Scope(session="s"))
+    first, second = await mine.put_bytes(b"first"), await mine.put_bytes(b"second!")
+    assert gone == [Removal("artifact", first.id, 5, "lru")]
+    clock.passes(61)
+    await store.gc(dry_run=True)
+    assert len(gone) == 1
+    await store.gc()
+    assert gone[1:] == [Removal("artifact", second.id, 7, "expired")]
+
+    def fails(removal: Removal) -> None:
+        raise RuntimeError("no")
+
+    broken = opened(retention=replace(limits, on_removal=fails)).scoped(Scope(session="t"))
+    await broken.put_bytes(b"third")
+    kept = await broken.put_bytes(b"fourth")
+    assert [ref.id for ref in await broken.list()] == [kept.id] and "on_removal" in caplog.text
+    assert limits == replace(limits, on_removal=None) and "on_removal" not in repr(limits)
 
 
 @pytest.mark.requirement("R2-6.4l")

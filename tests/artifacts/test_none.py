@@ -34,15 +34,18 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert await store.list() == [] and await store.delete(ref.id) is False
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a")
 async def test_a_reference_without_content_says_so_as_json() -> None:
     ref = await NoneStore().put_bytes(PDF, filename="a.pdf")
     shown = ref.as_dict()
     assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
     assert shown["warning"] == "Content not stored (no ArtifactStore configured)"
+    warning = "Content not stored (no ArtifactStore configured)"
+    assert shown["source"] == {"warning": warning, "truncated": True}  # as the document shows it
     assert "preview" not in shown
     kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
-    assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
+    assert kept.stored and not {"truncated", "warning", "source"} & kept.as_dict().keys()
 
 
 @pytest.mark.requirement("R2-7.4f")

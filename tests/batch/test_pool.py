@@ -175,7 +175,7 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
         assert (away.state, away.error_code, away.retryable) == (State.FAILED, "TRANSPORT_ERROR", True)
         with pytest.raises(ConnectFailed) as raised:
             await pool.call("http://nobody.example/", "work")
-        assert raised.value.details["sent"] is False
+        assert raised.value.sent is False
         with pytest.raises(CapabilityError):
             await pool.call(PAGE, "refuse")
         assert pool.stats().leased == 0
@@ -344,7 +344,7 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
         world.launches_fail = 1
         with pytest.raises(TransportError) as raised:
             await pool.call(PAGE, "work")
-        assert raised.value.code == code and raised.value.details["sent"] is False
+        assert raised.value.code == code and raised.value.sent is False
         await pool.call(PAGE, "work")  # after a pause
 
 
@@ -408,7 +408,7 @@ async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: py
     async with world.pool() as pool:
         with pytest.raises(TransportError, match="min_free_memory") as raised:
             await pool.call(target, "work")
-        assert raised.value.code == "OUT_OF_MEMORY" and raised.value.details["sent"] is False
+        assert raised.value.code == "OUT_OF_MEMORY" and raised.value.sent is False
     assert not world.browsers
 
 
@@ -438,7 +438,7 @@ async def test_closing_fails_calls_that_run_and_calls_that_wait(world: World) ->
         await eventually(lambda: pool.stats().waiting)
     with pytest.raises(Disconnected) as raised:
         await waiting
-    assert raised.value.details["sent"] is False
+    assert raised.value.sent is False
     assert (await running).state is State.UNKNOWN
     assert not world.running() and world.open_now == 0
 

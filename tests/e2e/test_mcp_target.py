@@ -276,13 +276,18 @@ async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
         listed = await session.resources.list()
         assert len(listed) == 26
         assert (listed[0].uri, listed[0].mime_type, listed[0].size) == (VIEW, "text/csv", len(view_data()))
-        (template,) = await session.resources.templates()
-        assert template.uri_template == "tableau://notes/{number}"
+        templates = await session.resources.templates()
+        assert [one.name for one in templates] == ["notes", "files", "views"]
+        assert templates[0].uri_template == "tableau://notes/{number}"
         page = (await session.call("resources.list")).data
         assert (len(value(page, "resources")), value(page, "nextCursor")) == (10, "10")
         rest = (await session.call("resources.list", {"cursor": "20"})).data
         assert len(value(rest, "resources")) == 6
-        assert value((await session.call("resources.templates")).data, "resourceTemplates", 0, "name") == "notes"
+        first = (await session.call("resources.templates")).data
+        assert (value(first, "resourceTemplates", 0, "name"), value(first, "nextCursor")) == ("notes", "1")
+        last = (await session.call("resources.templates", {"cursor": "2"})).data
+        assert value(last, "resourceTemplates", 0, "name") == "views" and isinstance(last, dict)
+        assert "nextCursor" not in last
 
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
@@ -370,6 +375,18 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
         assert "declared 5 bytes" in lies["fetch_error"]
         assert large["fetched"] is False and "resources.read" in large["hint"]
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
+
+
+@pytest.mark.requirement("R2-4.2f")
+async def test_links_are_left_alone_if_resources_are_switched_off(app: Connected) -> None:
+    off = ResourcePolicy(enabled=False, auto_read_if_size_under_bytes=100_000)
+    async with app(routing=RoutingPolicy(resources=off)) as session:
+        before = value((await session.call("record")).data, "reads")
+        result = await session.call("export_links")
+        for link in value(result.data, "content"):
+            assert link["type"] == "resource_link" and not {"fetched", "hint", "contents"} & link.keys()
+        assert value((await session.call("record")).data, "reads") == before
+        assert (await session.resources.read(VIEW)).artifacts  # what is asked for is still read
 
 
 @pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")

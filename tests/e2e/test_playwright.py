@@ -82,6 +82,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.requirement("R5-3a")
 @pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])

@@ -36,7 +36,7 @@ def ref(number: int = 0, size: int = 1) -> ArtifactRef:
 
 
 def test_the_guard_has_64_bytes_at_least() -> None:
-    assert clamp("x" * 100, 64) == "x" * 32 + "… [truncated: 68 characters]"
+    assert clamp("x" * 100, 64) == "x" * 35 + "\n... [truncated: 65 chars]"
     with pytest.raises(UsageError, match=r"at least 64 \(it is 63\)"):
         clamp("x", 63)
 

@@ -160,7 +160,7 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     assert released.count(Handle("7", 3)) == 2
 
 
-@pytest.mark.requirement("R2-2.1a", "R2-3.6c")
+@pytest.mark.requirement("R2-2.1a", "R2-3.6c", "R2-4.3a")
 async def test_a_transformer_stores_content_itself_and_its_references_are_artifacts(store: LocalStore) -> None:
     events: list[object] = []
 

@@ -88,7 +88,7 @@ async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> N
 async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalStore) -> None:
     routed = await Router(store).route({"document": page(200_000)}, capability="x")
     text = str(node(routed.data, "document")["text"])
-    assert len(text.encode()) <= 50_000 and text.endswith("characters]") and text.startswith("x" * 49_000)
+    assert len(text.encode()) <= 50_000 and text.endswith(" chars]") and text.startswith("x" * 49_000)
     assert await store.get(routed.artifact().id) == b"x" * 200_000
 
 

@@ -70,7 +70,7 @@ async def test_a_cut_of_what_an_agent_reads_is_an_event_whichever_thread_reads_i
     await asyncio.to_thread(result.for_agent)
 
 
-@pytest.mark.requirement("R2-2.1a")
+@pytest.mark.requirement("R2-2.1a", "R2-4.3a")
 async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp_path: Path) -> None:
     async def report(params: Mapping[str, object], call: Call) -> object:
         ref = await call.artifacts.put_text("a,b", mime_type="text/csv", filename="t.csv", namespace=call.capability)

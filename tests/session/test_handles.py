@@ -105,7 +105,7 @@ async def test_each_end_of_a_call_has_its_state_and_raises_what_the_call_raises(
 
 
 def test_an_error_says_whether_the_call_may_have_run() -> None:
-    unsent = Disconnected("gone", details={"sent": False})
+    unsent = Disconnected("gone", sent=False)
     for error, status in (
         (unsent, CallStatus.FAILED),
         (Disconnected("gone"), CallStatus.UNKNOWN),

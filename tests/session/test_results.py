@@ -34,6 +34,12 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
     assert json.loads(path.read_bytes()) == data
     text = json.dumps(data, ensure_ascii=False)
     assert result.summary() == f"{text}\nOutput saved to file: {ref.path}"
+    long = {"html": "é" * 5000}
+    async with app_of({"md.html": answering(long)}) as app:
+        result = await app.call("md.html")
+    characters = len(json.dumps(long, ensure_ascii=False, separators=(",", ":")))  # not bytes
+    path = result.artifacts[""].local_path
+    assert result.summary(max_chars=1000).startswith(f"Output saved to file: {path}\nSize: {characters} characters")
 
 
 @pytest.mark.requirement("R0-3a", "R0-5a", "R0-5b", "R0-5c", "R0-6e", "R0-6h", "R1-4g", "R1-14d", "R2-3.2c", "R2-5.1a")
@@ -166,6 +172,7 @@ async def test_the_none_store_gives_references_without_files(app_of: Connect) ->
 # --- content that is not what it was declared to be -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R5-4a", "R5-4b")
 @pytest.mark.parametrize("content", [PDF, LARGE], ids=["small", "behind a handle"])
 async def test_content_of_another_size_than_declared_is_not_stored(
     app_of: Connect, tmp_path: Path, content: bytes

@@ -8,11 +8,12 @@ from typing import Unpack
 from aiohttp.abc import AbstractResolver
 
 from transports.artifacts import ArtifactRef, LocalStore, PutOptions, Staged
+from transports.base import Fetched
 from transports.binary import Download
 from transports.errors import (
     ABPError,
 )
-from transports.http import Cookies, Fetched, download
+from transports.http import Cookies, download
 from transports.protocol.messages import Sender
 
 #: Requests at most: the first and three retries.

@@ -319,6 +319,7 @@ async def test_shapes(app: Client) -> None:
     assert await app.error("shape", shape="Blob") == "INVALID_PARAMS"
 
 
+@pytest.mark.requirement("R5-1b")
 @pytest.mark.requirement("R0-11b", "R1-9a", "R1-10c")
 @pytest.mark.browser
 async def test_the_same_bytes_as_the_page(app: Client, fixture: Fixture) -> None:

@@ -8,6 +8,7 @@ streaming and checking (:func:`stream`, :func:`check_all`), and eviction (:class
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import time
 from abc import ABC, abstractmethod
@@ -24,6 +25,8 @@ from ._files import PIECE, read_pieces, write_out
 from ._query import Page, Query, page_of
 from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
 from ._retention import Entry, Incoming, Removal, Retention
+
+logger = logging.getLogger("transports.artifacts")
 
 
 class Staged(ABC):
@@ -334,7 +337,18 @@ class Evictor:
             if await store._delete(one.id, stored[one.id]):
                 store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
                 removed.append(one)
+                _report(store.retention, one)
         return removed
+
+
+def _report(policy: Retention | None, removal: Removal) -> None:
+    """Call the callback of a retention for a removed artifact."""
+    if policy is None or policy.on_removal is None:
+        return
+    try:
+        policy.on_removal(removal)
+    except Exception:
+        logger.exception("the on_removal of a retention failed for %s", removal.id)
 
 
 #: Default of the largest artifact, in bytes: 1 GiB.

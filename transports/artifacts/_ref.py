@@ -113,10 +113,11 @@ class ArtifactRef:
         return None if self.local_path is None else Path(self.local_path)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the reference as JSON values, without ``source``; with ``scope`` if it has one.
+        """Return the reference as JSON values; with ``scope`` if it has one. Of ``source`` only what follows is in it.
 
         If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` has the
-        reason, and ``preview`` has the first 500 characters of a text.
+        reason, both also in ``source`` (docs/requirements.md R2-7.4), and ``preview`` has the first 500 characters of a
+        text.
         """
         out: dict[str, object] = {
             "id": self.id,
@@ -131,6 +132,7 @@ class ArtifactRef:
             out["scope"] = dict(self.scope.items())
         if not self.stored:
             out |= {name: self.source[name] for name in ("truncated", "warning", "preview") if name in self.source}
+            out["source"] = {name: out[name] for name in ("warning", "truncated") if name in out}
         return out
 
     def save_as(self, path: str | os.PathLike[str]) -> Path:

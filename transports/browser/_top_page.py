@@ -299,7 +299,7 @@ class TopPageTransport(PageTransport):
             reply.sender = self._sender_in(frame, page)
             return reply
         except ContextLost as lost:
-            if lost.details.get("sent") is False:
+            if lost.sent is False:
                 return _not_sent(message, tool)
             raise
         finally:
@@ -382,7 +382,7 @@ class TopPageTransport(PageTransport):
                 break
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
-                if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
                     continue  # the call did not reach the old document, so it can be sent to the new one
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(

@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..artifacts import Staged
+from ..base import Fetched
 from ..binary import Download
 from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated
 from ..protocol.messages import Sender
@@ -29,7 +30,6 @@ from ._download_request import (
     REDIRECTS,
     Cookies,
     DownloadRequest,
-    Fetched,
     RetryRequest,
     download_too_large,
     url_expired,

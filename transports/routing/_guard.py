@@ -22,8 +22,8 @@ MIN_AGENT_BYTES = 1024
 #: Minimum share in bytes of each kept item of a list; of each field of an object, too, if all fields fit with that.
 _MIN_SHARE = 256
 _ELLIPSIS = "…"
-#: The end of a text that was cut (the wording of docs/requirements.md R2-4.4).
-TRUNCATION_SUFFIX = "… [truncated: {truncated_chars} characters]"
+#: The end of a text that was cut, as docs/requirements.md R2-4.4 has it.
+TRUNCATION_SUFFIX = "\n... [truncated: {truncated_chars} chars]"
 _MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
 
 

@@ -50,15 +50,18 @@ class FieldMatch:
 
     def summary(self, ref: ArtifactRef) -> str:
         """Return the filled template of the rule's summary; a file that was not stored is marked as such."""
-        return fill_summary(self.rule.summary, ref, self.siblings)
+        return fill_summary(self.rule.summary, ref, self.siblings, self.rule.content_type)
 
 
-def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]) -> str:
+def fill_summary(
+    template: str, ref: ArtifactRef, siblings: Mapping[str, object], content_type: str | None = None
+) -> str:
     """Return a template filled with the properties of a file and the fields beside it.
 
     A file that was not stored is marked as such."""
     known = {
-        "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
+        "content_type": content_type
+        or (extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary"),
         "mime_type": ref.mime_type,
         "size": str(ref.size_bytes),
         "size_human": human_size(ref.size_bytes),
@@ -110,11 +113,11 @@ def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> Bina
             return None
         head = _DATA_URL.match(text)
         bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
-        if len(bare) < _MAX_WORD_CHARS and rule.mime_type is not None and sniff_base64(bare) is None:
+        if len(bare) < _MAX_WORD_CHARS and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
     filename = _fill(rule.filename, siblings, {}) if rule.filename else None
-    return BinaryData(encoded, rule.mime_type, None, filename)
+    return BinaryData(encoded, rule.declared_type, None, filename)
 
 
 def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
@@ -269,10 +272,7 @@ class Fetcher:
             propagate=self.propagate,
             on_progress=on_download,
         )
-        if isinstance(self.transport, http.Downloads):
-            fetched = await self.transport.fetch_download(reference, staged, fetch)
-        else:
-            fetched = await fetch(staged)
+        fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
         return replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,

@@ -70,7 +70,7 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Return the preview that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
     shown = ref.as_dict()
-    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
+    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
     return {
         "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
         "summary": f"Large text {stored} ({len(text):,} characters)",
@@ -208,6 +208,8 @@ class Result:
         if body is whole and json_size(body) <= max_bytes:
             return body
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
+        if not limits.preserve_structure and not isinstance(body["data"], str):
+            body = {**body, "data": encode_json(body["data"]).decode()}
         room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
         cut = clamp(body, room, suffix=limits.truncation_suffix)
         shown = {**head, **cast(dict[str, JSONValue], cut)}

@@ -37,7 +37,7 @@ from ..artifacts import (
     read_at,
 )
 from ..binary import OCTET_STREAM, BinaryData, Encoded, LocalFile, contradicts, is_binary_mime, normalise_mime, sniff
-from ..binary.detect import Found, Place, field_of, replace
+from ..binary.detect import DESCRIPTOR_KEYS, Found, Place, field_of, replace
 from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError
 from ..privacy import MAX_MASKED_BYTES, KnownSecrets, known_to
 from ..protocol import JSONValue, encode_json, redact_url
@@ -78,6 +78,8 @@ def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = 
     if found and found[0].path == ():
         return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
     used = {item.path[0] for item in found} | {place[0] for place in refs}
+    if any(item.is_flat and len(item.path) == 1 for item in found):
+        used |= DESCRIPTOR_KEYS
     return {key: value for key, value in data.items() if str(key) not in used} if isinstance(data, dict) else {}
 
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Settings as Settings,
         read_config as read_config,
         retention_settings as retention_settings,
+        routing_of as routing_of,
         settings_error as settings_error,
         trust_found_file as trust_found_file,
     )
@@ -118,6 +119,7 @@ else:
                 "Settings",
                 "read_config",
                 "retention_settings",
+                "routing_of",
                 "settings_error",
                 "trust_found_file",
             ),

@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, TakesStore, readable_copy
+from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, readable_copy
 from ..base import PageTools, Transport
 from ..binary.detect import Found, replace as replace_places
 from ..errors import (
@@ -42,7 +42,7 @@ from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, 
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
 from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
 from ._connection import Connection, Handshake
-from ._dispatch import EventDispatcher, OnProgress
+from ._dispatch import EventDispatcher, OnProgress, RunningCall
 from ._events import CallFinished, CallStarted, Retrying
 from ._settings import Settings
 
@@ -215,7 +215,6 @@ class Calls:
         self._initializing = asyncio.Lock()
         self._handshakes = 0
         self._cancellations: set[asyncio.Task[None]] = set()
-        self._under_way: set[str] = set()
 
     async def aclose(self) -> None:
         """Give pending cancellations a moment (0.1 s) to be sent, then drop them."""
@@ -239,11 +238,11 @@ class Calls:
         :class:`~transports.errors.UsageError` that names the cause. The id of a running call raises
         :class:`~transports.errors.UsageError`, too.
         """
-        if call in self._under_way:
+        events = self._events
+        if call in events.calls:
             drop(work)
             raise UsageError(f"a call with the id {call[:80]!r} is under way; give each call a call_id= of its own")
-        self._under_way.add(call)
-        events = self._events
+        running = events.calls[call] = RunningCall()
         if events.has_listeners:
             events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
@@ -253,16 +252,16 @@ class Calls:
             work = observed_call(work, call, name, self._transport.name)
         try:
             result = await work
-            if refused := events.take_refused(call):
-                result = replace(result, warnings=(*result.warnings, *refused))
+            if running.refused:
+                result = replace(result, warnings=(*result.warnings, *running.refused))
             if events.has_callbacks_waiting:
                 await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             if self._clean is not None:
                 self._clean(raised)
-            error = _with_refused(raised, capability, events.take_refused(call))
-            if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
-                error.followed_by(asked)
+            error = _with_refused(raised, capability, running.refused)
+            if isinstance(error, CapabilityError) and running.unanswered:
+                error.followed_by(running.unanswered)
             if not isinstance(error, CallTimeout):
                 await events.wait_for_callbacks(on_progress)
             if error is not raised:
@@ -272,9 +271,7 @@ class Calls:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
             raise
         finally:
-            self._under_way.discard(call)
-            events.take_refused(call)
-            events.take_unanswered(call)
+            del events.calls[call]
             if events.has_listeners:
                 duration = (time.perf_counter() - started) * 1000
                 events.emit(CallFinished(call, capability, duration, result, error))
@@ -334,7 +331,7 @@ class Calls:
         """Return the seconds until the next attempt, or ``None`` if the call must not be sent again."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
-            unsent = error.details.get("sent") is False
+            unsent = error.sent is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
         if (
             repeats == "never"
@@ -361,7 +358,7 @@ class Calls:
             lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
                 f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
-                details={"sent": False},
+                sent=False,
             ) from None
 
     async def _send(
@@ -451,8 +448,7 @@ class Results:
         self._config = RoutingConfig() if routing is None else routing
         # A policy from settings depends on the app's name, which the handshake brings: see policy_for().
         self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
-        if isinstance(transport, TakesStore):
-            transport.use_store(store)
+        transport.use_store(store)
 
     def policy_for(self, server: str) -> RoutingPolicy:
         """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""

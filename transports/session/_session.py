@@ -446,7 +446,7 @@ class Session:
 
     def _require_open(self) -> None:
         if self._state == "closed":
-            raise Disconnected("the session is closed; connect again", details={"sent": False})
+            raise Disconnected("the session is closed; connect again", sent=False)
         if self._state == "new":
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
 

@@ -168,7 +168,7 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
 
 
 async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve: Serve) -> None:
-    sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", details={"sent": False})
+    sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", sent=False)
     over = Disconnected("it is gone; connect again", retryable=False)
     careful, connect = "it may have run: look at the app before you call again", "connect again with abp_connect"
     errors = iter((sent, unsent, over, CallTimeout("no answer")))

@@ -8,6 +8,7 @@ import hashlib
 import io
 import random
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,9 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
-from transports import BinaryData
+from transports import BinaryData, MemoryTransport, Session, connect
+from transports.adapters.memory import Handler
+from transports.protocol.messages import Message
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -144,3 +147,61 @@ async def test_a_message_and_its_files_go_in_one_call(serve: Serve) -> None:
         stored = {one["sha256"] for one in (await called(client, "abp_artifacts"))["artifacts"]}
     assert seen == [("Compare them", table), ("Compare them", b"\x00\x01")]
     assert {hashlib.sha256(data).hexdigest() for _, data in seen} <= stored
+
+
+class Described(Apps):
+    """An app whose capabilities have input schemas."""
+
+    def __init__(self, handlers: Mapping[str, Handler], schemas: Mapping[str, Mapping[str, object]]) -> None:
+        super().__init__(handlers)
+        self.schemas = schemas
+
+    def __call__(self, target: str, **options: Any) -> Session:
+        schemas = self.schemas
+
+        class WithSchemas(MemoryTransport):
+            async def request(self, message: Message, *, timeout: float) -> Message:
+                reply = await super().request(message, timeout=timeout)
+                if message.type == "capabilities/list":
+                    for one in cast(list[dict[str, object]], reply.payload):
+                        one["inputSchema"] = schemas.get(str(one["name"]), {})
+                return reply
+
+        return connect("memory:", **{**options, "transport": WithSchemas(self.handlers)})
+
+
+@pytest.mark.requirement("R4-7g")
+@pytest.mark.requirement("R4-2b", "R4-7a", "R4-7c", "R4-14a")
+async def test_files_need_no_place(serve: Serve) -> None:
+    """``files: list[dict[str, str]]`` of the document: an agent is not asked where each file belongs."""
+    seen: list[Mapping[str, object]] = []
+
+    async def receive(params: Mapping[str, object], call: Call) -> object:
+        """Keep what comes."""
+        seen.append(params)
+        return None
+
+    def read(files: object) -> list[bytes]:
+        assert isinstance(files, list)
+        return [file.read() for file in files]
+
+    image = {"type": "object", "properties": {"content": {}, "mimeType": {"type": "string"}}}
+    schemas = {
+        "image.show": {"type": "object", "properties": {"image": image, "title": {"type": "string"}}},
+        "image.compare": {"type": "object", "properties": {"before": image, "after": image}},
+    }
+    first, second = ({"content": base64.b64encode(text).decode()} for text in (b"first", b"second"))
+    async with serve(Described(dict.fromkeys(("data.analyst", *schemas), receive), schemas)) as client:
+        await called(client, "abp_data_analyst", message="Compare", files=[first, second])
+        await called(client, "abp_call", capability="data.analyst", params={"files": ["x"]}, files=[first])
+        await called(client, "abp_image_show", files=[first])
+        assert read(seen[0]["files"]) == [b"first", b"second"] and seen[0]["message"] == "Compare"
+        assert cast(list[object], seen[1]["files"])[0] == "x" and len(cast(list[object], seen[1]["files"])) == 2
+        assert seen[2].keys() == {"image"} and read([seen[2]["image"]]) == [b"first"]
+        for tool, files, said in [
+            ("abp_image_compare", [first], "say in `param` which of before, after each file is"),
+            ("abp_image_show", [first, second], "several files are given as image; say in `param`"),
+            ("abp_data_analyst", [{"param": "a", **first}, {"param": "a", **second}], "several files are given as a;"),
+        ]:
+            refused = await client.call_tool(tool, {"files": files})
+            assert refused.is_error and said in words(refused)

@@ -231,7 +231,7 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 
 @pytest.mark.requirement("R2-5.5c", "R4-2d", "R4-3c", "R4-3e", "R4-3f", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8c")
 @pytest.mark.requirement("R4-8d", "R4-8e", "R4-8f", "R4-8g", "R4-8h", "R4-12c", "R4-13e", "R4-14f", "R4-14g", "R4-14i")
-@pytest.mark.requirement("R4-14j", "R4-15i")
+@pytest.mark.requirement("R4-6d", "R4-14j", "R4-15i")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
@@ -263,6 +263,18 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
+
+
+@pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")
+async def test_warnings_of_the_content_stand_in_the_metadata(serve: Serve) -> None:
+    declared = {"content": base64.b64encode(b"%PDF-1.4 not a picture").decode(), "mimeType": "image/png"}
+    async with serve(giving(make={"file": {**declared, "encoding": "base64"}})) as client:
+        made = await client.call_tool("abp_make", {})
+        (link,) = [item for item in made.content if isinstance(item, ResourceLink)]
+        (resource,) = (await client.list_resources()).resources
+        for one in (link, resource):
+            assert one.meta and len(one.meta["warnings"]) == 1
+            assert "image/png" in one.meta["warnings"][0] and "application/pdf" in one.meta["warnings"][0]
 
 
 @pytest.mark.requirement("R4-11g")

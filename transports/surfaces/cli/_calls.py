@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ABPError, UsageError
-from ...protocol import plain_json, plain_line
+from ...errors import ABPError, ProtocolError, UsageError
+from ...protocol import decode_json, plain_json, plain_line
 from ...protocol.schema import is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, open_app, spread_groups
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol import AppInfo, Capability
-    from ...routing import Result
+    from ...routing import Result, RoutingConfig
     from ...session import Session
 
 #: Characters of a summary: enough for hundreds of files.
@@ -231,6 +232,30 @@ async def call_each(
     return 1 if failed else 0
 
 
+def routing_of_options(preset: str | None, given: Sequence[str] | None) -> RoutingConfig | str | None:
+    """Return the routing of ``--preset`` and ``--routing KEY=VALUE``, for :func:`transports.connect`.
+
+    Dots in a key lead into tables, and a value is JSON, else text. Settings of a file hold besides, unless there is a
+    preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
+    if not given:
+        return preset
+    from ...binary.detect import set_path  # late: `abp --help` need not wait for these
+    from ...routing import RoutingConfig
+    from ...session import read_config, routing_of
+
+    table: dict[str, Any] = {}
+    for option in given:
+        key, equals, text = option.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--routing {option!r} is not of the form KEY=VALUE, such as max_inline_chars=2000")
+        value: object = text
+        with suppress(ProtocolError):
+            value = decode_json(text)
+        set_path(table, key.strip().split("."), value)
+    settings = routing_of(read_config()) if preset is None else RoutingConfig({"preset": preset})
+    return settings.with_options(table, "--routing")
+
+
 @spread_groups
 def call(
     target: Target,
@@ -256,6 +281,14 @@ def call(
         str | None,
         typer.Option("--preset", metavar="NAME", help="Routing of answers: tableau, github, or an installed plug-in."),
     ] = None,
+    routing: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--routing",
+            metavar="KEY=VALUE",
+            help="A setting of the routing, such as max_inline_chars=2000 or agent.max_bytes=9000 (repeatable).",
+        ),
+    ] = None,
     detach: Detach = False,
     server: ServerUrl = None,
     as_json: Json = False,
@@ -274,6 +307,7 @@ def call(
             "--record": record,
             "--evidence": evidence,
             "--preset": preset,
+            "--routing": routing,
             "--insecure-private-addresses": insecure_private_addresses,
             "--server without --detach": not detach,
         }
@@ -289,6 +323,7 @@ def call(
             refused=refused,
         )
     connection = options.connection(evidence=evidence)
+    policy = routing_of_options(preset, routing)
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
@@ -300,7 +335,7 @@ def call(
     async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
             async with open_app(
-                target, connection, store=output, record=record, routing=preset, pause=bar.pause
+                target, connection, store=output, record=record, routing=policy, pause=bar.pause
             ) as app:
                 if lines is not None:
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)

@@ -110,12 +110,12 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
 
     asked = False
     async with open_server(server, token) as opened:
-        while not CallStatus((ended := await opened.wait(call))["status"]).final:
-            if ended["status"] == "input_required" and not asked:
+        while not (status := CallStatus((ended := await opened.wait(call))["status"])).final:
+            if status is CallStatus.INPUT_REQUIRED and not asked:
                 asked = True
                 print_note("the app asks a question; answer it in the gallery", always=True)
     document = ended["result"]
-    if ended["status"] != "completed":
+    if status is not CallStatus.COMPLETED:
         raise _error(ended)
     if document is None:
         raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")

@@ -24,6 +24,7 @@ from ._questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ...routing import RoutingConfig
     from ...session import ConnectOptions, Session
 
 R = TypeVar("R")
@@ -186,7 +187,7 @@ async def open_app(
     *,
     store: ArtifactStore | Path | str | None = None,
     record: Path | None = None,
-    routing: str | None = None,
+    routing: RoutingConfig | str | None = None,
     pause: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncIterator[Session]:
     """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of

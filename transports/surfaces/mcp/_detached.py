@@ -28,7 +28,7 @@ from ...errors import ABPError, OutcomeUnknown, UsageError
 from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
-from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, PendingCall, call_record
+from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
 from ._results import ArtifactView, call_result, error_result, text_result
@@ -163,17 +163,6 @@ def _document(record: CallRecord) -> dict[str, object]:
         "started": iso_utc(record.started),
         "progress": whole["progress"],
     }
-
-
-async def listed_in(
-    pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
-) -> Result:
-    """Await ``work`` while ``call`` is in the list ``pending``."""
-    pending.append(call)
-    try:
-        return await work(call)
-    finally:
-        pending.remove(call)
 
 
 _EXTENSION = "io.modelcontextprotocol/tasks"
