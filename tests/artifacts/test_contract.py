@@ -645,7 +645,7 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R2-5.2i", "R2-6.0c", "R2-6.4d", "R2-7.4a", "R2-7.4d")
 async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
-    store = open_store("none:")
+    store = NoneStore()
     with caplog.at_level(logging.WARNING):
         refs = [await store.put_bytes(PDF), await store.scoped(Scope(session="s")).put_text("x")]
         refs.append(await store.put_file(__file__))

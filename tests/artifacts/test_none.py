@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import PDF, PNG, sha
-from transports.artifacts import MemoryStore, NoneStore
+from transports.artifacts import MemoryStore, NoneStore, Scope, open_store
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
+from transports.routing import Router
 
 
 @pytest.mark.requirement("R2-6.0c", "R2-7.4a", "R2-7.4b", "R2-7.4c", "R2-7.4d", "R2-7.4e")
@@ -88,3 +89,12 @@ async def test_none_store_staging_leaves_no_file(tmp_path: Path, monkeypatch: py
         with pytest.raises(UsageError):
             await staged.commit()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_that_was_asked_to_keep_nothing_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store("none:")
+    ref = await store.scoped(Scope(session="s")).put_bytes(PDF)
+    routed = await Router(store).route({"n": 1}, capability="count")
+    assert not ref.stored and routed.warnings == () and caplog.records == []
+    await NoneStore().put_bytes(PDF)
+    assert len(caplog.records) == 1

@@ -38,8 +38,8 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
     async with app_of({"md.html": answering(long)}) as app:
         result = await app.call("md.html")
     characters = len(json.dumps(long, ensure_ascii=False, separators=(",", ":")))  # not bytes
-    path = result.artifacts[""].local_path
-    assert result.summary(max_chars=1000).startswith(f"Output saved to file: {path}\nSize: {characters} characters")
+    local = result.artifacts[""].local_path
+    assert result.summary(max_chars=1000).startswith(f"Output saved to file: {local}\nSize: {characters} characters")
 
 
 @pytest.mark.requirement("R0-3a", "R0-5a", "R0-5b", "R0-5c", "R0-6e", "R0-6h", "R1-4g", "R1-14d", "R2-3.2c", "R2-5.1a")

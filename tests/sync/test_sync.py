@@ -521,3 +521,9 @@ def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
         assert report["jobs"] == len(settled) == 3 and (tmp_path / "run" / "manifest.jsonl").is_file()
         with pytest.raises(UsageError, match="another input"):
             blocking_batch.run(lines[:1], tmp_path / "run", pool=pool)
+
+
+def test_a_blocking_object_is_shown_in_one_pair_of_brackets() -> None:
+    with transports.sync.connect("memory:", transport=MemoryTransport({})) as app:
+        assert repr(app) == "<blocking open Session with 'In-process app' over memory>"
+        assert repr(app.store.wrapped) in repr(app.store) and repr(app.store).count("<") == 1

@@ -162,7 +162,9 @@ class TopPageTransport(PageTransport):
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
-            raise UsageError(f"the adapter {adapter.name} is not JavaScript: line {fault['lineNumber']}: {reason}")
+            raise UsageError(
+                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
+            )
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         if self._source.extension is not None and self._browser is not None:

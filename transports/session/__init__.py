@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         retention_settings as retention_settings,
         routing_of as routing_of,
         settings_error as settings_error,
+        settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
@@ -121,6 +122,7 @@ else:
                 "retention_settings",
                 "routing_of",
                 "settings_error",
+                "settings_variables",
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),

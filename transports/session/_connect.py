@@ -12,6 +12,7 @@ from .._options import showing
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, shortened
+from ..protocol import check_address
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
@@ -158,6 +159,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """
     for name in options.keys() - ConnectOptions.__annotations__.keys():
         raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
+    check_address(target, "target")
     store, config = options.pop("store", None), options.pop("config", None)
     record, evidence = options.pop("record", None), options.pop("evidence", None)
     routing, on_elicitation = options.pop("routing", None), options.pop("on_elicitation", None)

@@ -144,6 +144,15 @@ class Settings:
         return cls(**read)
 
 
+def settings_variables() -> set[str]:
+    """Return the names of the variables that every part of the kit reads, with those of the retention."""
+    from ._retention_fields import RetentionFields
+
+    return {_PREFIX + name.upper() for name in _READERS} | {
+        _RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields
+    }
+
+
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
     """Return the error for settings that a model refused.
 

@@ -233,7 +233,7 @@ class Blocking(Generic[W]):
         self._runner = runner
 
     def __repr__(self) -> str:
-        return f"<blocking {self.wrapped!r}>"
+        return f"<blocking {repr(self.wrapped).removeprefix('<').removesuffix('>')}>"
 
 
 def _blocking_text(text: str | None) -> str | None:

@@ -93,3 +93,10 @@ def test_the_settings_that_are_written_are_true(
     assert AppTables.parse(config.tables or {}, file).apps["crm"].timeout == 120
     assert Options.load(config=file).browsers == 2 and routing_of(config).general["max_inline_chars"] == 20000
     assert main(["artifacts", "list", "--out", str(tmp_path / "files")]) == 0
+
+
+@pytest.mark.parametrize("kind", ["app", "tests", "config"])
+def test_a_folder_that_cannot_be_made_says_what_to_do(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", kind, "/proc/new"]) == 2
+    said = capsys.readouterr().err
+    assert "/proc/new cannot be written" in said and "name another folder" in said and "INTERNAL_ERROR" not in said

@@ -113,7 +113,7 @@ async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gat
     async with serve(options=options) as client:
         configured = (await called(client, "abp_status"))["sessions"][0]["session"]
         named = (await called(client, "abp_connect", url=URL))["session"]
-        gone = (await called(client, "abp_connect", url=URL))["session"]
+        gone = (await called(client, "abp_connect", url=URL, new=True))["session"]
         await called(client, "abp_disconnect", session=gone)
         done = (await called(client, "abp_call", session=named, capability="text.shout", detach=True))["call"]
         first = await result_of(client, done)

@@ -13,6 +13,20 @@
     message: String(error?.message || error), retryable: error?.retryable === true,
   } });
   const refused = (code, message, retryable = false) => failure(Object.assign(new NativeError(message), { code, retryable }));
+  // What the schema says of required parameters and of types; the client checks the rest.
+  const { hasOwn } = Object, { isArray } = Array, { isInteger } = Number;
+  const typeOf = (value) => (value === null ? "null" : isArray(value) ? "array" : isInteger(value) ? "integer" : typeof value);
+  const checkParams = ({ required, properties }, params) => {
+    const wrong = (code, message) => { throw Object.assign(new NativeError(message), { code }); };
+    if (typeOf(params) !== "object") wrong("INVALID_TYPE", "params must be an object");
+    for (const name of isArray(required) ? required : []) if (params[name] === undefined) wrong("MISSING_PARAM", `${name} is required`);
+    for (const [name, value] of Object.entries(params)) {
+      const type = hasOwn(properties ?? {}, name) ? properties[name]?.type : undefined;
+      const types = type === undefined ? [] : [type].flat(), given = typeOf(value);
+      const fits = !types.length || types.includes(given) || (given === "integer" && types.includes("number"));
+      if (!fits) wrong("INVALID_TYPE", `${name} must be ${types.join(" or ")}, not ${given}`);
+    }
+  };
   const listed = () => [...capabilities.values()].map(({ run: _, ...capability }) => capability);
   const app = {
     protocolVersion: "0.1",
@@ -28,16 +42,17 @@
       return { success: true };
     },
     listCapabilities: async () => listed(),
-    async call(name, params = {}, { callId = String(Math.random()), progressToken = callId } = {}) {
+    async call(name, given, { callId = String(Math.random()), progressToken = callId } = {}) {
       if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
       const capability = capabilities.get(name);
       if (!capability) return refused("UNKNOWN_CAPABILITY", `the adapter has no capability ${name}`);
+      const params = given ?? {};
       const controller = new AbortController(), { signal } = controller;
       calls.set(callId, controller);
       const aborted = new Promise((resolve) => signal.addEventListener("abort", () => resolve({ success: false, cancelled: true })));
       const progress = (report) => { if (!signal.aborted) globalThis.__abp_progress?.({ operationId: progressToken, ...report }); };
       const work = async () => {
-        try { return { success: true, data: (await capability.run(params, { signal, progress })) ?? null }; } catch (error) { return failure(error); }
+        try { checkParams(capability.inputSchema, params); return { success: true, data: (await capability.run(params, { signal, progress })) ?? null }; } catch (error) { return failure(error); }
       };
       try { return await Promise.race([work(), aborted]); } finally { calls.delete(callId); }
     },

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import ABPError, UsageError
-from ._options import ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
+from ._options import OUT, ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
 from ._params import ParamOptions
 
@@ -41,7 +41,7 @@ def bench(
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
+            *OUT, metavar="STORE", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
         ),
     ] = None,
     timeout: Timeout = None,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
-from ...protocol import decode_json, plain_json, plain_line
-from ...protocol.schema import is_file
+from ...protocol import decode_json, plain_line
+from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, open_app, spread_groups
 from ._output import (
@@ -32,46 +30,14 @@ from ._output import (
     run_async,
 )
 from ._params import ParamOptions, require_folder
+from ._results import print_result, print_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol import AppInfo, Capability
-    from ...routing import Result, RoutingConfig
+    from ...routing import RoutingConfig
     from ...session import Session
-
-#: Characters of a summary: enough for hundreds of files.
-_MAX_SUMMARY = 100_000
-
-
-def print_result(result: Result) -> None:
-    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
-    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
-    print_warnings(result)
-    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
-    if on_terminal:
-        _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
-    for line in evidence_lines(result.evidence):
-        print_text(line)
-
-
-def print_warnings(result: Result) -> None:
-    """Print the warnings of a result on stderr, a line each."""
-    for warning in result.warnings:
-        print_note(f"warning: {warning}")
-
-
-def _print_value(value: object) -> None:
-    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
-    from rich.console import Console
-    from rich.highlighter import JSONHighlighter
-
-    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
-    encoding = sys.stdout.encoding or "utf-8"
-    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
-    Console(file=sys.stdout).print(coloured, soft_wrap=True)
-
 
 #: Words for the hints of tools (MCP, WebMCP).
 _HINTS = {
@@ -82,8 +48,8 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Most characters of a cell, except the last of a row, and of a value in the example.
-_MAX_CELL, _MAX_VALUE = 40, 200
+#: Most characters of a cell, except the last of a row, of the choices of an enum, and of a value in the example.
+_MAX_CELL, _MAX_CHOICES, _MAX_VALUE = 40, 200, 200
 
 
 def flags_of(capability: Capability) -> str:
@@ -121,7 +87,7 @@ def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterato
         one = inner if isinstance(inner, Mapping) else {}
         needed = "yes" if isinstance(required, list) and name in required else ""
         default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
-        yield _cut(f"{above}{name}"), _cut(_type_of(one)), needed, default, str(one.get("description", ""))
+        yield _cut(f"{above}{name}"), _type_of(one), needed, default, str(one.get("description", ""))
         if depth < _MAX_DEPTH and not is_file(one):
             yield from _rows(one, f"{above}{name}.", depth + 1)
 
@@ -131,14 +97,15 @@ def _cut(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a parameter, or its allowed values."""
+    """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
     if is_file(schema):
         return "file"
     values = schema.get("enum")
     if isinstance(values, list):
-        return " | ".join(map(str, values))
+        choices = " | ".join(map(str, values))
+        return choices if len(choices) <= _MAX_CHOICES else f"{_cut(choices)} ({len(values)})"
     kind = schema.get("type")
-    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+    return _cut(" | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any"))
 
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
@@ -146,20 +113,37 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
     from ...binary import BinaryData
     from ...testing import CannotGenerate, generated_params
 
-    words = [*target, capability.name]
+    words, schema = [*target, capability.name], capability.input_schema
     try:
-        params = generated_params(capability.name, capability.input_schema)[0]
+        params = generated_params(capability.name, schema)[0]
     except CannotGenerate:
         params = {}
+    if not schema.get("examples"):
+        params |= {name: placeholder for name in params if (placeholder := _placeholder(name, schema))}
     parts = [" ".join(map(shlex.quote, words))]
     for name, value in params.items():
         if isinstance(value, BinaryData):
-            parts.append(f"--file {name}={value.filename}" if target else f"{name}@{value.filename}")
+            file = name.upper() + Path(value.filename or "").suffix
+            parts.append(f"--file {name}={file}" if target else f"{name}@{file}")
             continue
         text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
         given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
         parts.append(f"-p {shlex.quote(given)}" if target else given)
     return " ".join(parts)
+
+
+#: Keywords of a schema without which any text of some length fits, so that a generated one means nothing.
+_MEANINGFUL = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
+
+
+def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
+    """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
+    more than that it is a text."""
+    properties = schema.get("properties")
+    one = properties.get(name) if isinstance(properties, Mapping) else None
+    if not isinstance(one, Mapping) or one.get("type") != "string" or any(key in one for key in _MEANINGFUL):
+        return ""
+    return "" if check_output(one, name.upper()) else name.upper()
 
 
 def _is_text(value: str) -> bool:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from ..web import Served
 
 
+def variables() -> set[str]:
+    """Return the names of the variables that the bridge reads."""
+    from ..mcp import Options
+
+    return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
+
+
 def trust_found_file() -> int:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""

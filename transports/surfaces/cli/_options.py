@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_ty
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol import MAX_TIMEOUT, folder_of, is_page
+from ...protocol import MAX_TIMEOUT, folder_of, is_page, parse_duration
 from ._output import print_note
 from ._params import refuse_file_name
 from ._questions import at_terminal
@@ -109,6 +110,27 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
             return found[int(answer) - 1].url
 
 
+#: Names of the option for the place of the files.
+OUT = ("--out", "--store")
+
+
+def seconds_between(least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
+
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            found = parse_duration(text)
+            seconds = math.nan if found is None else found
+        if not least <= seconds <= most:
+            form = f"seconds from {least:g} to {most:,}" if most < math.inf else f"{least:g} seconds or more"
+            raise typer.BadParameter(f"{text!r} is not a time of {form}; write 5, 5s, 2m, 1h or 7d")
+        return seconds
+
+    return read
+
+
 Target = Annotated[
     str,
     typer.Argument(
@@ -127,7 +149,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 Output = Annotated[
     str | None,
     typer.Option(
-        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+        *OUT, metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
     ),
 ]
 BrowserName = Annotated[
@@ -176,7 +198,12 @@ EvidenceText = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="S", min=0.001, max=MAX_TIMEOUT, help="Seconds to wait for an answer."),
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=seconds_between(0.001, MAX_TIMEOUT),
+        help="Time to wait for an answer: seconds, or 5s, 2m, 1h.",
+    ),
 ]
 
 

@@ -23,11 +23,11 @@ from ...privacy import Redactor
 from ...protocol import plain_line
 from ...tasks import cancel_and_wait
 from ..shared import state_folder
-from ._calls import print_result
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async
 from ._params import parse_value, read_file, read_value, set_param
 from ._questions import at_terminal
+from ._results import print_result
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _HELP = """\
 CAPABILITY KEY=VALUE KEY@FILE …   call it: export.pdf html="<h1>Hi</h1>" options.landscape=true
 CAPABILITY {"key": "value"}       the same, with parameters as JSON
 help CAPABILITY                   its parameters
-exit                              end; as Ctrl-D. Ctrl-C cancels a call. Tab completes, ↑ goes back."""
+exit, quit                        end; as Ctrl-D. Ctrl-C cancels a call. Tab completes, ↑ goes back."""
 
 
 @spread_groups
@@ -97,8 +97,8 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
-        """Run lines until ``exit``, and return the exit status: 1 if any line failed and the shell is not interactive,
-        otherwise 0."""
+        """Run lines until ``exit`` or ``quit``, and return the exit status: 1 if any line failed and the shell is not
+        interactive, otherwise 0."""
         loop = asyncio.get_running_loop()
         interrupts = (
             on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)) if self._interactive else nullcontext()
@@ -106,7 +106,7 @@ class _Shell:
         failed = False
         with interrupts:
             async for line in lines:
-                if line.strip() == "exit" and "exit" not in self._app.capabilities:
+                if line.strip() in ("exit", "quit") and line.strip() not in self._app.capabilities:
                     break
                 try:
                     await self._run(line)
@@ -186,6 +186,7 @@ class _History(FileHistory):
 COMMANDS = {
     "help": "list capabilities and commands; help CAPABILITY: its parameters",
     "exit": "end the shell, as Ctrl-D does",
+    "quit": "end the shell, as exit does",
 }
 _KEY = re.compile(r"\s*([^\s=@'\"{}\[\]]+)([=@])")
 _DECODER = json.JSONDecoder()

@@ -352,7 +352,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
         lines.append(f"Retryable: yes{after}")
     else:
-        lines.append("Retryable: not before something has changed")
+        lines.append("Retryable: no, not until something changes")
     if error.alternatives:
         lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
     lines.append(f"Next: {_next(error)}")

@@ -119,7 +119,8 @@ _LOOKUP = _hints(read_only=True, idempotent=True)
 _TOOLS = (
     _tool(
         "abp_connect",
-        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool.",
+        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool. Of an "
+        "app that is open already, the open session.",
         {
             "url": {
                 "type": "string",
@@ -132,6 +133,7 @@ _TOOLS = (
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
+            "new": {"type": "boolean", "description": "Open another session of an app that is open already (false)."},
             "timeout": _SECONDS,
         },
         hints=_hints(open_world=True),

@@ -13,9 +13,10 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -617,13 +618,22 @@ class Tools:
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
         """Connect an app with the arguments of `abp_connect`. ``key`` is its previous session name, if another tool
         opens it again; the token needs the scopes of `abp_connect` in this case too."""
+        connect, _, _ = self._resolve(arguments)
+        return await connect(key)
+
+    def _resolve(
+        self, arguments: Mapping[str, object]
+    ) -> tuple[Callable[[str | None], Awaitable[App]], str, dict[str, object]]:
+        """Return what opens an app with the arguments of `abp_connect`, its target, and its options. Raises
+        :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
         options = dict(arguments)
+        options.pop("new", None)
         name = options.pop("name", None)
         if (name is None) == ("url" not in options):
             raise UsageError("give url, or the name of an app that abp_status lists")
         if name is not None:
-            return await self._user.connect_named(str(name), options, key)
+            return partial(self._user.connect_named, str(name), options), str(name), options
         target = str(options.pop("url"))
         if not is_address(target):
             raise UsageError(
@@ -631,19 +641,24 @@ class Tools:
                 details={"argument": "url"},
             )
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        return await self._user.connect(target, options, key)
+        return partial(self._user.connect, target, options), target, options
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
-        app = await self._open(arguments)
-        await self._user.connections.keep(app, arguments)
+        connect, target, options = self._resolve(arguments)
+        found = None if arguments.get("new") is True else await self._user.connections.open_already(target, options)
+        app = found or await connect(None)
+        if found is None:
+            await self._user.connections.keep(app, {name: one for name, one in arguments.items() if name != "new"})
         names = capability_names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
-            f"Connected: {app_name(app)} (session {app.key}, {app.session.transport.name})\n"
+            f"{'Already connected' if found else 'Connected'}: {app_name(app)} (session {app.key}, "
+            f"{app.session.transport.name}){'; `new`: true opens it once more' if found else ''}\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
-        return text_result(text, {"success": True, **app_document(app)}, self._options.max_answer_bytes)
+        document = {"success": True, "new": found is None, **app_document(app)}
+        return text_result(text, document, self._options.max_answer_bytes)
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")
