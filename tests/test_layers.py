@@ -15,6 +15,7 @@ import transports
 RANKS = {
     "_lazy": 0,
     "_notebook": 1,
+    "_options": 0,
     "errors": 0,
     "files": 0,
     "tasks": 0,
@@ -202,3 +203,7 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
         "surfaces/mcp/__init__.py": "",
     }
     assert violations({**BASE, **allowed}) == []
+
+
+def test_sqlite_files_are_opened_in_one_place() -> None:
+    assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["database/_sqlite.py"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,3 +248,12 @@ def test_every_public_function_is_annotated_in_full() -> None:
             assert given, f"{name}: {parameter.name}"
         generated = signature.return_annotation is signature.empty and name.endswith(".__init__")
         assert generated or signature.return_annotation is not signature.empty, name
+
+
+@pytest.mark.parametrize("function", [transports.connect, sync.connect, transports.PlaywrightTransport])
+def test_options_that_are_written_once_are_shown_and_checked(function: Any) -> None:
+    shown = inspect.signature(function).parameters
+    assert {"target", "url"} & shown.keys() and {"browser", "cdp_url", "storage_state"} <= shown.keys()
+    assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())
+    with pytest.raises(TypeError, match="unexpected keyword argument 'brwser'"):
+        function("ws://127.0.0.1:9/", brwser="chromium")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.metadata import version
@@ -139,6 +140,8 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
+    shown = unescape(re.sub(r"<[^>]+>", "", call))
+    assert 'transport: str | Transport = "auto",' in shown and "browser_server: str | None = None," in shown
     assert "JSON|@FILE|-" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")

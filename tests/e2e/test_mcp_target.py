@@ -19,6 +19,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER, target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 from transports import (
@@ -96,12 +97,6 @@ def value(tree: object, *path: str | int) -> Any:
     for step in path:
         tree = tree[step]  # type: ignore[index]
     return tree
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 # --- tools are capabilities -------------------------------------------------------------------------------------------
@@ -331,7 +326,7 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
         assert await reads(session) == before + 2
         await session.resources.subscribe(VIEW)
         await session.call("refresh")
-        await until(lambda: bool(told))
+        await eventually(lambda: bool(told))
         assert (told[0].event, told[0].data) == ("notifications/resources/updated", {"uri": VIEW})
         changed = await session.resources.read(VIEW)
         assert changed.artifacts["contents.0.text"].sha256 != first.artifacts["contents.0.text"].sha256
@@ -446,11 +441,11 @@ async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewe
                 pass
         assert (await session.call("work", {"steps": 1})).data == {"steps": 1}
         await session.call("refresh")
-        await until(lambda: any(one.event == "notifications/resources/updated" for one in told))
+        await eventually(lambda: any(one.event == "notifications/resources/updated" for one in told))
         assert value((await session.call("record")).data, "reads") == 0  # it is a new one
         await session.resources.read(VIEW)
         assert value((await session.call("record")).data, "reads") == 1  # and nothing of the old one is kept
-    await until(lambda: children() <= before)
+    await eventually(lambda: children() <= before)
 
 
 async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import io
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from mcp_types import (
 )
 from PIL import Image
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, called, read_as_resource, words
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
@@ -35,12 +35,6 @@ from webapp_fixture import Fixture
 __all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(10):
-        while not await holds():
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -85,14 +79,14 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
             return any(one["capability"] == capability for one in data[what])
 
         waiting = asyncio.ensure_future(client.call_tool("abp_job_wait", {}))
-        await until(lambda: record("calls", "job.wait"))
+        await eventually(lambda: record("calls", "job.wait"))
         waiting.cancel()
         await asyncio.wait((waiting,))
 
         async def cancelled() -> bool:
             return bool((await called(client, "abp_app_record"))["data"]["cancelled"])
 
-        await until(cancelled)
+        await eventually(cancelled)
 
         # elicit: a person, then the client's model
         assert (await called(client, "abp_files_clear"))["data"]["cleared"] > 0

@@ -212,8 +212,8 @@ def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
     given: dict[str, object] = {}
     real = session.connect
 
-    def capture(**options: object) -> object:
-        given.update(options)
+    def capture(target: str, **options: object) -> object:
+        given.update(options, target=target)
         return real("memory:", transport=MemoryTransport({}))
 
     monkeypatch.setattr(session, "connect", capture)

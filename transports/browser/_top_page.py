@@ -13,10 +13,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
+from .._options import showing
 from ..base import Features
 from ..binary import Handle
 from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
@@ -24,7 +25,7 @@ from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
 from ..tasks import cancel_and_wait, spawn
 from ._effects import Dialogs
-from ._source import PageSource, StorageState
+from ._source import PageOptions, PageSource
 from ._timeouts import playwright_timeout
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
@@ -42,10 +43,9 @@ from .page._problems import (
 from .page._received import Effect, FoundApp, parse_json
 from .page._scripts import Adapter, not_installed, read_adapter
 from .process._extension import extension_folder, extension_page_in
-from .process._launch import Browser, BrowserLender
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Page
 
 #: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
@@ -95,34 +95,26 @@ class TopPageTransport(PageTransport):
     _default_protocol: ClassVar[PageProtocol] = "abp"
     _default_grace: ClassVar[float] = 5.0
 
+    @showing(PageOptions, headless=True)
     def __init__(
         self,
         url: str,
         *,
-        browser: Browser | BrowserLender | str | None = None,
         page: Page | None = None,
-        context: BrowserContext | None = None,
-        profile: str | Path | None = None,
-        storage_state: StorageState | None = None,
-        cdp_url: str | None = None,
-        browser_server: str | None = None,
-        headers: Mapping[str, str] | None = None,
         extension_page: str | None = None,
-        headless: bool = True,
         timeout: float = 30.0,
         grace: float | None = None,
         dialogs: Dialogs = "dismiss",
         permissions: Collection[str] = (),
         protocol: PageProtocol | None = None,
         adapter: str | Path | None = None,
+        **options: Unpack[PageOptions],
     ) -> None:
         folder = extension_folder(url)
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
         self._extension_page = extension_page_in(folder, extension_page) if folder else ""
-        source = PageSource(
-            browser, page, context, profile, storage_state, cdp_url, folder, headless, browser_server, headers
-        )
+        source = PageSource(page=page, extension=folder, **options)
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()

@@ -110,6 +110,8 @@ class ABPError(Exception):
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
         self.download_url = None
+        #: End of the message that :meth:`followed_by` added: words of this library after those of an app.
+        self.added = ""
 
     @property
     def sent(self) -> bool | None:
@@ -136,7 +138,7 @@ class ABPError(Exception):
 
     def followed_by(self, more: str) -> Self:
         """Put ``more`` after the message, and return the error."""
-        self.message = f"{self.message}; {more}"
+        self.message, self.added = f"{self.message}; {more}", more
         self.args = (self.message,)
         return self
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         timeout_seconds as timeout_seconds,
     )
     from ._connect import (
+        CommonOptions as CommonOptions,
+        ConnectOptions as ConnectOptions,
         connect as connect,
         open_configured_store as open_configured_store,
         uses_own_store as uses_own_store,
@@ -86,6 +88,8 @@ else:
                 "timeout_seconds",
             ),
             "_connect": (
+                "CommonOptions",
+                "ConnectOptions",
                 "connect",
                 "open_configured_store",
                 "uses_own_store",

@@ -438,7 +438,7 @@ class EventDispatcher:
 
     def _note_unanswered(self, request: ElicitationRequest) -> None:
         if (call := self._lone_call()) is not None:
-            # `abp` replaces the end of this text, as it has a terminal instead of a handler (surfaces/cli/output.py).
+            # `abp` has a terminal instead of a handler, and replaces the last words as it does names of arguments
             call.unanswered = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:

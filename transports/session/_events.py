@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
     from ..protocol import ElicitationRequest, Notification, Progress
 
+    #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
+    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent
+    #: when a result is read for an agent, after its call.
+    Event: TypeAlias = (
+        "CallStarted | CallFinished | Progress | Notification | ElicitationRequest | CapabilitiesChanged | "
+        "ConnectionChanged | Retrying | Effect | ObservationClamped | CustomEvent"
+    )
+
 logger = logging.getLogger("transports")
 
 #: Events that a stream holds for a slow listener at most; each further event drops the oldest.
@@ -73,25 +81,6 @@ class CallFinished:
         """Evidence of the call, by kind (docs/evidence.md)."""
         ended = self.result or self.error
         return ended.evidence if ended else {}
-
-
-if TYPE_CHECKING:
-    #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
-    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent
-    #: when a result is read for an agent, after its call.
-    Event: TypeAlias = (
-        CallStarted
-        | CallFinished
-        | Progress
-        | Notification
-        | ElicitationRequest
-        | CapabilitiesChanged
-        | ConnectionChanged
-        | Retrying
-        | Effect
-        | ObservationClamped
-        | CustomEvent
-    )
 
 
 def __getattr__(name: str) -> object:

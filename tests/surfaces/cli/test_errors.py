@@ -14,7 +14,7 @@ import pytest
 
 import transports
 from tests.support.command_line import CommandLine
-from transports import Browser, UsageError, WebSocketTransport
+from transports import Browser, CapabilityError, UsageError, WebSocketTransport
 from transports.errors import PersonRequired
 from transports.surfaces.cli._output import naming_options
 from webapp_fixture import Fixture
@@ -225,3 +225,10 @@ def test_a_folder_that_cannot_be_is_one_line(
         "[STORE_ERROR]\n"
     )
     assert not caplog.records
+
+
+def test_a_hint_names_the_terminal_and_the_words_of_an_app_stay() -> None:
+    own = "nobody answered: give on_elicitation="
+    error = CapabilityError(own).followed_by(f"the app asked, which {own}")
+    assert naming_options(error).message == f"{own}; the app asked, which nobody answered: no terminal"
+    assert naming_options(CapabilityError(own)).message == own

@@ -154,7 +154,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     given: list[object] = []
 
     def connect(target: str, **options: object) -> None:
-        given.append((options["cdp_url"], options["browser_server"], options["headers"]))
+        given.append((options.get("cdp_url"), options.get("browser_server"), options.get("headers")))
         raise UsageError("enough")
 
     page, headers = "http://127.0.0.1:9/", {"X-Team": "blue", "Authorization": "Bearer s3cret"}
@@ -199,7 +199,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
     given: list[object] = []
 
     def connect(target: str, **options: object) -> None:
-        given.append(options["headless"])
+        given.append(options.get("headless"))
         raise UsageError("enough")
 
     monkeypatch.setattr("transports.session.connect", connect)
@@ -211,7 +211,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
 
     class Launched:
         def __init__(self, **options: object) -> None:
-            given.append(options["headless"])
+            given.append(options.get("headless"))
             raise UsageError("enough")
 
     async def listens(url: str) -> None:

@@ -14,9 +14,9 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
-from tests.support.web_client import eventually
 from transports.protocol import ElicitationRequest
 from transports.routing import Result
 from transports.session import AppEntry

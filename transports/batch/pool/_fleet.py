@@ -432,7 +432,10 @@ class Slots:
 
     def _find(self, target: str) -> Slot | None:
         """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
-        recently used one."""
+        recently used one.
+
+        Of slots that cost the same it is the one used last: its browser has the most in its caches, and the sessions
+        that go unused become the least recently used ones, which are closed first."""
         free = self._free()
         usable = [slot for slot in free if slot.held and slot.held.target == target]
         if len(usable) < len(free) and self._may_open():

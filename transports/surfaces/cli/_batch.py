@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
 
@@ -53,8 +53,12 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...batch import Consent, Pool, RunOptions
+    from ...batch import Consent, Ledger, Pool, RunOptions
+    from ...batch.engines import Engine
     from ...batch.ledger import Counts, Settlement
+    from ...protocol import JSONValue
+
+    MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
 
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Store of the files: a folder, s3://BUCKET/…")
@@ -255,15 +259,6 @@ class BatchProgress:
             seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
             rate = f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
             self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")
-
-
-if TYPE_CHECKING:
-    from ...batch import Consent, Ledger
-    from ...batch.engines import Engine
-    from ...batch.ledger import Counts
-    from ...protocol import JSONValue
-
-    MakeEngine = Callable[[Ledger, BatchProgress], Engine]
 
 
 #: Exit status of a run in which not every job succeeded.

@@ -16,7 +16,18 @@ from ...errors import ABPError, ProtocolError, UsageError
 from ...protocol import decode_json, plain_line
 from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
-from ._options import ConnectionOptions, EvidenceText, InlineData, Json, OnOff, Output, Target, Timeout, spread_groups
+from ._options import (
+    ConnectionOptions,
+    EvidenceText,
+    InlineData,
+    Json,
+    OnOff,
+    Output,
+    Target,
+    Timeout,
+    open_app,
+    spread_groups,
+)
 from ._output import (
     ProgressBar,
     asynchronous,
@@ -320,7 +331,9 @@ def call(
 
     async def answer(given: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
-            async with connection.open(target, store=output, record=record, routing=policy, pause=bar.pause) as app:
+            async with open_app(
+                target, connection, store=output, record=record, routing=policy, pause=bar.pause
+            ) as app:
                 values = fitting(given, app, capability)
                 if lines is not None:
                     lines = [(number, values | line) for number, line in lines]
@@ -355,7 +368,7 @@ def capabilities(
     async def work() -> int:
         from ...protocol import find_capability, redact_url
 
-        async with connection.open(target, store="none:") as app:
+        async with open_app(target, connection, store="none:") as app:
             known = app.capabilities
             chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
             if as_json:

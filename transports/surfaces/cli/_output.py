@@ -67,6 +67,7 @@ _OPTIONS = {
     "written by record= or `abp call --record`": "written by `abp call --record`",
     "with record= or `abp call --record`": "with `abp call --record`",
     ", or give a context= that was made with ignore_https_errors=True": "",
+    "give on_elicitation=": "no terminal",
 }
 #: Arguments that are not part of an option or of the query of a URL.
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
@@ -80,17 +81,21 @@ def naming_options(error: E) -> E:
     """Return an error, changed in place, with names of options instead of arguments. For a text parameter that was
     decoded as JSON, the message gains the ``-p`` that quotes it. The app's own words stay."""
     if isinstance(error, UsageError | TransportError | StoreError):
-        error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
+        error.message = _naming_options(error.message)
     elif isinstance(error, PersonRequired):
         error.message = error.message.replace("(headless=False)", "(--headed)")
-    elif isinstance(error, CapabilityError):  # the hint of a session without a handler for questions
-        error.message = error.message.replace("nobody answered: give on_elicitation=", "nobody answered: no terminal")
+    elif isinstance(error, CapabilityError):
+        error.message = error.message.removesuffix(error.added) + _naming_options(error.added)
     faults = error.details.get("faults") if isinstance(error, UsageError) else None
     for fault in faults if isinstance(faults, list) else ():
         if found := _READ_AS_JSON.match(str(fault)):
             error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
             break
     return error
+
+
+def _naming_options(text: str) -> str:
+    return _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)
 
 
 _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}

@@ -24,7 +24,7 @@ from ...protocol import plain_line
 from ...tasks import cancel_and_wait
 from ..shared import state_folder
 from ._calls import fitting
-from ._options import ConnectionOptions, Output, Target, Timeout, spread_groups
+from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async
 from ._params import Params, read_file, set_param, set_value
 from ._questions import at_terminal
@@ -57,7 +57,7 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
 
         async def answer() -> int:
             bar = ProgressBar("")
-            async with connection.open(target, store=output, pause=bar.pause) as app:
+            async with open_app(target, connection, store=output, pause=bar.pause) as app:
                 lines = _typed(app) if given is None else _listed(given)
                 return await _Shell(app, timeout, bar, interactive=given is None).run(lines)
 
