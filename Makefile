@@ -24,7 +24,7 @@ help:
 	@echo "make coverage    the tests again, and the lines that they reach"
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
-	@echo "make docs    the documentation as a site, in site/"
+	@echo "make docs    the documentation as a site, in site/; search works in it without a server, too"
 	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
 	@echo "make image   a container image with a browser"
 	@echo "make compat  the Pythons, lowest versions and browsers of this machine, tried"

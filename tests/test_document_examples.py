@@ -25,7 +25,15 @@ from transports import LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import UrlExpired
 from transports.protocol import JSONValue, encode_json
-from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
+from transports.routing import (
+    TABLEAU,
+    FieldRule,
+    FileLimits,
+    ResourcePolicy,
+    RoutingPolicy,
+    TransformContext as ToolContext,
+    Transformer,
+)
 from transports.testing import Call
 
 NOISE = random.Random(5).randbytes(600_000)
@@ -90,7 +98,14 @@ async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> 
     answer = {"pdf": b64(pdf(45_832)), "mimeType": "application/pdf", "size": 45832}
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="export.pdf")
     assert routed.artifacts["pdf"].path is not None and routed.artifacts["pdf"].path.read_bytes() == pdf(45_832)
-    assert routed.summary().splitlines()[1:3] == ["Type: application/pdf", "Size: 45832 bytes"]
+    path = re.escape(str(tmp_path)) + r"/export_pdf_\d{13}\.pdf"
+    expected = rf"File saved: {path}\nType: application/pdf\nSize: 45832 bytes"
+    assert re.fullmatch(expected, routed.summary()), routed.summary()
+    assert routed.metadata == {}
+    beside = await Router(LocalStore(tmp_path)).route({**answer, "filename": "a.pdf", "pageCount": 12}, capability="x")
+    assert beside.metadata == {"pageCount": 12} and beside.artifact().filename == "a.pdf"
+    nested = await Router(LocalStore(tmp_path)).route({"inner": answer, "mimeType": "is data"}, capability="x")
+    assert nested.metadata == {"mimeType": "is data"}
 
 
 @pytest.mark.requirement("R0-9a", "R0-9b", "R0-3b")
@@ -102,10 +117,35 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
     assert re.fullmatch(rf"Output saved to file: {path}\nSize: 1234 characters", routed.summary()), routed.summary()
 
 
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c", "R0-12a")
+async def test_always_saved_to_a_file_small_data_is_a_reference_too(tmp_path: Path) -> None:
+    """The example of ``convert.markdownToHtml`` with its 1,234 characters, of which some have two bytes."""
+    answer = {"html": "<h1>é" + "x" * 1218}
+    assert len(json.dumps(answer, separators=(",", ":"), ensure_ascii=False)) == 1234
+    router = Router(LocalStore(tmp_path), policy=RoutingPolicy(inline_data=False))
+    routed = await router.route(answer, capability="convert.markdownToHtml")
+    path = re.escape(str(tmp_path)) + r"/convert_markdownToHtml_\d{13}\.json"
+    said = rf"Output saved to file: {path}\nSize: 1234 characters"
+    assert re.fullmatch(said, routed.summary(max_chars=100_000)), routed.summary()
+    ref = routed.artifact()
+    assert routed.data == ref.as_dict() == routed.for_agent()["data"]
+    assert ref.path is not None and json.loads(ref.path.read_bytes()) == answer and ref.size_bytes == 1235
+    assert "<h1>" not in json.dumps([routed.as_dict(), routed.for_agent()])
+    document = {"document": {"content": b64(pdf(45_832)), "mimeType": "application/pdf", "encoding": "base64"}}
+    nested = await router.route({**document, "pageCount": 12}, capability="export.pdf")
+    assert nested.summary().splitlines()[1:] == [
+        "Type: application/pdf",
+        "Size: 45832 bytes",
+        'Metadata: {"pageCount":12}',
+    ]
+    assert cast(Any, nested.data)["pageCount"] == 12
+
+
 # --- R1: binary data in answers and parameters ------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e", "R1-4g", "R1-14c", "R1-14d", "R1-5a", "R1-5d", "R1-5e")
+@pytest.mark.requirement("R1-6b")
 async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
     content = pdf(145_832)
     served = pdf(524_288)
@@ -150,6 +190,7 @@ async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect,
     for result, name, data in ((small, "export.pdf", content), (large, "large-report.pdf", served)):
         ref = result.artifacts["document"]
         assert (ref.filename, ref.size_bytes, ref.mime_type) == (name, len(data), "application/pdf")
+        assert ref.path is not None and ref.path.name == name and ref.path.parent == tmp_path / "out"
         assert ref.save_as(tmp_path / name).read_bytes() == data
 
 
@@ -314,6 +355,40 @@ async def test_a_summary_follows_its_template(template: str, line: str) -> None:
     assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
 
 
+async def tableau_transformer(tool_name: str, result: dict, ctx: ToolContext) -> dict:  # type: ignore[type-arg]
+    if tool_name == "download_workbook" and "content" in result:
+        pdf_bytes = base64.b64decode(result["content"])
+        artifact = await ctx.artifacts.put_bytes(
+            pdf_bytes,
+            mime_type="application/pdf",
+            filename="workbook.pdf",
+            meta={"tool": tool_name},
+        )
+        return {
+            "artifact": artifact,
+            "summary": f"Downloaded workbook ({len(pdf_bytes)} bytes)",
+            "workbook_name": result.get("name"),
+        }
+    return result
+
+
+@pytest.mark.requirement("R2-3.6a", "R2-3.6b", "R2-3.6c")
+async def test_the_transformer_of_the_example_runs_as_it_is_printed() -> None:
+    content, store = pdf(9000), MemoryStore()
+    router = Router(store, policy=RoutingPolicy(transformer=cast(Transformer, tableau_transformer)))
+    answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
+    result = await router.route(answer, capability="download_workbook")
+    assert isinstance(result.data, dict)
+    ref = result.artifacts["artifact"]
+    assert await store.get(ref.id) == content
+    assert (ref.mime_type, ref.filename, ref.source["tool"]) == ("application/pdf", "workbook.pdf", "download_workbook")
+    assert result.data["summary"] == "Downloaded workbook (9000 bytes)"
+    assert result.data["workbook_name"] == "Sales Dashboard"
+    assert b64(content)[:40] not in json.dumps(result.for_agent())
+    other = {"workbooks": [{"id": "123", "name": "Sales", "project": "Analytics"}]}
+    assert (await router.route(other, capability="list_workbooks")).data == other
+
+
 @pytest.mark.requirement("R2-6.1d", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-4.4e")
 @pytest.mark.parametrize("form", ["rows", "columns", "list", "text"])
 async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
@@ -327,7 +402,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     store = MemoryStore()
     routed = await Router(store).route(answer, capability="query")
     whole = routed.artifacts[""]
-    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole.id)) == answer
+    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole)) == answer
     seen = routed.for_agent()
     assert len(json.dumps(seen, ensure_ascii=False, separators=(",", ":"))) <= 50_000
     text = encode_json(seen).decode()
@@ -341,6 +416,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
     assert isinstance(seen["data"], type(answer))
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a", "R2-7.4b", "R2-7.4c")
 async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
     content = pdf(524_288)
@@ -350,7 +426,7 @@ async def test_without_a_store_a_model_sees_the_document_of_the_example() -> Non
     seen = cast(Mapping[str, Any], routed.for_agent()["data"])["artifact"]
     assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])
     assert (seen["mime_type"], seen["size_bytes"], seen["truncated"]) == ("application/pdf", 524_288, True)
-    assert seen["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert seen["source"] == {"warning": "Content not stored (no ArtifactStore configured)", "truncated": True}
     assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: binary content not stored."
 
 

@@ -19,6 +19,7 @@ from transports.errors import (
     SizeMismatch,
     first_line,
     format_seconds,
+    may_have_run,
 )
 
 #: Codes are part of the API (docs/protocol.md 8.1 and ours): a change here breaks somebody's program.
@@ -200,3 +201,16 @@ def test_an_error_is_called_by_the_module_that_it_is_imported_from() -> None:
         error = getattr(errors, name)
         assert f"{error.__module__}.{error.__qualname__}" == f"transports.errors.{name}"
     assert type(pickle.loads(pickle.dumps(SizeMismatch("wrong")))) is SizeMismatch
+
+
+def test_the_attribute_sent_and_the_key_of_the_details_are_the_same() -> None:
+    unsent = Disconnected("gone", details={"url": "/"}, sent=False)
+    assert unsent.sent is False and not may_have_run(unsent)
+    assert unsent.details == unsent.as_dict()["details"] == {"url": "/", "sent": False}
+    unsent.sent = None
+    assert unsent.sent is None and unsent.details == {"url": "/"} and may_have_run(unsent)
+    unsent.sent = True
+    assert unsent.details["sent"] is True
+    assert Disconnected("gone", details={"sent": False}).sent is False, "written by a transport of before"
+    assert Disconnected("gone", details={"sent": "no"}).sent is None, "written by an app"
+    assert Disconnected("gone").sent is None

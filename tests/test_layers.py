@@ -14,17 +14,20 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "_lazy": 0,
+    "_notebook": 1,
+    "_options": 0,
     "errors": 0,
     "files": 0,
     "tasks": 0,
+    "owner": 1,
     "telemetry": 3,
     "plugins": 5,
     "binary": 10,
     "privacy": 11,
     "protocol": 12,
     "database": 13,
-    "base": 20,
-    "artifacts": 30,
+    "artifacts": 20,
+    "base": 30,
     "http": 31,
     "browser": 31,
     "adapters": 40,
@@ -116,6 +119,7 @@ def violations(files: Mapping[str, str]) -> list[str]:
     return found
 
 
+@pytest.mark.requirement("R5-1a")
 def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []
 
@@ -125,6 +129,7 @@ def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
     assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
 
 
+@pytest.mark.requirement("R5-1a")
 def test_the_picture_in_the_documents_is_the_folder_listing() -> None:
     text = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(│?    |)[├└]── ([a-z_]+)(\.py|/) +(\d+)  \S", text, re.MULTILINE)
@@ -148,12 +153,12 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("errors.py", "import transports.session", "errors.py (0) imports session (50)"),
         ("errors.py", "from transports import session", "errors.py (0) imports session (50)"),
         ("errors.py", "from transports import connect", "errors.py (0) imports __init__ (60)"),
-        ("errors.py", "def late():\n    from .base import Transport", "errors.py (0) imports base (20)"),
-        ("errors.py", "try:\n    from .base import x\nexcept ImportError: pass", "errors.py (0) imports base (20)"),
+        ("errors.py", "def late():\n    from .base import Transport", "errors.py (0) imports base (30)"),
+        ("errors.py", "try:\n    from .base import x\nexcept ImportError: pass", "errors.py (0) imports base (30)"),
         ("errors.py", CHECKED + "from .session import Session", "errors.py (0) imports session (50)"),
         ("tasks.py", "from .errors import ABPError", "tasks.py (0) imports errors (0)"),
-        ("artifacts/a.py", "from ..session import connect", "artifacts/a.py (30) imports session (50)"),
-        ("artifacts/__init__.py", "from ..session import x", "artifacts/__init__.py (30) imports session (50)"),
+        ("artifacts/a.py", "from ..session import connect", "artifacts/a.py (20) imports session (50)"),
+        ("artifacts/__init__.py", "from ..session import x", "artifacts/__init__.py (20) imports session (50)"),
         ("adapters/a.py", "from .b import B", "adapters/a.py (40) imports adapters.b (40)"),
         ("adapters/a.py", "from . import b", "adapters/a.py (40) imports adapters.b (40)"),
         ("surfaces/web.py", "from .cli.params import x", "surfaces/web.py (65) imports surfaces.cli.params (65)"),
@@ -198,3 +203,7 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
         "surfaces/mcp/__init__.py": "",
     }
     assert violations({**BASE, **allowed}) == []
+
+
+def test_sqlite_files_are_opened_in_one_place() -> None:
+    assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["database/_sqlite.py"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,7 @@ def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     assert not [name for name in loaded if name.startswith("transports.http.")]  # its door alone loads nothing
 
 
+@pytest.mark.requirement("R5-1c")
 def test_the_names_are_sorted_and_each_is_one_thing() -> None:
     assert transports.__all__ == sorted(set(transports.__all__))
     for name in transports.__all__:
@@ -98,6 +100,7 @@ def test_the_name_of_a_test_helper_is_not_among_them() -> None:
     assert testing.Call.__name__ == "Call"
 
 
+@pytest.mark.requirement("R5-1c")
 def test_a_star_import_and_dir_give_the_names() -> None:
     namespace: dict[str, object] = {}
     exec("from transports import *", namespace)
@@ -112,6 +115,7 @@ def test_a_name_that_is_not_there() -> None:
         exec("from transports import conect")
 
 
+@pytest.mark.requirement("R5-1d")
 def test_importing_the_package_loads_nothing_heavy() -> None:
     modules = loaded_by("import transports")
     assert not modules & HEAVY
@@ -244,3 +248,12 @@ def test_every_public_function_is_annotated_in_full() -> None:
             assert given, f"{name}: {parameter.name}"
         generated = signature.return_annotation is signature.empty and name.endswith(".__init__")
         assert generated or signature.return_annotation is not signature.empty, name
+
+
+@pytest.mark.parametrize("function", [transports.connect, sync.connect, transports.PlaywrightTransport])
+def test_options_that_are_written_once_are_shown_and_checked(function: Any) -> None:
+    shown = inspect.signature(function).parameters
+    assert {"target", "url"} & shown.keys() and {"browser", "cdp_url", "storage_state"} <= shown.keys()
+    assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())
+    with pytest.raises(TypeError, match="unexpected keyword argument 'brwser'"):
+        function("ws://127.0.0.1:9/", brwser="chromium")

@@ -1,7 +1,10 @@
 """``docs/requirements.md`` is what the markers of the tests make of it."""
 
+from typing import Any
+
 import pytest
 
+from tests.support.requirement_mutants import changes_of, named_in
 from tests.support.requirements import PAGE, problems, render, rows, unknown
 
 PAGE_OF_TWO = """| D1 | Not so | Because |
@@ -70,3 +73,52 @@ def test_a_name_that_is_not_there_is_found() -> None:
 def test_a_row_with_a_bar_in_a_cell_is_refused() -> None:
     with pytest.raises(ValueError, match="R9-1a has 6 columns"):
         rows(PAGE_OF_TWO.replace("a module", "a module | b"))
+
+
+SOURCE = '''
+class Rule:
+    limit = 3
+
+    def of(self, size: int) -> bool:
+        """Return whether a size is within the limit."""
+        return size < self.limit
+
+    async def pieces(self, text: str) -> AsyncIterator[str]:
+        for piece in text.split():
+            yield piece
+
+    def cleaned(self, text: str, times: int) -> str:
+        return text.strip()
+
+    def close(self) -> None:
+        self.limit = 0
+
+
+def made(rule: Rule) -> Mapping[str, int]:
+    return {"limit": rule.limit}
+'''
+
+
+def test_functions_are_emptied() -> None:
+    changes = changes_of("transports/a.py", SOURCE)
+    assert {one.about.split()[0]: one.new.strip() for one in changes} == {
+        "of": "return False",
+        "pieces": "return; yield",
+        "cleaned": "return text",  # an argument of the right type
+        "made": "return {}",
+    }
+    first = next(one for one in changes if one.about.startswith("of "))
+    namespace: dict[str, object] = {}
+    exec(first.apply(SOURCE.replace("AsyncIterator[str]", "object")
+         .replace("Mapping[str, int]", "object")), namespace)  # fmt: skip
+    rule: Any = namespace["Rule"]
+    assert rule().of(1) is False and rule.of.__doc__ is not None
+
+
+def test_code_is_found_by_what_a_row_says() -> None:
+    sources = {"transports/room/_a.py": SOURCE, "transports/room/_b.py": "def b(rule):\n    return rule.limit\n"}
+    assert named_in("`room/_a`", sources).keys() == {"transports/room/_a.py"}
+    assert named_in("`room/`, docs/a.md", sources).keys() == sources.keys()
+    assert named_in("`Rule.of`", sources)["transports/room/_a.py"] == {5, 6, 7}
+    assert named_in("`limit`", sources) == {"transports/room/_a.py": {3, 6, 7, 17, 21}, "transports/room/_b.py": {2}}
+    assert named_in("no code", sources) == {}

@@ -5,19 +5,29 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
+from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
+from tests.site.__main__ import configuration
 from tests.site.commands import commands_page
-from tests.site.error_codes import classes_in_full, errors_page
+from tests.site.error_codes import classes_in_full, codes_of_single_errors, errors_page
 from tests.site.made import MADE
+from tests.site.stage import stage
+from transports.browser import find_browser
 from transports.session import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -76,20 +86,134 @@ def test_the_reference_has_every_command_and_every_code() -> None:
     assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(
         re.findall(r"^##+ (.+)$", commands, re.M)
     )
-    assert "| `--timeout S` | Seconds to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
+    assert "| `--timeout TIME` | Time to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+\.(?:md|png|svg))(?:#[^)\s]*)?\)")
+
+
+def test_each_link_between_pages_is_a_link_on_the_site_and_leads_to_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    staged = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in stage(folder)}
+    for page, text in staged.items():
+        dead = [found[0] for found in LINK.finditer(text) if not (folder / page).parent.joinpath(found[1]).is_file()]
+        assert dead == [], page
+        source = ROOT / "docs" / page
+        for found in LINK.finditer(source.read_text(encoding="utf-8")) if source.is_file() else ():
+            if (source.parent / found[1]).resolve().is_relative_to(ROOT / "docs") and found[1].endswith(".md"):
+                assert found[0] in text, page
+    assert "[Stores](../stores.md)" in staged["reference/settings.md"]
+
+
+def test_no_link_of_a_page_is_shown_as_a_path() -> None:
+    """What reads ``[../stores.md](../stores.md)`` is a path of the project, which a reader of the site has not."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
+
+
+def test_the_page_of_errors_has_every_code_that_the_code_has() -> None:
+    page, single = errors_page(), codes_of_single_errors()
+    wanted = {
+        "UNKNOWN_CAPABILITY",
+        "CANCELLED",
+        "ADDRESS_UNAVAILABLE",
+        "INVALID_ANSWER",
+        "CALL_NOT_FOUND",
+        "LIMIT_REACHED",
+    }
+    assert wanted <= single.keys()
+    shown = re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)
+    assert set(single) <= set(shown) and len(shown) == len(set(shown))
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site, as `make docs` builds it."""
+    done = subprocess.run([sys.executable, "-m", "tests.site"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "open site/index.html" in done.stdout
+    return ROOT / "site"
 
 
 @pytest.mark.load
-def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.site"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    site = ROOT / "site"
+def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
-    call = (site / "reference" / "sessions" / "index.html").read_text(encoding="utf-8")
+    call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
-    assert "JSON|@FILE|-" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    shown = unescape(re.sub(r"<[^>]+>", "", call))
+    assert 'transport: str | Transport = "auto",' in shown and "browser_server: str | None = None," in shown
+    assert "JSON|@FILE|-" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.load
+@pytest.mark.browser
+@pytest.mark.parametrize("way", ["http", "file"])
+def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -> None:
+    """Over HTTP, and opened as a file, in light and dark and on a phone."""
+    asked: list[str] = []
+    with served(site) as address, opened_browser() as browser:
+        base = address if way == "http" else site.as_uri()
+        looks: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
+        for scheme, width in looks:
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+            page.on("request", lambda request: asked.append(request.url))
+            for name in ("gallery", "reference/settings", "reference/errors", "index"):
+                page.goto(f"{base}/{name}.html")
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+            shown = page.locator("article img:visible").evaluate_all("(all) => all.map((one) => one.src)")
+            assert [one.rpartition("-")[2] for one in shown] == [scheme]
+            assert page.locator(".md-header .md-logo img").evaluate("(logo) => logo.naturalWidth > 0")
+            assert f"abp-transports {version('abp-transports')}" in page.locator(".md-header").inner_text()
+            broken = "(code) => getComputedStyle(code).wordBreak !== 'normal'"
+            assert not any(page.locator("article code").evaluate_all(f"(all) => all.map({broken})"))
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{base}/index.html")
+        field = page.locator("input[aria-label=Search]")
+        field.wait_for(state="attached")
+        page.keyboard.press("/")
+        field.press_sequentially("DISCOVERY_FAILED")
+        page.get_by_text(re.compile(r"^\d+ results?$")).wait_for()
+        assert field.input_value() == "DISCOVERY_FAILED"
+    assert [url for url in asked if not url.startswith((base, "data:", "blob:", "about:"))] == []
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP, and yield its address."""
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    found = find_browser()
+    assert found is not None
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=found.path, chromium_sandbox=False)
+
+
+def test_the_head_links_the_repository_that_pyproject_names() -> None:
+    assert "repo_url" not in configuration({"name": "abp-transports", "version": "9.9"})
+    about = {"name": "abp-transports", "version": "9.9", "urls": {"Source": "https://code.example/me/kit"}}
+    project = tomllib.loads(configuration(about))["project"]
+    assert project["site_name"] == "abp-transports 9.9"
+    assert (project["repo_url"], project["repo_name"]) == ("https://code.example/me/kit", "code.example/me/kit")
+    source = (ROOT / "tests" / "site" / "theme" / "partials" / "source.html").read_text(encoding="utf-8")
+    assert "data-md-component" not in source  # which makes the theme ask another host
 
 
 @pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)

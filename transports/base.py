@@ -8,21 +8,25 @@ Third parties implement :class:`Transport` and register it under the entry-point
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, runtime_checkable
 
-from .binary import BinaryData, Handle
+from .binary import BinaryData, Download, Handle
 from .errors import TransportError
 from .protocol.messages import Message, Sender
 from .telemetry import traced
+
+if TYPE_CHECKING:
+    from .artifacts import ArtifactStore, Staged
 
 __all__ = [
     "Clip",
     "Features",
     "Fetch",
+    "Fetched",
     "PageTools",
     "PdfMargins",
     "PdfOptions",
@@ -31,6 +35,7 @@ __all__ = [
     "ScreenshotOptions",
     "Transport",
     "WebResource",
+    "WrappedTransport",
 ]
 
 
@@ -41,7 +46,7 @@ class Features:
     ``listing``: it answers ``capabilities/list`` (docs/protocol.md 2.4: only page objects have that; envelopes do not).
     ``reconnects``: it restores a lost connection by itself and reports that with the events ``connection/lost`` and
     ``connection/restored``. Pending requests fail with ``DISCONNECTED``, those that were never sent with
-    ``details["sent"] = False``.
+    :attr:`~transports.errors.ABPError.sent` ``False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
     ``presets``: the far side speaks another protocol than ABP (MCP). Without a routing policy of the caller, the preset
     for the server's own name applies (:func:`transports.routing.preset`).
@@ -129,6 +134,22 @@ class WebResource:
 
     body: bytes
     headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The result of a download, from the headers of the final answer.
+
+    ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
+    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect
+    led away from the URL's own origin.
+    """
+
+    content_type: str | None
+    filename: str | None
+    complete: bool
+    attempts: int = field(default=1, compare=False)
+    left_origin: bool = field(default=False, compare=False)
 
 
 class Fetch(Protocol):
@@ -296,6 +317,21 @@ class Transport(ABC):
         The default has none."""
         return {}
 
+    def use_store(self, store: ArtifactStore) -> None:
+        """Take the store of the session, before :meth:`open`: for its limits, or to store artifacts in it.
+
+        Answers may contain the references that the store returned; the routing recognises them. The default ignores
+        the store."""
+        return
+
+    async def fetch_download(
+        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
+    ) -> Fetched:
+        """Fill ``staged`` with the content of ``reference``, which an answer refers to.
+
+        The default awaits ``fetch``, which downloads it over the network. A recording and a replay do otherwise."""
+        return await fetch(staged)
+
     async def __aenter__(self) -> Self:
         try:
             await traced(self.open(), "abp.open", {"abp.transport": self.name})
@@ -308,3 +344,79 @@ class Transport(ABC):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class WrappedTransport(Transport):
+    """A transport that delegates everything to ``wrapped``. Subclasses extend some of the methods."""
+
+    def __init__(self, wrapped: Transport) -> None:
+        self.wrapped = wrapped
+        self._follow()
+
+    def _follow(self) -> None:
+        """Copy the name and the features of the wrapped transport. They may change with an operation: ``auto`` chooses
+        its transport when the page has loaded."""
+        self.name, self.features = self.wrapped.name, self.wrapped.features
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Pass the store of the session to the wrapped transport."""
+        self.wrapped.use_store(store)
+
+    @property
+    def url(self) -> str | None:
+        """URL of the wrapped transport."""
+        return self.wrapped.url
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of the receiver of a message of the wrapped transport."""
+        return self.wrapped.receiver(message)
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """Address at which the wrapped transport reached the app."""
+        return self.wrapped.server_address
+
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """Number of contents by rung of the wrapped transport."""
+        return self.wrapped.rungs
+
+    async def open(self) -> None:
+        """Open the wrapped transport."""
+        await self.wrapped.open()
+        self._follow()
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport."""
+        await self.wrapped.aclose()
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Delegate a request."""
+        return await self.wrapped.request(message, timeout=timeout)
+
+    async def notify(self, message: Message) -> None:
+        """Delegate a message."""
+        await self.wrapped.notify(message)
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the wrapped transport."""
+        async for message in self.wrapped.events():
+            yield message
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Fetch content with the wrapped transport."""
+        await self.wrapped.save(handle, path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """Release content of the wrapped transport."""
+        await self.wrapped.release(handle)
+
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies of the wrapped transport."""
+        return await (self.wrapped.cookies(url) if sender is None else self.wrapped.cookies(url, sender))
+
+    async def fetch_download(
+        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
+    ) -> Fetched:
+        """Download with the wrapped transport."""
+        return await self.wrapped.fetch_download(reference, staged, fetch)

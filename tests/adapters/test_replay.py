@@ -217,9 +217,12 @@ async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, rep
         ) as app:
             await app.call("file.generate", params)
         assert fixture.token not in file.read_text()
-    async with replayed() as app:
-        ref = (await app.call("file.generate", params)).artifacts["file"]
-    assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
+    (tmp_path / "team.toml").write_text(f'[apps.old]\nurl = "replay:{file}"\n')
+    named = connect("old", config=tmp_path / "team.toml", store=tmp_path / "named")
+    for session in (replayed(), replayed(record=tmp_path / "again.jsonl"), named):
+        async with session as app:
+            ref = (await app.call("file.generate", params)).artifacts["file"]
+        assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
 
 
 def test_the_blocking_api(tmp_path: Path, file: Path) -> None:
@@ -246,7 +249,7 @@ def test_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[s
     assert error["code"] == "NOT_RECORDED" and '+    "text": "ho"' in error["details"]["diff"]
     assert main([*from_recording, "shout", "--browser", "firefox"]) == 2
     assert main(["call", f"replay:{tmp_path / 'nothing'}", "shout"]) == 1
-    assert "record=" in capsys.readouterr().err
+    assert "make one with `abp call --record`" in capsys.readouterr().err
 
 
 # --- what was not recorded --------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from transports.artifacts import (
     MemoryStore,
     NoneStore,
     PutOptions,
+    Removal,
     Retention,
     Scope,
     discover_store,
@@ -280,9 +282,9 @@ async def test_ranges(store: ArtifactStore) -> None:
 @pytest.mark.requirement("R2-5.2d", "R2-5.2e", "R2-5.2f")
 @pytest.mark.parametrize("bad", ["", "nothing_0123456789ab", "../x", "a\0b", "x" * 5000, "a_0123456789ab-xyz"])
 async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
-    for method in (store.stat, store.get):
-        with pytest.raises(ArtifactNotFound):
-            await method(bad)
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(bad)
+    assert await store.get(bad) is None and await store.get(bad, offset=1, length=1) is None
     assert await store.exists(bad) is False and await store.delete(bad) is False
 
 
@@ -310,8 +312,9 @@ async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> No
         assert not await mine.exists(ref.id)
         got += b"".join([chunk async for chunk in stream])
         assert got == data
+        assert await mine.get(ref.id) is None
         with pytest.raises(ArtifactNotFound):
-            await mine.get(ref.id)
+            await mine.get(ref)
 
 
 @pytest.mark.usefixtures("ticking_clock")
@@ -319,7 +322,7 @@ async def test_list_is_oldest_first(store: ArtifactStore) -> None:
     refs: list[ArtifactRef] = []
     for number in range(4):
         refs.append(await store.put_bytes(os.urandom(10), namespace="zyxw"[number]))
-    await store.put_bytes(await store.get(refs[0].id), namespace="z")  # storing again does not make it younger
+    await store.put_bytes(await store.get(refs[0]), namespace="z")  # storing again does not make it younger
     assert [ref.id for ref in await store.list()] == [ref.id for ref in refs]
 
 
@@ -355,12 +358,12 @@ async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> N
     assert {ref.id for ref in await store.list()} == {mine.id, theirs.id, common.id}
     unknown = mine.id[:-1] + ("0" if mine.id[-1] != "0" else "1")
     for key in (mine.id, common.id):
-        for method in (bob.stat, bob.get):
-            with pytest.raises(ArtifactNotFound) as foreign:
-                await method(key)
-            with pytest.raises(ArtifactNotFound) as never:
-                await method(unknown)
-            assert repr(foreign.value.as_dict()).replace(key, "") == repr(never.value.as_dict()).replace(unknown, "")
+        with pytest.raises(ArtifactNotFound) as foreign:
+            await bob.stat(key)
+        with pytest.raises(ArtifactNotFound) as never:
+            await bob.stat(unknown)
+        assert repr(foreign.value.as_dict()).replace(key, "") == repr(never.value.as_dict()).replace(unknown, "")
+        assert await bob.get(key) is None and await bob.get(unknown) is None
         assert not await bob.exists(key) and await bob.delete(key) is False
     assert await alice.get(mine.id) == PDF and await store.get(mine.id) == PDF
     assert await alice.delete(mine.id) and await bob.get(theirs.id) == PDF
@@ -468,7 +471,7 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     clock.passes(20)
     assert [ref.id for ref in await store.list()] == [again.id]
     with pytest.raises(ArtifactNotFound):
-        await store.get(old.id)
+        await store.get(old)
     assert [one.id for one in await store.gc(dry_run=True)] == [old.id]
     (gone,) = await store.gc()
     assert (gone.kind, gone.id, gone.size_bytes, gone.reason) == ("artifact", old.id, 3, "expired")
@@ -478,6 +481,34 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     await store.put_bytes(b"new")  # now and then a put looks for what has expired
     clock.passes(-200)
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
+
+
+@pytest.mark.requirement("R2-6.4s")
+@pytest.mark.requirement("R2-6.4j")
+async def test_removals_are_reported(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch)
+    gone: list[Removal] = []
+    limits = Retention.only(ttl_seconds=60, max_artifacts_per_session=1, on_removal=gone.append)
+    store = opened(retention=limits)
+    mine = store.scoped(Scope(session="s"))
+    first, second = await mine.put_bytes(b"first"), await mine.put_bytes(b"second!")
+    assert gone == [Removal("artifact", first.id, 5, "lru")]
+    clock.passes(61)
+    await store.gc(dry_run=True)
+    assert len(gone) == 1
+    await store.gc()
+    assert gone[1:] == [Removal("artifact", second.id, 7, "expired")]
+
+    def fails(removal: Removal) -> None:
+        raise RuntimeError("no")
+
+    broken = opened(retention=replace(limits, on_removal=fails)).scoped(Scope(session="t"))
+    await broken.put_bytes(b"third")
+    kept = await broken.put_bytes(b"fourth")
+    assert [ref.id for ref in await broken.list()] == [kept.id] and "on_removal" in caplog.text
+    assert limits == replace(limits, on_removal=None) and "on_removal" not in repr(limits)
 
 
 @pytest.mark.requirement("R2-6.4l")
@@ -523,8 +554,7 @@ async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> 
     ref = await alice.put_bytes(PDF, filename="private-name.pdf")
     await alice.get(ref.id)
     await alice.get(ref.id, offset=3, length=5)
-    with pytest.raises(ArtifactNotFound):
-        await bob.get(ref.id)
+    assert await bob.get(ref.id) is None
     assert await bob.delete(ref.id) is False
     with pytest.raises(SizeMismatch):
         await bob.put_bytes(PDF, size=1)
@@ -615,7 +645,7 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R2-5.2i", "R2-6.0c", "R2-6.4d", "R2-7.4a", "R2-7.4d")
 async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
-    store = open_store("none:")
+    store = NoneStore()
     with caplog.at_level(logging.WARNING):
         refs = [await store.put_bytes(PDF), await store.scoped(Scope(session="s")).put_text("x")]
         refs.append(await store.put_file(__file__))
@@ -624,8 +654,9 @@ async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptu
     assert refs[1].scope == Scope(session="s")
     assert await store.list() == [] and not await store.exists(refs[0].id) and await store.gc() == []
     assert (await store.fsck()).problems == ()
+    assert await store.get(refs[0].id) is None
     with pytest.raises(ArtifactNotFound):
-        await store.get(refs[0].id)
+        await store.get(refs[0])
 
 
 @pytest.mark.requirement("R2-5.2h")

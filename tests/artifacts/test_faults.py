@@ -249,7 +249,7 @@ for number in range(4):
             for turn in range(30):
                 ref = await view.put_bytes(b"%d" % turn * 1000, namespace=f"p{number}")
                 try:
-                    assert await view.get(ref.id) == b"%d" % turn * 1000
+                    assert await view.get(ref) == b"%d" % turn * 1000
                 except ArtifactNotFound:
                     pass  # another process needed the room
         asyncio.run(main())
@@ -367,7 +367,7 @@ async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, fro
             break
         except StoreUnavailable:
             await asyncio.sleep(0.1)
-    assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref.id)).hexdigest()
+    assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref)).hexdigest()
 
 
 @pytest.mark.fault(48)
@@ -389,7 +389,7 @@ async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
                 proxy.cut_up = None
                 assert await store.list() == []
                 ref = await staged.commit(filename="a.bin")  # the same staged file
-            assert hashlib.sha256(await store.get(ref.id)).hexdigest() == ref.sha256 == hashlib.sha256(data).hexdigest()
+            assert hashlib.sha256(await store.get(ref)).hexdigest() == ref.sha256 == hashlib.sha256(data).hexdigest()
             await store.delete(ref.id)
     assert below(object_server, bucket) == []
 
@@ -515,7 +515,7 @@ async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_serv
     refs = await store.list()
     assert len(refs) >= 3
     for ref in refs:
-        assert hashlib.sha256(await store.get(ref.id)).hexdigest() == ref.sha256
+        assert hashlib.sha256(await store.get(ref)).hexdigest() == ref.sha256
         await store.delete(ref.id)
     assert await store.gc() == []  # what is on its way elsewhere is left alone
     with later(2 * HOUR):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.local_store import sha
 from transports.artifacts import LocalStore, _content as following
 from transports.artifacts._content import Meter, measure_file
@@ -25,9 +26,7 @@ OTHER = DATA[::-1]
 
 async def until_read(staged: LocalStaged, size: int) -> None:
     """Wait until the follower has read ``size`` bytes."""
-    async with asyncio.timeout(15):
-        while staged._follower is None or staged._follower._meter.size != size:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: staged._follower is not None and staged._follower._meter.size == size)
 
 
 def followers() -> list[threading.Thread]:

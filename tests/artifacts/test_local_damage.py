@@ -9,6 +9,7 @@ import logging
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -42,7 +43,7 @@ async def test_reader_finishes_after_delete(store: LocalStore) -> None:
     got += b"".join([chunk async for chunk in stream])
     assert got == data
     with pytest.raises(ArtifactNotFound):
-        await store.get(ref.id)
+        await store.get(ref)
 
 
 @pytest.mark.fault(47)
@@ -144,18 +145,49 @@ async def test_file_in_the_place_of_the_root(store: LocalStore, root: Path) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to give a folder away")
-async def test_default_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_default_folder_belongs_to_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    root = tmp_path / "abp-mcp-bridge"
+    root, own = tmp_path / "abp-mcp-bridge", tmp_path / "abp-mcp-bridge-root"
     root.mkdir()
-    assert LocalStore(None).root == root
+    assert LocalStore(None).root == root and not caplog.text
     await LocalStore(None).put_bytes(PDF)
     os.chown(root, 65534, 65534)
+    for _ in range(2):
+        store = LocalStore(None)
+        assert store.root == own
+        assert [ref.id for ref in [await store.put_bytes(PDF)]] == [ref.id for ref in await store.list()]
+    told = f"{root} belongs to nobody; files go to {own} (ABP_OUTPUT_DIR names another folder)"
+    assert [record.getMessage() for record in caplog.records] == [told]
+    os.chown(own, 65534, 65534)
     for store in (LocalStore(None), LocalStore(root)):
-        with pytest.raises(StoreError, match=r"another user.*ABP_OUTPUT_DIR"):
+        with pytest.raises(StoreError, match=r"belongs to nobody and is not used; .*ABP_OUTPUT_DIR"):
             await store.put_bytes(PDF)
-        with pytest.raises(StoreError, match="another user"):
+        with pytest.raises(StoreError, match="belongs to nobody"):
             await store.list()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
+def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        top = Path(folder)
+        top.chmod(0o1777)
+        asyncio.run(LocalStore(top / "abp-mcp-bridge").put_bytes(PDF))
+        as_nobody = AS_NOBODY.replace("LocalStore(Path(sys.argv[1]))", "LocalStore(None)")
+        code = as_nobody.replace("import asyncio", f"import tempfile; tempfile.tempdir = {folder!r}\nimport asyncio")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        assert (top / "abp-mcp-bridge-nobody" / "x.txt").read_bytes() == b"x"
+        assert done.stdout == "" and done.stderr.count("\n") == 1
+        assert f"{top}/abp-mcp-bridge belongs to root; files go to {top}/abp-mcp-bridge-nobody" in done.stderr
+        code = AS_NOBODY.replace(
+            'error.details["errno"], error.code, "ABP_OUTPUT_DIR" in error.message', "error.message"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, top / "abp-mcp-bridge"], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert "the folder belongs to root; name another folder with ABP_OUTPUT_DIR" in done.stdout
+        assert "staged" not in done.stderr
 
 
 # --- disks that refuse -----------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import PDF, PNG, sha
-from transports.artifacts import MemoryStore, NoneStore
+from transports.artifacts import MemoryStore, NoneStore, Scope, open_store
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
+from transports.routing import Router
 
 
 @pytest.mark.requirement("R2-6.0c", "R2-7.4a", "R2-7.4b", "R2-7.4c", "R2-7.4d", "R2-7.4e")
@@ -34,15 +35,18 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert await store.list() == [] and await store.delete(ref.id) is False
 
 
+@pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a")
 async def test_a_reference_without_content_says_so_as_json() -> None:
     ref = await NoneStore().put_bytes(PDF, filename="a.pdf")
     shown = ref.as_dict()
     assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
     assert shown["warning"] == "Content not stored (no ArtifactStore configured)"
+    warning = "Content not stored (no ArtifactStore configured)"
+    assert shown["source"] == {"warning": warning, "truncated": True}  # as the document shows it
     assert "preview" not in shown
     kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
-    assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
+    assert kept.stored and not {"truncated", "warning", "source"} & kept.as_dict().keys()
 
 
 @pytest.mark.requirement("R2-7.4f")
@@ -85,3 +89,12 @@ async def test_none_store_staging_leaves_no_file(tmp_path: Path, monkeypatch: py
         with pytest.raises(UsageError):
             await staged.commit()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_that_was_asked_to_keep_nothing_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store("none:")
+    ref = await store.scoped(Scope(session="s")).put_bytes(PDF)
+    routed = await Router(store).route({"n": 1}, capability="count")
+    assert not ref.stored and routed.warnings == () and caplog.records == []
+    await NoneStore().put_bytes(PDF)
+    assert len(caplog.records) == 1

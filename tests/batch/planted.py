@@ -15,15 +15,9 @@ from transports.batch.pool import _fleet as fleet
 from transports.errors import BrowserCrashed, BrowserNotFound, ConnectFailed
 from transports.testing import Call
 
-__all__ = ["PAGE", "Browser", "World", "until"]
+__all__ = ["PAGE", "Browser", "World"]
 
 PAGE = "http://app.example/"
-
-
-async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class Browser:

@@ -74,7 +74,7 @@ def test_files_stand_in_their_places_of_the_parameters(tmp_path: Path) -> None:
         (CallTimeout("late"), True, State.UNKNOWN, False, True),
         (CallTimeout("late"), False, State.FAILED, True, True),
         (Disconnected("gone"), True, State.UNKNOWN, False, True),
-        (Disconnected("gone", details={"sent": False}), True, State.FAILED, True, True),
+        (Disconnected("gone", sent=False), True, State.FAILED, True, True),
         (OutcomeUnknown("left"), True, State.UNKNOWN, False, False),
         (ConnectFailed("nobody"), False, State.FAILED, True, True),
         (NotAbpApp("no app"), False, State.FAILED, False, False),

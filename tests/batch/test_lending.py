@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from tests.batch.planted import PAGE, Browser, World, until
+from tests.batch.planted import PAGE, Browser, World
+from tests.support.eventually import eventually
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
@@ -31,7 +32,7 @@ async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> Non
             assert {*map(id, (one, two, three, four))} == {*map(id, world.browsers)} and len(world.browsers) == 2
             assert (pool.stats().leased, pool.stats().sessions) == (4, 0)  # the warm session made room
             call = asyncio.ensure_future(pool.call(PAGE, "work"))
-            await until(lambda: pool.stats().waiting == 1)
+            await eventually(lambda: pool.stats().waiting == 1)
         assert (await call).data and pool.stats().leased == 0
     with pytest.raises(UsageError, match="not open"):
         async with pool.lend():
@@ -70,11 +71,11 @@ async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borro
         async with pool.lend() as second:
             assert id(second) == id(world.browsers[1])
         async with pool.lend():  # the second of that browser
-            await until(lambda: pool.stats().recycled.get("calls"))
+            await eventually(lambda: pool.stats().recycled.get("calls"))
             assert [one.draining for one in pool.stats().browsers] == [False, True]
             async with pool.lend() as third:
                 assert id(third) == id(world.browsers[2]) and not world.browsers[1].closed
-        await until(lambda: world.browsers[1].closed)
+        await eventually(lambda: world.browsers[1].closed)
         assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
 
 
@@ -90,7 +91,7 @@ async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> 
         stack = pool.lend()
         await stack.__aenter__()
         waiting = asyncio.ensure_future(pool.lend().__aenter__())
-        await until(lambda: pool.stats().waiting)
+        await eventually(lambda: pool.stats().waiting)
     with pytest.raises(Disconnected, match="closed"):
         await waiting
     await stack.__aexit__(None, None, None)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.batch.planted import PAGE, App, Browser, World, until
+from tests.batch.planted import PAGE, App, Browser, World
+from tests.support.eventually import eventually
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
@@ -53,7 +54,7 @@ async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
     async with world.pool() as pool:
         assert pool.size == 4
         collected = asyncio.ensure_future(collect(pool.map(jobs(60, "wait", target))))
-        await until(lambda: world.waiting == 4)  # each session is needed, however long the others take to open
+        await eventually(lambda: world.waiting == 4)  # each session is needed, however long the others take to open
         world.go_on.set()
         outcomes = await collected
         stats = pool.stats()
@@ -90,7 +91,7 @@ async def test_sessions_of_other_targets_make_room(world: World) -> None:
             await pool.call(target, "work")
         assert world.opened == ["http://a/", "http://b/", "http://a/"]
         held = asyncio.ensure_future(pool.call("http://a/", "wait"))
-        await until(lambda: world.waiting)
+        await eventually(lambda: world.waiting)
         order: list[str] = []
 
         async def one(target: str) -> None:
@@ -98,7 +99,7 @@ async def test_sessions_of_other_targets_make_room(world: World) -> None:
             order.append(target)
 
         calls = [asyncio.ensure_future(one(target)) for target in ("http://b/", "http://a/", "http://a/")]
-        await until(lambda: pool.stats().waiting == 3)
+        await eventually(lambda: pool.stats().waiting == 3)
         world.go_on.set()
         await asyncio.gather(held, *calls)
         assert order == ["http://a/", "http://a/", "http://b/"]
@@ -108,9 +109,9 @@ async def test_a_call_that_waits_long_is_not_overtaken(world: World, monkeypatch
     monkeypatch.setattr(slots, "_MAX_OVERTAKEN", 0.0)
     async with world.pool(1, 1) as pool:
         held = asyncio.ensure_future(pool.call("http://a/", "wait"))
-        await until(lambda: world.waiting)
+        await eventually(lambda: world.waiting)
         calls = [asyncio.ensure_future(pool.call(target, "work")) for target in ("http://b/", "http://a/")]
-        await until(lambda: pool.stats().waiting == 2)
+        await eventually(lambda: pool.stats().waiting == 2)
         world.go_on.set()
         await asyncio.gather(held, *calls)
     assert world.opened == ["http://a/", "http://b/", "http://a/"]
@@ -131,7 +132,7 @@ async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
             await asyncio.sleep(0)
         assert len(taken) == 10 and len(read) <= 10 + 3 * pool.size
         await outcomes.aclose()
-        await until(lambda: pool.stats().leased == 0)
+        await eventually(lambda: pool.stats().leased == 0)
 
 
 async def test_map_raises_what_its_jobs_raise_after_their_outcomes(world: World) -> None:
@@ -151,11 +152,11 @@ async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
     async with world.pool() as pool:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
         assert (await anext(outcomes)).state is State.SUCCEEDED
-        await until(lambda: world.waiting == 3)
+        await eventually(lambda: world.waiting == 3)
         workers = [task for task in asyncio.all_tasks() if "run_all" in str(task.get_coro())]
         await outcomes.aclose()
         assert len(workers) >= 3 and all(task.done() for task in workers)
-        await until(lambda: pool.stats().leased == 0)
+        await eventually(lambda: pool.stats().leased == 0)
         assert data(await pool.run(next(jobs(1))))["n"] == 0
 
 
@@ -174,7 +175,7 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
         assert (away.state, away.error_code, away.retryable) == (State.FAILED, "TRANSPORT_ERROR", True)
         with pytest.raises(ConnectFailed) as raised:
             await pool.call("http://nobody.example/", "work")
-        assert raised.value.details["sent"] is False
+        assert raised.value.sent is False
         with pytest.raises(CapabilityError):
             await pool.call(PAGE, "refuse")
         assert pool.stats().leased == 0
@@ -226,9 +227,9 @@ async def test_wrong_use_is_refused(world: World) -> None:
 async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(world: World) -> None:
     async with world.pool(2, 1) as pool:
         running = [asyncio.ensure_future(pool.run(job)) for job in jobs(6, "wait")]
-        await until(lambda: world.waiting == 2)
+        await eventually(lambda: world.waiting == 2)
         await world.browsers[0].die()
-        await until(lambda: world.waiting == 3)
+        await eventually(lambda: world.waiting == 3)
         world.go_on.set()
         outcomes = await asyncio.gather(*running)
         assert Counter(outcome.state for outcome in outcomes) == {State.UNKNOWN: 1, State.SUCCEEDED: 5}
@@ -244,7 +245,7 @@ async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monk
         await pool.call(PAGE, "work")
         await world.browsers[0].die()
         assert pool.stats().recycled == {"ended": 1}
-        await until(lambda: world.browsers[0].closed)
+        await eventually(lambda: world.browsers[0].closed)
 
 
 async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(world: World) -> None:
@@ -269,7 +270,7 @@ async def test_a_session_that_is_open_as_its_browser_ends_is_opened_in_the_next(
         call = asyncio.ensure_future(pool.call(PAGE, "work"))
         await opening.wait()
         world.browsers[0].answers = False
-        await until(lambda: not pool.stats().sessions)  # its slot was emptied
+        await eventually(lambda: not pool.stats().sessions)  # its slot was emptied
         go_on.set()
         assert (await call).data == {"n": None, "browser": 1}
 
@@ -290,7 +291,7 @@ async def test_a_browser_is_replaced(
         world.browsers[0].resident = 1001
         for _ in range(2 if reason == "calls" else 0):
             await pool.call(PAGE, "work")
-        await until(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
+        await eventually(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
         monkeypatch.setattr(fleet, "_CHECK_INTERVAL", 1000)
         assert data(await pool.run(next(jobs(1))))["browser"] >= 1
         assert Counter(one["reason"] for one in measured.labels("abp.browser.restarts")) == pool.stats().recycled
@@ -299,15 +300,15 @@ async def test_a_browser_is_replaced(
 async def test_a_successor_serves_before_its_predecessor_drains(world: World) -> None:
     async with world.pool(1, 2, recycle_after=2) as pool:
         held = asyncio.ensure_future(pool.call(PAGE, "wait"))
-        await until(lambda: world.waiting)
+        await eventually(lambda: world.waiting)
         assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
-        await until(lambda: pool.stats().recycled == {"calls": 1})
+        await eventually(lambda: pool.stats().recycled == {"calls": 1})
         assert [(one.number, one.draining) for one in pool.stats().browsers] == [(2, False), (1, True)]
         assert not world.browsers[0].closed
         assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 1}
         world.go_on.set()
         assert (await held).data == {"n": None, "browser": 0}
-        await until(lambda: world.browsers[0].closed)
+        await eventually(lambda: world.browsers[0].closed)
         assert len(pool.stats().browsers) == 1
 
 
@@ -326,7 +327,7 @@ async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world:
         world.launches_fail = 1
         for _ in range(10):
             assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
-        await until(lambda: not world.launches_fail)
+        await eventually(lambda: not world.launches_fail)
         assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
         assert pool.stats().recycled == {}
 
@@ -343,7 +344,7 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
         world.launches_fail = 1
         with pytest.raises(TransportError) as raised:
             await pool.call(PAGE, "work")
-        assert raised.value.code == code and raised.value.details["sent"] is False
+        assert raised.value.code == code and raised.value.sent is False
         await pool.call(PAGE, "work")  # after a pause
 
 
@@ -351,14 +352,14 @@ async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: Worl
     """The second time while it waits for the end of what runs: as a deadline does beside a run that is stopped."""
     async with world.pool(1, 1) as pool:
         call = asyncio.create_task(pool.call(PAGE, "stubborn"))
-        await until(lambda: world.stuck)
+        await eventually(lambda: world.stuck)
         call.cancel()
-        await until(lambda: world.ignored)
+        await eventually(lambda: world.ignored)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         world.go_on.set()
-        await until(lambda: pool.stats().leased == 0)
+        await eventually(lambda: pool.stats().leased == 0)
         assert (await pool.call(PAGE, "work")).data
 
 
@@ -384,10 +385,10 @@ async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypa
 async def test_a_new_session_waits_for_memory_and_a_warm_one_does_not(world: World) -> None:
     async with world.pool(2, 2, min_free_memory=1000) as pool:
         held = asyncio.ensure_future(pool.call(PAGE, "wait"))
-        await until(lambda: world.waiting)
+        await eventually(lambda: world.waiting)
         world.free = 999
         second = asyncio.ensure_future(pool.call(PAGE, "work"))
-        await until(lambda: pool.stats().waiting)
+        await eventually(lambda: pool.stats().waiting)
         await asyncio.sleep(0.05)
         assert len(world.opened) == 1 and not second.done()
         world.free = 1000
@@ -407,7 +408,7 @@ async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: py
     async with world.pool() as pool:
         with pytest.raises(TransportError, match="min_free_memory") as raised:
             await pool.call(target, "work")
-        assert raised.value.code == "OUT_OF_MEMORY" and raised.value.details["sent"] is False
+        assert raised.value.code == "OUT_OF_MEMORY" and raised.value.sent is False
     assert not world.browsers
 
 
@@ -417,13 +418,13 @@ async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest
     async with world.pool(None, 8, endpoints=ends) as pool:
         assert pool.size == 12
         calls = [asyncio.ensure_future(pool.call(PAGE, "wait")) for _ in range(8)]
-        await until(lambda: len(world.browsers) == 2)
+        await eventually(lambda: len(world.browsers) == 2)
         world.go_on.set()
         await asyncio.gather(*calls)
         world.go_on.clear()
         world.waiting = 0
         calls = [asyncio.ensure_future(pool.call(PAGE, "wait")) for _ in range(8)]
-        await until(lambda: world.waiting == 8)
+        await eventually(lambda: world.waiting == 8)
         assert sorted(one.leased for one in pool.stats().browsers) == [2, 6]
         world.go_on.set()
         await asyncio.gather(*calls)
@@ -432,12 +433,12 @@ async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest
 async def test_closing_fails_calls_that_run_and_calls_that_wait(world: World) -> None:
     async with world.pool(1, 1) as pool:
         running = asyncio.ensure_future(pool.run(next(jobs(1, "wait"))))
-        await until(lambda: world.waiting)
+        await eventually(lambda: world.waiting)
         waiting = asyncio.ensure_future(pool.call(PAGE, "work"))
-        await until(lambda: pool.stats().waiting)
+        await eventually(lambda: pool.stats().waiting)
     with pytest.raises(Disconnected) as raised:
         await waiting
-    assert raised.value.details["sent"] is False
+    assert raised.value.sent is False
     assert (await running).state is State.UNKNOWN
     assert not world.running() and world.open_now == 0
 

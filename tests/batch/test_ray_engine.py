@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from tests.batch.planted import until
+from tests.support.eventually import eventually
 from transports.batch import Pool, RunOptions
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.engines import RayEngine
@@ -153,7 +153,7 @@ async def test_actors_are_as_many_as_the_backlog_asks_for_and_share_the_limits(b
         await ledger.add(lambda: [jobs(7)], "one")
         engine = bench.engine(ledger, RunOptions(concurrency=6, rate=100), browsers=4)
         work = asyncio.create_task(engine.run())
-        await until(lambda: bench.ran.total() == 6)
+        await eventually(lambda: bench.ran.total() == 6)
         assert [(one.concurrency, one.rate) for one in bench.cluster.options] == [(2, 25), (2, 25), (1, 25), (1, 25)]
         assert sorted(bench.pools) == [1, 1, 2, 2]
         bench.go_on.set()
@@ -172,7 +172,7 @@ async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worke
         await ledger.add(lambda: [jobs(2)], "one")
         engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=1)
         work = asyncio.create_task(engine.run())
-        await until(lambda: bench.ran.total() == 2)
+        await eventually(lambda: bench.ran.total() == 2)
         (lost,) = bench.cluster.at_work()
         # as if its process had been killed: nothing of it is settled
         lost._engine._runner._running.clear()
@@ -242,7 +242,7 @@ async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
             await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
         monkeypatch.setattr(Cluster, "fates", ["starts", "no room"])
         work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=2).run())
-        await until(lambda: len(bench.cluster.options) == 2 and len(bench.told) > 20)
+        await eventually(lambda: len(bench.cluster.options) == 2 and len(bench.told) > 20)
         bench.go_on.set()
         await asyncio.wait_for(work, 15)
         assert (await ledger.counts())[State.SUCCEEDED] == 2
@@ -269,15 +269,15 @@ async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) 
         await ledger.add(lambda: [jobs(6)], "one")
         engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=2)
         work = asyncio.create_task(engine.run())
-        await until(lambda: bench.ran.total() == 2)
+        await eventually(lambda: bench.ran.total() == 2)
         engine.drain()
-        await until(lambda: all(actor._drained for actor in bench.cluster.at_work()))
+        await eventually(lambda: all(actor._drained for actor in bench.cluster.at_work()))
         bench.go_on.set()
         await asyncio.wait_for(work, 15)
         assert (await ledger.counts())[State.QUEUED] == 4
         bench.go_on.clear()
         work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=1).run())
-        await until(lambda: bench.ran.total() == 4)
+        await eventually(lambda: bench.ran.total() == 4)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work

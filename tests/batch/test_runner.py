@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts._files import Replacement
 from transports.batch._jobs import Job, Outcome, State
@@ -57,12 +58,6 @@ def jobs(count: int, **options: Any) -> list[Job]:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Path) -> None:
@@ -120,7 +115,7 @@ async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path:
     many = [*jobs(5, target="http://hangs.test/"), *jobs(30), *jobs(30, target="http://b.test/")]
     options = RunOptions(concurrency=5, per_host=2)
     batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=options))
-    await until(lambda: driver.ran.total() == 62)
+    await eventually(lambda: driver.ran.total() == 62)
     hang.set()
     await asyncio.wait_for(batch, PATIENCE)
     assert driver.ran.total() == 65
@@ -170,7 +165,7 @@ async def test_draining_ends_what_runs_and_begins_nothing_more(tmp_path: Path) -
         await ledger.add(lambda: [jobs(9)], "one")
         runner = Runner(ledger, driver, RunOptions(concurrency=3))
         work = asyncio.create_task(runner.run())
-        await until(lambda: driver.ran.total() == 3)
+        await eventually(lambda: driver.ran.total() == 3)
         runner.drain()
         go.set()
         assert await asyncio.wait_for(work, PATIENCE) is Ended.STOPPED
@@ -190,7 +185,7 @@ async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> N
     driver = Recorder(answer)
     many = [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(4)]
     batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=RunOptions(concurrency=4)))
-    await until(lambda: driver.ran.total() == 4)
+    await eventually(lambda: driver.ran.total() == 4)
     batch.cancel()
     with pytest.raises(asyncio.CancelledError):
         await batch

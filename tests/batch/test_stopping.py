@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.batch.planted import PAGE, World, until
+from tests.batch.planted import PAGE, World
+from tests.support.eventually import eventually
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
 from transports.batch.running import Runner, RunOptions
@@ -340,7 +341,7 @@ async def test_a_job_that_waits_for_a_session_when_the_run_is_cancelled_stays_qu
     async with open_ledger(tmp_path) as ledger, world.pool(1, 1) as pool:
         await ledger.add(lambda: [jobs(3, "wait", PAGE)], "one")
         work = asyncio.create_task(Runner(ledger, pool, RunOptions(concurrency=3)).run())
-        await until(lambda: world.waiting == 1 and pool.stats().waiting == 2)
+        await eventually(lambda: world.waiting == 1 and pool.stats().waiting == 2)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work

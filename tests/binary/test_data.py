@@ -135,6 +135,7 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
 # --- size (docs/protocol.md 9.9; docs/faults.md 25) -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R5-4a")
 @pytest.mark.fault(25)
 @pytest.mark.requirement("R1-14b")
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))

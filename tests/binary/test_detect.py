@@ -76,6 +76,7 @@ def test_a_documented_descriptor() -> None:
     assert binary.extra == {"pages": 3}
 
 
+@pytest.mark.requirement("R5-3b")
 @pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
 @pytest.mark.parametrize(
     ("content", "mime_type", "encoding", "expected"),
@@ -240,6 +241,7 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
+@pytest.mark.requirement("R5-3a", "R5-3b")
 @pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
 def test_a_documented_reference() -> None:
     binary = one(

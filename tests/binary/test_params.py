@@ -38,6 +38,7 @@ def test_at_the_top_too() -> None:
     assert prepare_params(b"x")[1] == [Found((), BinaryData(b"x", None, 1))]
 
 
+@pytest.mark.requirement("R5-3b")
 @pytest.mark.requirement("R1-11a", "R1-11c")
 def test_files_and_binary_data_may_stand_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"

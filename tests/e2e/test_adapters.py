@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import runpy
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from transports import Browser, PlaywrightTransport, UsageError, connect
 from transports.artifacts import open_store
-from transports.errors import NotAbpApp
+from transports.errors import CapabilityError, NotAbpApp
 from transports.testing.conformance import Plan, check_app
 from webapp_fixture import Fixture
 
@@ -73,7 +74,14 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
             async with connect(away, transport=transport, store=tmp_path / "out"):
                 pass
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
-    for text, reason in (("abp.capability('x'", "not JavaScript: line 1"), ("throw new Error('mine')", "mine")):
+    twice = "abp.capability('x', {}, () => 1)\n" * 2
+    for text, reason in (
+        ("abp.capability('x'", "the adapter own.js is not valid JavaScript: line 1"),
+        ("// one\n// two\nthrow new Error('mine')", r"the adapter own\.js failed \(own\.js:3\): mine"),
+        ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run is no function"),
+        (f"// one\n{twice}", r"failed \(own\.js:3\): the name \"x\" stands twice"),
+        ("// nothing", r"no window\.abp .*; the adapter own\.js ran and registered nothing: call abp\.capability"),
+    ):
         script.write_text(text)
         with pytest.raises((UsageError, NotAbpApp), match=reason):
             async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
@@ -88,7 +96,7 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         report = await check_app(url, Plan(skip=["report.download"]), adapter=SCRIPT, browser=browser)
         assert [one.findings for one in report.outcomes if one.status == "failed"] == []
         warned = {one.check.id for one in report.outcomes if one.status == "warning"}
-        assert warned <= {"binary.size_given", "errors.type", "manifest.link", "schema.content"}
+        assert warned <= {"binary.size_given", "manifest.link", "schema.content"}
         assert report.kind == "page" and set(report.called) == {"table.csv", "chart.png"}
         tools = tmp_path / "tools.js"
         tools.write_text(
@@ -114,3 +122,100 @@ async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_pat
             assert "abp_table_csv" in {tool.name for tool in (await client.list_tools()).tools}
             answer = await client.call_tool("abp_table_csv", {})
             assert answer.structured_content["artifacts"][0]["filename"] == "table.csv"
+
+
+async def test_an_error_of_a_capability_names_the_line_of_the_adapter(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    script = tmp_path / "own.js"
+    script.write_text(
+        """const missing = undefined;
+abp.capability("broken", {}, () => missing.value);
+abp.capability("later", {}, async () => {
+  await abp.find("#none", 50);
+});
+abp.capability("refused", {}, () => { throw Object.assign(new Error("not today"), { code: "PERMISSION_DENIED" }); });
+abp.capability("odd", {}, () => { throw "text"; });
+"""
+    )
+    blank = fixture.url + "static/blank.html"
+    async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
+        for name, said in {
+            "broken": r"Cannot read properties of undefined .* \(own\.js:2\)$",
+            "later": r"the page has no #none after 0\.05 s \(own\.js:4\)$",
+            "refused": "not today$",
+            "odd": "text$",
+        }.items():
+            with pytest.raises(CapabilityError) as caught:
+                await app.call(name)
+            assert re.search(said, caught.value.message), caught.value.message
+
+
+async def test_a_page_without_a_protocol_hints_at_an_adapter(
+    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
+    with pytest.raises(NotAbpApp, match=r"needs a script that makes an app of it: adapter= \(docs/adapters\.md\)"):
+        async with connect(fixture.url + "static/blank.html", browser=browser, store=tmp_path):
+            pass
+
+
+#: What the scripts of the ABP Framework of ASP.NET leave in a page, in short.
+_FRAMEWORK = "window.abp = { appPath: '/', localization: {}, auth: {}, ajax() {}, notify: {}, event: { on() {} } };"
+
+
+@pytest.mark.parametrize("tools", [True, False])
+async def test_the_abp_of_another_product_is_told_and_its_page_may_have_tools(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: bool
+) -> None:
+    monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
+    register = "navigator.modelContext ?? document.modelContext"
+    tool = (
+        f"({register}).registerTool({{name: 'title', description: 'x', execute: () => ({{ title: document.title }})}})"
+    )
+    html = f"<!doctype html><title>Shop</title><script>{_FRAMEWORK}{tool if tools else ''}</script>"
+
+    async def shop(_: web.Request) -> web.Response:
+        return web.Response(text=html, content_type="text/html")
+
+    application = web.Application()
+    application.router.add_get("/", shop)
+    async with TestServer(application) as server:
+        session = connect(str(server.make_url("/")), browser=browser, store=tmp_path)
+        if tools:
+            async with session as app:
+                assert (await app.call("title")).data == {"title": "Shop"}
+        else:
+            with pytest.raises(NotAbpApp) as caught:
+                await session
+            assert "has a window.abp of another product, with neither initialize nor call" in caught.value.message
+            assert "the ABP Framework of ASP.NET has one" in caught.value.message
+
+
+async def test_the_app_of_an_adapter_checks_the_parameters_of_a_call(browser: Browser, tmp_path: Path) -> None:
+    script = tmp_path / "sum.js"
+    script.write_text(
+        """
+        const a = { type: 'integer' }, b = { type: ['number', 'null'] }, c = { type: 'array' }, d = { type: 'object' };
+        abp.capability('sum', { required: ['a'], properties: { a, b, c, d } }, ({ a, b }) => ({ sum: a + (b ?? 0) }));
+        """
+    )
+    async with page() as url, connect(url, adapter=script, browser=browser, store="none:") as app:
+        page_of_app: Any = app.transport
+        call = "(params) => window.abp.call('sum', params)"
+        for params, code, name in (
+            ({}, "MISSING_PARAM", "a"),
+            (None, "MISSING_PARAM", "a"),
+            ({"a": "1"}, "INVALID_TYPE", "a"),
+            ({"a": 1.5}, "INVALID_TYPE", "a"),
+            ({"a": 1, "b": True}, "INVALID_TYPE", "b"),
+            ({"a": 1, "c": {}}, "INVALID_TYPE", "c"),
+            ({"a": 1, "d": []}, "INVALID_TYPE", "d"),
+            ([1], "INVALID_TYPE", "params"),
+        ):
+            answer = await page_of_app.page.evaluate(call, params)
+            assert (answer["success"], answer["error"]["code"]) == (False, code), params
+            assert answer["error"]["message"].startswith(f"{name} "), answer
+        whole: Any = {"a": 1, "b": None, "c": [], "d": {}, "e": "x"}
+        for fitting, total in (({"a": 1}, 1), (whole, 1), ({"a": 1, "b": 2.5}, 3.5)):
+            assert (await page_of_app.page.evaluate(call, fitting))["data"] == {"sum": total}

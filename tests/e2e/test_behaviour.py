@@ -131,6 +131,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
 
 
+@pytest.mark.requirement("R5-2a", "R5-2b")
 @pytest.mark.fault(5, 17, 18, 19, 21, 22, 24, 25, 27, 28, 33, 37, 38, 42)
 @pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)

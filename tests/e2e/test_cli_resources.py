@@ -30,8 +30,8 @@ def test_resources_are_listed() -> None:
     assert (len(listed["resources"]), listed["resources"][0]["uri"]) == (26, VIEW)
     assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
     lines = abp("resources", target("tableau")).stdout.splitlines()
-    assert lines[0].endswith("has 26 resources and 1 templates of addresses")
-    assert lines[-2] == f"tableau://files/7.pdf  application/pdf  {len(PDF):,} bytes  7.pdf"
+    assert lines[0].endswith("has 26 resources and 3 templates of addresses")
+    assert lines[-4] == f"tableau://files/7.pdf  application/pdf  {len(PDF):,} bytes  7.pdf"
 
 
 def test_resources_are_read_into_files(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.conftest import Connect
+from tests.support.eventually import eventually
 from tests.support.pdf import image_of, pages_of, text_of
 from transports import (
     Browser,
@@ -73,13 +74,6 @@ def colours_of(pdf: Path) -> set[tuple[int, int, int]]:
 
 def pages(app: Session) -> int:
     return len(app.transport._agent.page.context.pages)  # type: ignore[attr-defined]
-
-
-async def eventually(holds: Any, seconds: float = 3.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
@@ -347,9 +341,9 @@ async def test_a_download_over_the_limit_is_broken_off(connected: Connect, brows
             (warning,) = result.warnings
             assert warning.startswith("the app's download 'big.bin': the content is over the limit of 1,000,000 bytes")
             assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
-        await eventually(lambda: not list(browser.folder.glob("downloads-*/*")), seconds=15)
+        await eventually(lambda: not list(browser.folder.glob("downloads-*/*")))
     # Chromium removes the temporary file of a download that was broken off a little later
-    await eventually(lambda: {path.name for path in browser.folder.iterdir()} == before, seconds=15)
+    await eventually(lambda: {path.name for path in browser.folder.iterdir()} == before)
 
 
 async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:

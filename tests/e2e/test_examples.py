@@ -68,6 +68,7 @@ def test_an_example_without_arguments_prints_its_usage(name: str, monkeypatch: p
     assert f"python examples/{name} " in str(end.value.code)
 
 
+@pytest.mark.requirement("R5-5a")
 def test_export_pdf(url: str, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<h1>From a file</h1>", encoding="utf-8")
     printed = run_example("export_pdf.py", url, "page.html", cwd=tmp_path)
@@ -75,6 +76,7 @@ def test_export_pdf(url: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("export_pdf_*.pdf"))) == 1
 
 
+@pytest.mark.requirement("R5-5a")
 def test_blocking(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run_example("blocking.py", url, str(picture), cwd=tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -14,6 +13,7 @@ from PIL import Image
 from playwright.async_api import Error as PlaywrightError, Locator, Page, expect
 
 from tests.e2e.visits import opened, visiting
+from tests.support.eventually import eventually
 from tests.support.gallery import PICTURE, Gallery, tone
 from transports import Browser
 from webapp_fixture import Fixture
@@ -73,12 +73,11 @@ async def until_pixels(page: Page, box: Any, good: Any) -> None:
 
     from PIL import Image
 
-    for _ in range(100):
+    async def shown() -> bool:
         picture = Image.open(BytesIO(await page.screenshot(clip=box))).convert("RGB")
-        if good(picture.getcolors(1 << 20) or []):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("the frame does not show it")
+        return bool(good(picture.getcolors(1 << 20) or []))
+
+    await eventually(shown, pause=0.1)
 
 
 async def test_previews_of_text_json_csv_and_bytes(empty: Gallery, browser: Browser) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from playwright._impl import fetch
 
 from tests.benchmarks.measure import MB, Growth
 from tests.e2e.test_browsers import reach_without_cdp
+from tests.support.eventually import eventually
 from transports import Browser, CapabilitiesChanged, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CapabilityError, OutcomeUnknown
 
@@ -84,19 +85,12 @@ def frame(path: str, where: str = "FAR", **attributes: str) -> str:
     return f"<iframe src='{where}/{path}' allow='tools *'{more}></iframe>"
 
 
-async def until(holds: Callable[[], Any], patience: float = PATIENCE) -> None:
-    deadline = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        await asyncio.sleep(0.05)
-
-
 def named(app: Session, own: str) -> list[str]:
     return [name for name in app.capabilities if name.partition("@")[0] == own]
 
 
 async def tool_of(app: Session, own: str) -> str:
-    await until(lambda: named(app, own))
+    await eventually(lambda: named(app, own))
     return named(app, own)[0]
 
 
@@ -206,7 +200,7 @@ async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(
     frames = frame("thief", name="top") + frame("thief", "NEAR", name="127.0.0.1")
     top = f"{frames}<script>{TOOL} tool('first'); {late}</script>"
     async with opened(browser, tmp_path, top=top, thief=thief) as app:
-        await until(lambda: len(named(app, "pay")) == 3)
+        await eventually(lambda: len(named(app, "pay")) == 3)
         assert (await app.call("pay")).data == "own"
         for name in named(app, "pay"):
             if name != "pay":
@@ -221,7 +215,7 @@ async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(
     names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
     async with opened(browser, tmp_path, top=top, same="tool('pay', () => name);") as app:
-        await until(lambda: len(named(app, "pay")) == len(names))
+        await eventually(lambda: len(named(app, "pay")) == len(names))
         labels = sorted(name.partition("@")[2] for name in named(app, "pay"))
         frames = [label for label in labels if label.startswith("frame")]
         assert labels == sorted([*frames, "side", "side#2", "top"]) and len(frames) == 6
@@ -254,7 +248,7 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
     )
     holder = f'<iframe name="plain" srcdoc="{page()}"></iframe>'
     async with opened(browser, tmp_path, top=top, holder=holder) as app:
-        await until(lambda: len(named(app, "inner")) >= 4)
+        await eventually(lambda: len(named(app, "inner")) >= 4)
         found = {name: str((await app.call(name)).data) for name in named(app, "inner")}
         far = next(name for name in found if "localhost" in name)
         assert found.pop(far).startswith("http://localhost:") and found.pop("inner@null") == "null"
@@ -270,7 +264,7 @@ async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_c
     async with opened(browser, tmp_path, top=top, one=first, second="tool('pay', () => 'second');") as app:
         before = await tool_of(app, "pay")
         await app.call(await tool_of(app, "go"))
-        await until(lambda: before not in app.capabilities and named(app, "pay"))
+        await eventually(lambda: before not in app.capabilities and named(app, "pay"))
         assert (await app.call(named(app, "pay")[0])).data == "second"
         with pytest.raises(CapabilityError, match="nothing was sent"):
             await app.call(before)
@@ -285,7 +279,7 @@ async def test_nested_frames_of_two_sites_answer_for_themselves(browser: Browser
         "inner": where,
     }
     async with opened(browser, tmp_path, **pages) as app:
-        await until(lambda: len(named(app, "where")) == 4)
+        await eventually(lambda: len(named(app, "where")) == 4)
         for name in named(app, "where"):
             data = str((await app.call(name)).data)
             assert data.split("/")[2] == name.partition("@")[2].partition("#")[0]
@@ -302,7 +296,7 @@ async def test_a_tool_that_json_cannot_hold_is_left_out_alone(browser: Browser, 
         await tool_of(app, "good")
         assert not named(app, "cyclic") and not named(app, "big")
         await app.call("later")
-        await until(lambda: "new" in app.capabilities)
+        await eventually(lambda: "new" in app.capabilities)
     own = POLYFILL + cycle + big
     async with opened(browser, tmp_path, top=own) as app:
         assert list(app.capabilities) == ["good"]
@@ -327,7 +321,7 @@ async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(
         changes = 0
         async with app.events() as events:
             await app.call("first")
-            await until(lambda: "new" in app.capabilities and named(app, "good"))
+            await eventually(lambda: "new" in app.capabilities and named(app, "good"))
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
                     async for event in events:
@@ -378,7 +372,7 @@ async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
     async with opened(browser, tmp_path, top=top, flood=endless, good="tool('good');") as app:
         good = await tool_of(app, "good")
         await app.call(await tool_of(app, "start"))
-        await until(lambda: not named(app, "flood"))
+        await eventually(lambda: not named(app, "flood"))
         assert (await app.call(good)).data == "good" and (await app.call("first")).data == "first"
     assert any("left out, with its tools" in record.getMessage() for record in caplog.records)
 
@@ -408,7 +402,7 @@ async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
     async with opened(browser, tmp_path, top="tool('first');") as app:
         await app.call("first")
     (left,) = set(browser.playwright.contexts) - before
-    await until(lambda: left not in browser.playwright.contexts)
+    await eventually(lambda: left not in browser.playwright.contexts)
 
 
 async def test_frames_and_their_tools_are_counted(
@@ -419,15 +413,15 @@ async def test_frames_and_their_tools_are_counted(
     frames = "".join(frame("one", "") for _ in range(65))
     top = f"<script>{TOOL} tool('first');</script>{frame('many')}{frame('long', 'NEAR')}"
     async with opened(browser, tmp_path, top=top, many=many, long=long) as app:
-        await until(lambda: len(app.capabilities) >= 502)
+        await eventually(lambda: len(app.capabilities) >= 502)
         assert len([name for name in app.capabilities if name.startswith("t")]) == 500
         assert [len(name.partition("@")[0]) for name in app.capabilities if name[0] in "op"] == [128]
     async with opened(
         browser, tmp_path, top=f"<script>{TOOL} tool('first');</script>{frames}", one="tool('one');"
     ) as app:
-        await until(lambda: len(named(app, "one")) >= 64, patience=90)
+        await eventually(lambda: len(named(app, "one")) >= 64, within=90)
+        await eventually(lambda: any("64 frames" in record.getMessage() for record in caplog.records))
         assert len(named(app, "one")) == 64
-    assert any("64 frames" in record.getMessage() for record in caplog.records)
 
 
 # --- what a frame answers ---------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), **more}
 
 
+@pytest.mark.requirement("R5-5c")
 @pytest.mark.requirement("R0-2c", "R3-7a", "R4-1a", "R4-15l")
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER, target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 from transports import (
@@ -96,12 +97,6 @@ def value(tree: object, *path: str | int) -> Any:
     for step in path:
         tree = tree[step]  # type: ignore[index]
     return tree
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 # --- tools are capabilities -------------------------------------------------------------------------------------------
@@ -281,13 +276,18 @@ async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
         listed = await session.resources.list()
         assert len(listed) == 26
         assert (listed[0].uri, listed[0].mime_type, listed[0].size) == (VIEW, "text/csv", len(view_data()))
-        (template,) = await session.resources.templates()
-        assert template.uri_template == "tableau://notes/{number}"
+        templates = await session.resources.templates()
+        assert [one.name for one in templates] == ["notes", "files", "views"]
+        assert templates[0].uri_template == "tableau://notes/{number}"
         page = (await session.call("resources.list")).data
         assert (len(value(page, "resources")), value(page, "nextCursor")) == (10, "10")
         rest = (await session.call("resources.list", {"cursor": "20"})).data
         assert len(value(rest, "resources")) == 6
-        assert value((await session.call("resources.templates")).data, "resourceTemplates", 0, "name") == "notes"
+        first = (await session.call("resources.templates")).data
+        assert (value(first, "resourceTemplates", 0, "name"), value(first, "nextCursor")) == ("notes", "1")
+        last = (await session.call("resources.templates", {"cursor": "2"})).data
+        assert value(last, "resourceTemplates", 0, "name") == "views" and isinstance(last, dict)
+        assert "nextCursor" not in last
 
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
@@ -326,7 +326,7 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
         assert await reads(session) == before + 2
         await session.resources.subscribe(VIEW)
         await session.call("refresh")
-        await until(lambda: bool(told))
+        await eventually(lambda: bool(told))
         assert (told[0].event, told[0].data) == ("notifications/resources/updated", {"uri": VIEW})
         changed = await session.resources.read(VIEW)
         assert changed.artifacts["contents.0.text"].sha256 != first.artifacts["contents.0.text"].sha256
@@ -375,6 +375,18 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
         assert "declared 5 bytes" in lies["fetch_error"]
         assert large["fetched"] is False and "resources.read" in large["hint"]
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
+
+
+@pytest.mark.requirement("R2-4.2f")
+async def test_links_are_left_alone_if_resources_are_switched_off(app: Connected) -> None:
+    off = ResourcePolicy(enabled=False, auto_read_if_size_under_bytes=100_000)
+    async with app(routing=RoutingPolicy(resources=off)) as session:
+        before = value((await session.call("record")).data, "reads")
+        result = await session.call("export_links")
+        for link in value(result.data, "content"):
+            assert link["type"] == "resource_link" and not {"fetched", "hint", "contents"} & link.keys()
+        assert value((await session.call("record")).data, "reads") == before
+        assert (await session.resources.read(VIEW)).artifacts  # what is asked for is still read
 
 
 @pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")
@@ -429,11 +441,11 @@ async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewe
                 pass
         assert (await session.call("work", {"steps": 1})).data == {"steps": 1}
         await session.call("refresh")
-        await until(lambda: any(one.event == "notifications/resources/updated" for one in told))
+        await eventually(lambda: any(one.event == "notifications/resources/updated" for one in told))
         assert value((await session.call("record")).data, "reads") == 0  # it is a new one
         await session.resources.read(VIEW)
         assert value((await session.call("record")).data, "reads") == 1  # and nothing of the old one is kept
-    await until(lambda: children() <= before)
+    await eventually(lambda: children() <= before)
 
 
 async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> None:

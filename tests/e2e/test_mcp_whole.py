@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import io
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from mcp_types import (
 )
 from PIL import Image
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, called, read_as_resource, words
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
@@ -35,12 +35,6 @@ from webapp_fixture import Fixture
 __all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(10):
-        while not await holds():
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -85,14 +79,14 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
             return any(one["capability"] == capability for one in data[what])
 
         waiting = asyncio.ensure_future(client.call_tool("abp_job_wait", {}))
-        await until(lambda: record("calls", "job.wait"))
+        await eventually(lambda: record("calls", "job.wait"))
         waiting.cancel()
         await asyncio.wait((waiting,))
 
         async def cancelled() -> bool:
             return bool((await called(client, "abp_app_record"))["data"]["cancelled"])
 
-        await until(cancelled)
+        await eventually(cancelled)
 
         # elicit: a person, then the client's model
         assert (await called(client, "abp_files_clear"))["data"]["cleared"] > 0
@@ -134,3 +128,21 @@ async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: 
         led = await client.call_tool("abp_screenshot", {"url": f"{slow_page.url}elsewhere"})  # to a host with rules
         assert led.is_error and "localhost (port" in words(led) and "may not be connected" in words(led)
         assert (await called(client, "abp_artifacts"))["total"] == 1
+
+
+@pytest.mark.requirement("R3-7c")
+async def test_a_picture_over_the_limit_is_made_smaller(tmp_path: Path, slow_page: SlowPage) -> None:
+    noise = """<canvas width=1000 height=700></canvas><script>const drawn = document.querySelector("canvas")
+        .getContext("2d"), image = drawn.createImageData(1000, 700), quarter = 65536
+        for (let at = 0; at < image.data.length; at += quarter)
+            crypto.getRandomValues(image.data.subarray(at, at + quarter))
+        drawn.putImageData(image, 0, 0)</script>"""
+    slow_page.html = noise
+    bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
+    async with Client(bridge.server, mode="2026-07-28") as client:
+        answer = await client.call_tool("abp_screenshot", {"url": slow_page.url, "width": 1000, "height": 700})
+    (kept,) = answer.structured_content["artifacts"]
+    assert kept["size_bytes"] > 500_000
+    (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
+    shown = base64.b64decode(block.data)
+    assert len(shown) <= 500_000 and Image.open(io.BytesIO(shown)).width <= 800

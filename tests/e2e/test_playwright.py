@@ -12,6 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
+import zxingcpp
 from PIL import Image
 from playwright.async_api import Error as PlaywrightError, Route
 
@@ -82,6 +83,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.requirement("R5-3a")
 @pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
@@ -158,6 +160,10 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
         resized = await app.call("image.resize", {"image": Path(str(chart.path)), "width": 64, "format": "webp"})
         with Image.open(str(resized.artifacts["image"].path)) as image:
             assert (image.format, image.width) == ("WEBP", 64)
+
+        code = (await app.call("generate.qrcode", {"text": "https://example.com/"})).artifacts["image"]
+        with Image.open(str(code.path)) as image:
+            assert [one.text for one in zxingcpp.read_barcodes(image)] == ["https://example.com/"]
 
         large = await app.call("file.generate", {"megabytes": 5, "seed": 7})
         assert large.artifacts["file"].sha256 == digest(5 << 20, 7)

@@ -155,7 +155,7 @@ async def test_users_of_a_bridge_share_browsers_and_nothing_else(
         async with asyncio.timeout(60):
             while [one.draining for one in pool.stats().browsers] != [False, True]:
                 await asyncio.sleep(0.05)
-        third = (await called(bob, "abp_connect", url=url))["session"]
+        third = (await called(bob, "abp_connect", url=url, new=True))["session"]
         assert [one.leased for one in pool.stats().browsers] == [1, 2]
         assert await read(bob, third) == nobodys and await read(ann, first) != nobodys
         await called(ann, "abp_disconnect", session=first)

@@ -36,6 +36,7 @@ def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = --strict-markers\n")
 
 
+@pytest.mark.requirement("R5-5b")
 def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
     choice = find_browser()
     assert choice is not None

@@ -7,12 +7,12 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.batch.kills.apps import PageApp
+from tests.support.eventually import eventually
 from tests.support.needs import missing
 from tests.support.processes import processes
 
@@ -33,12 +33,6 @@ class Holding(PageApp):
             await self.go_on.wait()
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.1)
-
-
 @pytest.mark.browser
 async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goes_on(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
@@ -57,7 +51,9 @@ async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goe
             cwd=tmp_path,
         )
         try:
-            await until(lambda: {0, 1} <= app.runs.keys() or process.returncode is not None)
+            await eventually(
+                lambda: {0, 1} <= app.runs.keys() or process.returncode is not None, within=PATIENCE, pause=0.1
+            )
             assert process.returncode is None
             main = psutil.Process(process.pid)
             (actor,) = [one for one in processes(below=main) if "ray::RayWorker" in "".join(one.cmdline())]

@@ -15,7 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.web_client import TOKEN, Listening, Web, eventually, running
+from tests.support.eventually import eventually
+from tests.support.web_client import TOKEN, Listening, Web, running
 from transports.artifacts import LocalStore, Scope
 from webapp_fixture import serve as serve_fixture
 

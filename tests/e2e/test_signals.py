@@ -18,18 +18,12 @@ import pytest
 
 from tests.e2e.test_cli import Cli, Process
 from tests.e2e.test_cli_browser import Site, serving, workbench as workbench
+from tests.support.eventually import eventually_blocking
 
 pytestmark = pytest.mark.browser
 
 #: Seconds in which a moment comes, also on a machine that does other things.
 PATIENCE = 40.0
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.005)
 
 
 @dataclass
@@ -116,7 +110,7 @@ WAYS = [
 
 
 def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool) -> None:
-    until(lambda: moment(run) or run.process.poll() is not None, PATIENCE, "the moment never came")
+    eventually_blocking(lambda: moment(run) or run.process.poll() is not None, within=PATIENCE, what="the moment")
     assert run.process.poll() is None, run.process.communicate()
     run.look()
     started = time.monotonic()
@@ -131,7 +125,7 @@ def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, gro
     assert b"Traceback" not in err and len(err.splitlines()) == 1 and b"[CANCELLED]" in err, how
     document = json.loads(out)
     assert document["cancelled"] is True and document["error"]["code"] == "CANCELLED"
-    until(lambda: not run.alive(), 2, f"{how} left {run.alive()}")
+    eventually_blocking(lambda: not run.alive(), within=2, what=f"the end of all processes after {how}")
     assert list(run.cli.temp.iterdir()) == [], how
     assert run.cli.staged() == [] and run.cli.files() == [], how
 
@@ -184,11 +178,11 @@ def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
     start: Callable[..., Run], site: Site
 ) -> None:
     run = start(site.url, "wait")
-    until(lambda: "/called" in site.seen, PATIENCE, "the call never came")
+    eventually_blocking(lambda: "/called" in site.seen, within=PATIENCE, what="the call")
     assert len(run.look()) > 3
     run.process.kill()
     run.process.communicate()
-    until(lambda: not run.alive(), 3, "processes are left after 3 s")
+    eventually_blocking(lambda: not run.alive(), within=3, what="the end of all processes")
     left = [path.name for path in run.cli.temp.iterdir()]
     assert left == [] or all(name.startswith("abp-run-") for name in left)
     assert run.cli.files() == []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -66,6 +68,57 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
         processes = [psutil.Process(pid) for pid in browser.wrapped._process.pids]
         assert all(process.is_running() for process in processes)
     assert not any(map(is_running, processes))
+
+
+#: Programs that end without closing their session: as a script does, as `asyncio.run` does, and as a notebook's kernel.
+_OPEN = {
+    "blocking": "from transports.sync import connect\napp = connect({!r}, store={!r}).open()\n",
+    "asynchronous": "import asyncio\nfrom transports import connect\n"
+    "async def main():\n    global app\n    app = await connect({!r}, store={!r})\nasyncio.run(main())\n",
+    "kernel": "import asyncio\nfrom transports import connect\nloop = asyncio.new_event_loop()\n"
+    "app = loop.run_until_complete(connect({!r}, store={!r}).__aenter__())\n",
+}
+
+
+@pytest.mark.parametrize("way", _OPEN)
+def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
+    workbench: str, way: str, tmp_path: Path
+) -> None:
+    code = _OPEN[way].format(workbench, str(tmp_path)) + "print(app, flush=True)"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) as run:
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (0, "") and "open Session" in out
+    bases = {Path(tempfile.gettempdir()), Path("/tmp")}
+    assert not [folder for base in bases for folder in base.glob(f"abp-run-{run.pid}-*")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
+def test_a_forked_process_does_not_disturb_the_browser_of_its_parent(workbench: str, tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from transports import UsageError
+from transports.sync import Browser, connect
+with Browser() as browser, connect({workbench!r}, browser=browser, store={str(tmp_path)!r}) as app:
+    def refused(work):
+        try:
+            work()
+        except UsageError as error:
+            print(error.message.partition(";")[0], flush=True)
+    if not (pid := os.fork()):
+        refused(lambda: app.call("file.list"))
+        refused(lambda: connect({workbench!r}, browser=browser, store="none:").open())
+        refused(browser.restart)
+        browser.close()
+        sys.exit()
+    print(os.waitpid(pid, 0)[1], flush=True)
+    for _ in range(3):
+        print(len(app.call("file.generate", {{"megabytes": 2}}).artifacts), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    owned = "belongs to the process that opened it\n"
+    assert done.stdout == f"this session {owned}this browser {owned}this browser {owned}0\n1\n1\n1\n", done.stderr
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("end", ["interrupted", "forgotten"])
@@ -195,7 +248,7 @@ def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_p
         assert len(result.artifacts) == 2 and stages and next(events)
         large = app.call("file.generate", {"megabytes": 4}, timeout=30)
         (ref,) = large.artifacts.values()
-        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref.id))
+        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref))
         with pytest.raises(CallTimeout):
             app.call("fault.slow", {"ms": 30_000}, timeout=0.5)
         assert page.title() == "Workbench"  # which is the caller's, and works meanwhile

@@ -45,6 +45,36 @@ def test_a_program_that_forgets_to_close_ends(warn: bool) -> None:
     assert "Traceback" not in err and ("ResourceWarning" in err and "was not closed" in err) is warn
 
 
+def test_what_was_forgotten_is_closed_while_threads_can_still_be_used() -> None:
+    code = """
+class Threads(App):
+    async def aclose(self):
+        await super().aclose()
+        await asyncio.to_thread(print, "in a thread", flush=True)
+
+app = connect("memory:", transport=Threads({"quick": quick}), store="none:").open()
+print(app.call("quick").data, flush=True)
+"""
+    with program(code) as run:
+        out, err = run.communicate(timeout=30)
+    assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\nin a thread\n"), err
+    assert "Traceback" not in err
+
+
+def test_a_thread_of_the_program_uses_a_session_after_the_main_thread_has_ended() -> None:
+    code = """
+app = session.open()
+def work():
+    threading.main_thread().join()
+    print(app.call("quick").data, flush=True)
+threading.Thread(target=work).start()
+"""
+    with program(code) as run:
+        out, err = run.communicate(timeout=30)
+    assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\n"), err
+    assert "Traceback" not in err
+
+
 def test_ctrl_c_cancels_the_call_in_the_app_and_leaves_no_thread() -> None:
     code = """
 try:
@@ -107,6 +137,47 @@ with session as app:
     with program(code) as run:
         out, err = run.communicate(timeout=30)
     assert out == "child {'ok': True}\nstatus 0 {'ok': True}\nclosed []\n", err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
+@pytest.mark.parametrize("way", ["os.fork", "multiprocessing"])
+def test_a_session_of_the_parent_is_refused_in_a_forked_process(way: str) -> None:
+    code = """
+import multiprocessing
+app = session.open()
+def use(name, work):
+    try:
+        print(name, work(), flush=True)
+    except Exception as error:
+        print(name, type(error).__name__, "belongs to the process that opened it" in str(error), flush=True)
+def child():
+    use("call", lambda: app.call("quick").data)
+    use("start", lambda: app.start("quick"))
+    use("events", lambda: app.events().__enter__())
+    app.close()
+    print(app.info.name and "ended", flush=True)
+"""
+    code += (
+        """
+sys.stdout.flush()
+if not (pid := os.fork()):
+    child()
+    sys.exit()
+status = os.waitpid(pid, 0)[1]
+"""
+        if way == "os.fork"
+        else """
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+status = process.exitcode
+"""
+    ) + "print(status, app.call('quick').data, flush=True)\n"
+    with program(code) as run:
+        out, err = run.communicate(timeout=30)
+    refused = "call UsageError True\nstart UsageError True\nevents UsageError True\n"
+    assert out == f"{refused}ended\n0 {{'ok': True}}\nclosed []\n", err
+    assert "Traceback" not in err and "destroyed" not in err
 
 
 def test_importing_it_loads_no_browser_library() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.web_client import TOKEN
 from transports.artifacts import ArtifactRef, LocalStore
 
@@ -54,9 +55,10 @@ class Server:
         return {name: float(value) for name, value in rows}
 
     async def until(self, name: str, value: float, seconds: float = 200.0) -> None:
-        async with asyncio.timeout(seconds):
-            while (await self.metrics()).get(name) != value:
-                await asyncio.sleep(0.1)
+        async def reached() -> bool:
+            return (await self.metrics()).get(name) == value
+
+        await eventually(reached, within=seconds, pause=0.1)
 
 
 @asynccontextmanager

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from playwright.async_api import Route, expect
 
 from tests.e2e.test_browsers import NO_CDP, reach_without_cdp
 from tests.e2e.visits import card, run, visiting
+from tests.support.eventually import eventually
 from tests.support.gallery import open_gallery
 from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown
@@ -33,13 +33,6 @@ Object.defineProperty(document, "modelContext", {
   value: Object.assign(new EventTarget(), { registerTool() {} }), configurable: true,
 });
 """
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
 
 
 def contents(result: Any) -> dict[str, bytes]:

@@ -120,6 +120,7 @@ async def test_headers_that_an_app_may_not_set(get: Get, serve: Serve, auth: dic
     assert server.connects == 0
 
 
+@pytest.mark.requirement("R1-5g")
 async def test_query_that_is_there_already(get: Get, serve: Serve) -> None:
     server = await serve(moved("/b?token=new"), reply(BODY))
     await get(Download(f"{server.url}/?token=a&x", query={"token": "b c&"}))

@@ -7,13 +7,13 @@ from aiohttp.abc import ResolveResult
 
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
 from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
+from transports.base import Fetched
 from transports.errors import (
     DownloadFailed,
     SizeMismatch,
     TooLarge,
     Truncated,
 )
-from transports.http import Fetched
 
 # --- 28, 33: broken bodies -----------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from tests.support.raw_server import (
     stall,
     then,
 )
+from transports.base import Fetched
 from transports.binary import Download
 from transports.errors import (
     DownloadFailed,
@@ -38,7 +39,6 @@ from transports.errors import (
     TooLarge,
     Truncated,
 )
-from transports.http import Fetched
 
 # --- what goes well ------------------------------------------------------------------------------------------------
 

@@ -36,16 +36,23 @@ def ref(number: int = 0, size: int = 1) -> ArtifactRef:
 
 
 def test_the_guard_has_64_bytes_at_least() -> None:
-    assert clamp("x" * 100, 64) == "x" * 32 + "… [truncated: 68 characters]"
+    assert clamp("x" * 100, 64) == "x" * 35 + "\n... [truncated: 65 chars]"
     with pytest.raises(UsageError, match=r"at least 64 \(it is 63\)"):
         clamp("x", 63)
 
 
 def test_an_agent_reads_50000_bytes_unless_told_others() -> None:
     room = 50_000 - len('{"data":""}')
-    assert "truncated" not in Result("x", "x" * room, {}).for_agent()
-    cut = Result("x", "x" * (room + 1), {}).for_agent()
+    many = AgentLimits(max_field_chars=None)
+    assert "truncated" not in Result("x", "x" * room, {}, limits=many).for_agent()
+    cut = Result("x", "x" * (room + 1), {}, limits=many).for_agent()
     assert "truncated" in cut and 49_000 < json_size(cut) <= 50_000
+
+
+def test_an_agent_reads_10000_characters_of_each_text_unless_told_others() -> None:
+    assert Result("x", ["x" * 10_000] * 4, {}).for_agent() == {"data": ["x" * 10_000] * 4}
+    cut = Result("x", ["x" * 10_001], {}).for_agent()
+    assert cut["data"] == ["x" * 9_970 + "\n... [truncated: 31 chars]"]
 
 
 def test_an_agent_reads_1024_bytes_at_least() -> None:
@@ -167,8 +174,10 @@ def test_texts_that_fit_are_the_same_object() -> None:
     values: list[JSONValue] = ["xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}]
     for value in values:
         assert cut_texts(value, 2, "…") is value
-    assert cut_texts(["xx", "xxx"], 2, "…{truncated_chars}") == ["xx", "xx…1"]
-    assert cut_texts({"a": ["xxx"], "b": "y"}, 2, "…") == {"a": ["xx…"], "b": "y"}
+    assert cut_texts(["xx", "xxxx"], 3, "…{truncated_chars}") == ["xx", "x…3"]
+    assert cut_texts({"a": ["xxx"], "b": "y"}, 2, "…") == {"a": ["x…"], "b": "y"}
+    assert cut_texts(["xxx", [7, None]], 2, "<{truncated_chars} more>") == ["x…", [7, None]]
+    assert cut_texts("xx", 1) == "…" and cut_texts("x", 1) == "x"
 
 
 def test_long_texts_and_their_types() -> None:

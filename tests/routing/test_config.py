@@ -46,7 +46,7 @@ def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_befo
     assert tableau.tool_fields["download_workbook"] == TABLEAU.tool_fields["download_workbook"]
     assert [rule.path for rule in tableau.tool_fields["export_crosstab"]] == ["$.sheets[*].content"]
     assert (tableau.max_inline_chars, tableau.max_inline_bytes) == (20_000, None)
-    assert (tableau.agent.max_bytes, tableau.agent.max_field_chars) == (20_000, None)
+    assert (tableau.agent.max_bytes, tableau.agent.max_field_chars) == (20_000, 10_000)
     assert tableau.resources.auto_read_if_size_under_bytes == 5000 and tableau.resources.enabled
     assert [(one.magic, one.mime_type) for one in tableau.signatures] == [(b"ACME", "application/x-acme")]
     github = config.policy("github-mcp-server", presets=True)

@@ -58,6 +58,7 @@ async def test_a_large_file_is_followed_if_the_transport_only_appends(
         assert follow.call_count == followed
 
 
+@pytest.mark.requirement("R5-4b")
 async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:
     with pytest.raises(SizeMismatch):
         await fetched(tmp_path / "a", 3, declared=2)

@@ -4,7 +4,7 @@ import base64
 import json
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -160,7 +160,7 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     assert released.count(Handle("7", 3)) == 2
 
 
-@pytest.mark.requirement("R2-2.1a", "R2-3.6c")
+@pytest.mark.requirement("R2-2.1a", "R2-3.6c", "R2-4.3a")
 async def test_a_transformer_stores_content_itself_and_its_references_are_artifacts(store: LocalStore) -> None:
     events: list[object] = []
 
@@ -482,7 +482,7 @@ async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
     assert set(routed.artifacts) == {"chart", ""}
-    assert json.loads(await store.get(routed.artifacts[""].id)) == routed.data
+    assert json.loads(await store.get(routed.artifacts[""])) == routed.data
     small = await Router(store).route({"chart": PNG, "rows": rows[:9]}, capability="x")
     assert set(small.artifacts) == {"chart"}
 
@@ -535,7 +535,7 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
     assert shown[0] == rows[0]
     assert at(seen, "truncated", "path") == str(whole.path)
     assert len(encode_json(routed.for_agent())) > 40_000
-    assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
+    assert json.loads(await store.get(whole)) == {"rows": rows, "total": 16_000}
 
 
 @pytest.mark.requirement("R2-3.1a", "R2-3.1b", "R2-3.1c", "R2-3.1d")
@@ -544,7 +544,7 @@ async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str,
     routed = await Router(store).route(text, capability="x")
     assert routed.data == text and list(routed.artifacts) == [""]  # for a program it stays what it was
     ref = routed.artifact()
-    assert json.loads(await store.get(ref.id)) == text
+    assert json.loads(await store.get(ref)) == text
     seen = routed.for_agent()
     assert len(encode_json(seen)) < 1000
     assert at(seen, "data", "artifact", "uri") == ref.uri
@@ -553,7 +553,8 @@ async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str,
     assert "artifacts" not in seen and ("size", "") in layers(routed)
     short = await Router(store).route("x" * 10_000, capability="x")
     assert short.for_agent()["data"] == "x" * 10_000
-    unlimited = await Router(store, policy=RoutingPolicy(max_inline_chars=None)).route("x" * 20_000, capability="x")
+    policy = RoutingPolicy(max_inline_chars=None, agent=AgentLimits(max_field_chars=None))
+    unlimited = await Router(store, policy=policy).route("x" * 20_000, capability="x")
     assert unlimited.for_agent()["data"] == "x" * 20_000
 
 
@@ -709,8 +710,35 @@ async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStor
     answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}
     routed = await Router(store, policy=RoutingPolicy(agent=agent)).route(answer, capability="x")
     view = routed.for_agent()
-    assert view["data"] == {**answer, "log": "x" * 100 + "<1,000 more>"}
+    assert view["data"] == {**answer, "log": "x" * 88 + "<1,012 more>"}
     assert at(view, "truncated", "id") == routed.artifacts[""].id
     assert routed.data == answer
     many = await Router(store, policy=RoutingPolicy(agent=agent)).route({"rows": ["z" * 90] * 99}, capability="x")
     assert len(encode_json(many.for_agent())) <= 3000 < len(encode_json(many.for_agent(max_bytes=9000)))
+
+
+def texts_of(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from texts_of(item)
+
+
+@pytest.mark.requirement("R2-4.4b", "R2-4.4c")
+@pytest.mark.parametrize("policy", [RoutingPolicy(), RoutingPolicy(max_inline_chars=None)], ids=["previews", "texts"])
+async def test_however_many_long_texts_there_are_none_is_above_the_limit(policy: RoutingPolicy) -> None:
+    """More long texts than get files of their own, with room for all of them."""
+    assert policy.agent.max_field_chars == 10_000
+    answer = {f"page{n}": f"{n:02}" + "x" * (9_998 + n) for n in range(30)}
+    routed = await Router(MemoryStore(), policy=policy).route(answer, capability="x")
+    view = routed.for_agent(max_bytes=5_000_000)
+    data = cast(Json, view["data"])
+    assert max(map(len, texts_of(view))) == 10_000
+    assert data["page0"] == answer["page0"] and list(data) == list(answer)
+    assert routed.data == answer
+    for name in answer:
+        seen = data[name]
+        if isinstance(seen, str) and seen != answer[name]:
+            kept, _, missing = seen.partition("\n... [truncated: ")
+            assert len(kept) + int(missing.partition(" ")[0]) == len(answer[name]) and answer[name].startswith(kept)
+    assert max(map(len, texts_of(routed.for_agent()))) <= 10_000 and len(encode_json(routed.for_agent())) <= 50_000

@@ -61,7 +61,7 @@ def test_any_json_is_stored_as_it_is(data: object) -> None:
             routed = await Router(store).route(data, capability="any")
             assert list(routed.artifacts) == [""]
             assert routed.data == data
-            assert json.loads(await store.get(routed.artifacts[""].id)) == data
+            assert json.loads(await store.get(routed.artifacts[""])) == data
             assert f"Output saved to file: {folder}" in routed.summary(max_chars=10_000)
 
     asyncio.run(main())

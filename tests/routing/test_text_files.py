@@ -1,14 +1,15 @@
 """Text that an app declares as a file becomes one, and stays readable in the answer."""
 
+import pickle
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from transports import LocalStore, Router
+from transports import LocalStore, NoneStore, Router
 from transports.binary import BinaryData, Encoded
 from transports.errors import BadEncoding, SizeMismatch
-from transports.routing import FieldRule, RoutingPolicy
+from transports.routing import AgentLimits, FieldRule, RoutingPolicy
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
 
@@ -80,7 +81,7 @@ async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store:
 
 
 async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> None:
-    policy = RoutingPolicy(max_inline_chars=None)
+    policy = RoutingPolicy(max_inline_chars=None, agent=AgentLimits(max_field_chars=None))
     routed = await Router(store, policy=policy).route({"document": page(20_000)}, capability="x")
     assert node(routed.for_agent(), "data", "document")["text"] == "x" * 20_000
 
@@ -88,7 +89,7 @@ async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> N
 async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalStore) -> None:
     routed = await Router(store).route({"document": page(200_000)}, capability="x")
     text = str(node(routed.data, "document")["text"])
-    assert len(text.encode()) <= 50_000 and text.endswith("characters]") and text.startswith("x" * 49_000)
+    assert len(text.encode()) <= 50_000 and text.endswith(" chars]") and text.startswith("x" * 49_000)
     assert await store.get(routed.artifact().id) == b"x" * 200_000
 
 
@@ -111,3 +112,30 @@ async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) ->
     assert caught.value.result is not None
     assert node(caught.value.result.data, "good")["text"] == "héllo 世界"
     assert node(caught.value.result.data, "bad").keys() == {"error"}
+
+
+async def test_without_inline_data_no_text_stands_beside_a_reference(store: LocalStore) -> None:
+    policy = RoutingPolicy(inline_data=False)
+    answer = {"a.b": HELLO, "pages": [HELLO, {"n": 1, "text": "kept"}], "long": page(20_000)}
+    routed = await Router(store, policy=policy).route(answer, capability="x")
+    assert sorted(routed.artifacts) == ["a\\.b", "long", "pages.0"]
+    for shown in (routed.data, routed.for_agent()["data"]):
+        assert "text" not in node(shown, "a.b") and "text" not in node(shown, "pages", 0)
+        assert "text" not in node(shown, "long") and node(shown, "pages", 1)["text"] == "kept"
+    whole = await Router(store, policy=policy).route(HELLO, capability="x")
+    assert whole.data == whole.artifact().as_dict()
+    assert whole.summary().startswith(f"File saved: {whole.artifact().path}\nType: text/plain\n")
+
+
+async def test_long_texts_of_an_answer_that_is_a_reference_are_files_beside_it(store: LocalStore) -> None:
+    routed = await Router(store, policy=RoutingPolicy(inline_data=False)).route({"log": "x" * 20_000}, capability="x")
+    assert routed.data == routed.artifacts[""].as_dict() and list(routed.artifacts) == ["log", ""]
+    assert routed.artifact() == routed.artifacts[""] and pickle.loads(pickle.dumps(routed)) == routed
+    assert set(routed.for_agent()) == {"data", "artifacts"}
+
+
+async def test_what_nothing_keeps_stays_in_the_answer() -> None:
+    routed = await Router(NoneStore(), policy=RoutingPolicy(inline_data=False)).route({"n": 1}, capability="x")
+    assert routed.data == {"n": 1}
+    empty = await Router(NoneStore(), policy=RoutingPolicy(inline_data=False)).route(None, capability="x")
+    assert empty.summary() == "The app answered without data."

@@ -23,6 +23,7 @@ from transports import (
     connect,
 )
 from transports.adapters.memory import Call
+from transports.owner import Owner
 from transports.protocol import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
@@ -70,7 +71,7 @@ async def test_a_cut_of_what_an_agent_reads_is_an_event_whichever_thread_reads_i
     await asyncio.to_thread(result.for_agent)
 
 
-@pytest.mark.requirement("R2-2.1a")
+@pytest.mark.requirement("R2-2.1a", "R2-4.3a")
 async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp_path: Path) -> None:
     async def report(params: Mapping[str, object], call: Call) -> object:
         ref = await call.artifacts.put_text("a,b", mime_type="text/csv", filename="t.csv", namespace=call.capability)
@@ -131,7 +132,7 @@ async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect
 async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    streams = EventStreams()
+    streams = EventStreams(Owner("session"))
     async with streams.stream() as stream:
         for n in range(10_003):
             streams.emit(Progress(progress=n))

@@ -206,6 +206,6 @@ async def test_a_console_says_how_many_lines_it_left_out(monkeypatch: pytest.Mon
     app_transport = MemoryTransport({"chatter": chatter})
     async with connect("memory:", transport=app_transport, store=store, evidence=Evidence(console=True)) as app:
         result = await app.call("chatter")
-        first, second, rest = (await store.get(result.evidence["console"].id)).decode().splitlines()
+        first, second, rest = (await store.get(result.evidence["console"])).decode().splitlines()
     assert first.endswith('log: {"text": "00000…') and second.endswith('log: {"text": "11111…')
     assert rest == "… and 3 more lines, which were not kept"

@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import answering, hang
 from tests.support.events import collect_events
+from tests.support.eventually import eventually
 from transports import CallHandle, CallStatus, CapabilityError, Disconnected, MemoryTransport, UsageError
 from transports.adapters.memory import Call
 from transports.errors import CallTimeout, Corrupt, ProtocolError
@@ -33,9 +34,10 @@ APP = {"job.run": answering({"done": True}), "job.hang": hang, "job.refuse": ref
 
 
 async def until(handle: CallHandle, status: CallStatus) -> None:
-    async with asyncio.timeout(15):
-        while await handle.status() is not status:
-            await asyncio.sleep(0.01)
+    async def reached() -> bool:
+        return await handle.status() is status
+
+    await eventually(reached)
 
 
 async def test_a_handle_tells_state_and_result_of_a_call(app_of: Connect) -> None:
@@ -103,7 +105,7 @@ async def test_each_end_of_a_call_has_its_state_and_raises_what_the_call_raises(
 
 
 def test_an_error_says_whether_the_call_may_have_run() -> None:
-    unsent = Disconnected("gone", details={"sent": False})
+    unsent = Disconnected("gone", sent=False)
     for error, status in (
         (unsent, CallStatus.FAILED),
         (Disconnected("gone"), CallStatus.UNKNOWN),

@@ -268,7 +268,7 @@ async def test_200_concurrent_calls_get_their_own_answers_and_progress(app_of: C
         assert len({result.artifacts["file"].id for result in results}) == 200
         for n, result in enumerate(results):
             assert result.data["n"] == n  # type: ignore[call-overload,index]
-            content = await app.store.get(result.artifacts["file"].id)
+            content = await app.store.get(result.artifacts["file"])
             assert content.endswith(str(n).encode())
             assert len(content) > len(LARGE) if n in (3, 4, 5, 6) else content == f"content {n}".encode()
     assert heard == {n: [str(n)] for n in range(200)}

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import logging
+import pickle
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
+from tests.support.spans import collecting
 from transports import (
     ABPError,
     BinaryData,
@@ -16,7 +20,7 @@ from transports import (
     MemoryTransport,
     Result,
 )
-from transports.errors import AddressBlocked, SizeMismatch
+from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
@@ -34,6 +38,13 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
     assert json.loads(path.read_bytes()) == data
     text = json.dumps(data, ensure_ascii=False)
     assert result.summary() == f"{text}\nOutput saved to file: {ref.path}"
+    long = {"html": "é" * 5000}
+    async with app_of({"md.html": answering(long)}) as app:
+        result = await app.call("md.html")
+    characters = len(json.dumps(long, ensure_ascii=False, separators=(",", ":")))  # not bytes
+    assert result.summary(max_chars=1000).startswith(
+        f"Output saved to file: {result.artifact().path}\nSize: {characters} characters"
+    )
 
 
 @pytest.mark.requirement("R0-3a", "R0-5a", "R0-5b", "R0-5c", "R0-6e", "R0-6h", "R1-4g", "R1-14d", "R2-3.2c", "R2-5.1a")
@@ -166,6 +177,7 @@ async def test_the_none_store_gives_references_without_files(app_of: Connect) ->
 # --- content that is not what it was declared to be -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R5-4a", "R5-4b")
 @pytest.mark.parametrize("content", [PDF, LARGE], ids=["small", "behind a handle"])
 async def test_content_of_another_size_than_declared_is_not_stored(
     app_of: Connect, tmp_path: Path, content: bytes
@@ -214,6 +226,37 @@ async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connec
     )  # fmt: skip
     everything = json.dumps([error.as_dict(), result.as_dict(), str(error), repr(error), result.summary()])
     assert not [secret for secret in ("hunter2", "s3cret", "t0psecret") if secret in everything]
+
+
+@pytest.mark.requirement("R0-8b")
+async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
+    app_of: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class AtAddress(MemoryTransport):
+        @property
+        def url(self) -> str:
+            return "http://bob:hunter2@127.0.0.1:1/app/"
+
+    caplog.set_level(logging.DEBUG)
+    auth = {"type": "query", "token": "t0psecret"}
+    answer = {"good": PNG, "bad": {"downloadUrl": "f.pdf?sig=s1gn4ture", "mimeType": "application/pdf", "auth": auth}}
+    transport = AtAddress({"take": answering(answer)})
+    with collecting() as sent:
+        async with app_of(transport, record=tmp_path / "recorded.jsonl", timeout=5) as app:
+            with pytest.raises(DownloadFailed) as caught:
+                await app.call("take")
+        traced = sent.everything()
+    error = caught.value
+    assert error.download_url == "http://bob:hunter2@127.0.0.1:1/app/f.pdf?sig=s1gn4ture"
+    assert error.details["url"] == "http://127.0.0.1:1/app/f.pdf?…"
+    shown = [str(error), repr(error), "".join(traceback.format_exception(error)), json.dumps(error.as_dict())]
+    shown += [repr(vars(error)), repr(pickle.loads(pickle.dumps(error)).download_url), json.dumps(error.details)]
+    shown += [repr(error.result), caplog.text, traced, (tmp_path / "recorded.jsonl").read_text()]
+    assert not [word for word in ("hunter2", "s1gn4ture", "t0psecret") for text in shown if word in text]
+    with pytest.raises(SizeMismatch) as other:
+        async with app_of(MemoryTransport({"take": answering({"file": pdf(size=9)})})) as app:
+            await app.call("take")
+    assert other.value.download_url is None
 
 
 async def test_an_unusable_download_url_is_a_typed_error(app_of: Connect) -> None:

@@ -126,6 +126,39 @@ async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path
         assert len(await one.store.list()) == 5
 
 
+@pytest.mark.requirement("R2-6.4l")
+@pytest.mark.parametrize("cleanup", [True, False])
+async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cleanup: bool) -> None:
+    async with open_store("memory:", retention=Retention.only(cleanup_on_session_end=cleanup)) as store:
+
+        def session() -> Session:
+            return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
+
+        async with session() as stays:
+            others = await stays.call("file.make", {"count": 1, "name": "other"})
+            async with session() as ends:
+                own = await ends.call("file.make", {"count": 2, "name": "own"})
+                assert await held(store, own) == [True, True]
+            assert await held(store, own) == [not cleanup] * 2
+            assert await held(store, others) == [True]
+
+
+@pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
+async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) -> None:
+    """More files than a trace may have by default; the bridge's own folder forgets after an hour, and nothing more."""
+    async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=tmp_path / "out") as app:
+        assert app.store.retention is None
+        result = await app.call("file.make", {"count": 101, "name": "many"})
+        assert await held(app.store, result) == [True] * 102 and not result.warnings  # and the answer as JSON
+    assert Retention.only(ttl_seconds=3600, keep_unscoped=True) == BRIDGE_RETENTION
+    limited = connect(
+        "memory:", transport=MemoryTransport({"file.make": make}), store=open_store("memory:", retention=Retention())
+    )
+    async with limited as app:
+        result = await app.call("file.make", {"count": 101, "name": "many"})
+        assert (await held(app.store, result)).count(True) == 100 and result.warnings
+
+
 async def test_the_callers_own_scope_stays_and_without_a_retention_there_is_none() -> None:
     store = open_store("memory:", retention=Retention())
     own = Scope(user="ann", session="s", trace="t")

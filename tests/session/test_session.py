@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import transports
+import transports.sync
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, NotingTransport, answering, ask, hang
 from transports import (
@@ -227,3 +230,16 @@ async def test_a_transport_that_cannot_send_shutdown_is_closed_all_the_same(app_
     async with app_of(transport := Unsendable({"good": answering(1)})) as app:
         await app.call("good")
     assert transport.closed == 1
+
+
+@pytest.mark.parametrize("target", [None, 8000, Path("app"), b"http://a/", ["http://a/"]])
+def test_a_target_that_is_not_text_is_told_by_its_name(target: Any) -> None:
+    for connecting in (transports.connect, transports.sync.connect):
+        with pytest.raises(UsageError, match=rf"target must be text, .* not {type(target).__name__}"):
+            connecting(target)
+
+
+async def test_an_address_of_a_manifest_that_is_not_text_is_told_by_its_name() -> None:
+    given: Any = 8000
+    with pytest.raises(UsageError, match=r"url must be text, .* not int"):
+        await transports.discover(given)

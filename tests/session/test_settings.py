@@ -61,6 +61,7 @@ def test_the_defaults_are_the_bridges() -> None:
         ("ABP_MAX_SESSION_BYTES", "8192", 8192),
         ("ABP_MIN_FREE_DISK", "0", 0),
         ("ABP_ALLOW_PRIVATE_ADDRESSES", "yes", True),
+        ("ABP_ACCEPT_COMPRESSION", "yes", True),
         ("ABP_STORE", "none:", "none:"),
     ],
 )

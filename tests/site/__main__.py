@@ -5,12 +5,27 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from tests.site.llms import write_llms
 from tests.site.stage import ROOT, stage
 
-__all__ = ["build"]
+__all__ = ["build", "configuration"]
+
+#: The configuration with what pyproject.toml knows; Zensical reads paths in it from the folder of the file.
+_WRITTEN = ROOT / ".zensical.toml"
+
+
+def configuration(project: dict[str, Any]) -> str:
+    """Return the configuration of the site, with version and repository of the ``project`` in the head of each page."""
+    text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    name = f'site_name = "{project["name"]}'
+    head = f'{name} {project["version"]}"\n'
+    if source := project.get("urls", {}).get("Source"):
+        head += f'repo_url = "{source}"\nrepo_name = "{source.split("://")[-1].rstrip("/")}"\n'
+    return text.replace(f'{name}"\n', head, 1)
 
 
 def build() -> int:
@@ -18,10 +33,15 @@ def build() -> int:
     pages = stage(ROOT / "build" / "docs")
     shutil.rmtree(ROOT / "site", ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
-    status = subprocess.call([zensical, "build", "--strict", "--clean"], cwd=ROOT)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    _WRITTEN.write_text(configuration(project), encoding="utf-8")
+    try:
+        status = subprocess.call([zensical, "build", "--strict", "--clean", "--config-file", _WRITTEN], cwd=ROOT)
+    finally:
+        _WRITTEN.unlink()
     if status == 0:
         write_llms(pages, ROOT / "site")
-        print(f"{len(list((ROOT / 'site').rglob('index.html')))} pages in site/; open site/index.html")
+        print(f"{len(pages)} pages in site/; open site/index.html")
     return status
 
 

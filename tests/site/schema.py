@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
+from transports.routing._document_names import AGENT_NAMES, DETECTION_NAMES, POLICY_NAMES, RULE_NAMES
 from transports.session import AppEntry
 from transports.session._app_tables import AppTables, SecretEntry
 from transports.session._retention_fields import RetentionFields
@@ -30,6 +31,10 @@ def schema() -> dict[str, Any]:
         _describe(definitions[model.__name__], model)
     options, retention = Options.model_json_schema(), RetentionFields.model_json_schema()
     _describe(options, Options)
+    options["properties"] |= {
+        "max_file_size_mb": {"type": "number", "minimum": 0},
+        "allowed_mime_types": options["properties"]["allowed_types"],
+    }
     for limit in retention["properties"].values():
         if "anyOf" in limit:  # a text: 7d, 500MB, none
             limit["anyOf"] = [{"type": "string"}, *(one for one in limit["anyOf"] if one["type"] != "string")]
@@ -64,9 +69,29 @@ def _routing(definitions: dict[str, Any]) -> dict[str, Any]:
         definitions |= made.pop("$defs", {})
         limit = re.search(r"int \| None", str(hint))
         properties[name] = {"anyOf": [*made["anyOf"], {"const": "none"}]} if limit else made
+    _add_document_names(properties, definitions)
     server = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
     properties["servers"] = {"type": "object", "additionalProperties": server}
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _add_document_names(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Add the names that settings have in the document of docs/requirements.md R2."""
+    for other, own in POLICY_NAMES.items():
+        properties[other] = properties[own]
+    properties["auto_artifact_large_content"] = {"type": "boolean"}
+    signature = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+    detection = {other: properties[own] for other, own in DETECTION_NAMES.items()}
+    properties["binary_detection"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**detection, "signatures": {"type": "object", "additionalProperties": signature}},
+    }
+    agent, rule = properties["agent"]["properties"], definitions["FieldRule"]["properties"]
+    agent |= {other: agent[own] for other, own in AGENT_NAMES.items()}
+    agent["auto_artifact_threshold"] = properties["max_inline_bytes"]
+    rule |= {other: rule[own] for other, own in RULE_NAMES.items()}
+    definitions["FieldRule"].pop("required", None)
 
 
 def _hints(model: type) -> Mapping[str, Any]:

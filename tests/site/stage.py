@@ -1,12 +1,15 @@
 """The pages of the site, put together in one folder: those of ``docs/``, and those beside it.
 
-On the site there is nothing beside the pages, so a link to a file of the project becomes its text.
+On the site there is nothing beside the pages, so a link to a file of the project becomes its text. A picture that is
+there for light and for dark is shown in the one that fits.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 from tests.site.error_codes import classes_in_full
@@ -22,7 +25,10 @@ _BESIDE = {
     "SECURITY.md": "reporting.md",
     "VERSIONING.md": "versioning.md",
 }
-_OUTWARD = re.compile(r"\[([^\]]+)\]\(\.\./([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
+#: A picture for both themes as GitHub wants it, and one for light alone.
+_PICTURE = re.compile(r'<picture>\s*<source [^>]*>\s*<img alt="([^"]*)" src="([^"]*)-light\.png"[^>]*>\s*</picture>')
+_LIGHT = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)-light\.png\)")
 #: A bar in the code of a table, escaped as GitHub wants it; the site would show the backslash.
 _BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _INTO_DOCS = re.compile(r"\]\(docs/([^)\s]+)\)")
@@ -32,6 +38,7 @@ def stage(folder: Path) -> list[Path]:
     """Write every page into ``folder``, which is made anew, and return their paths."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder)
+    shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
     for name, page in _BESIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         text = _INTO_DOCS.sub(r"](\1)", text)
@@ -42,11 +49,25 @@ def stage(folder: Path) -> list[Path]:
         errors.write(classes_in_full())
     pages = sorted(folder.rglob("*.md"))
     for path in pages:
-        text = _OUTWARD.sub(_inward, path.read_text(encoding="utf-8"))
+        page = path.relative_to(folder).as_posix()
+        text = _LINK.sub(partial(_inward, page), path.read_text(encoding="utf-8"))
+        text = _LIGHT.sub(_both, _PICTURE.sub(_both, text))
         path.write_text(_BAR_IN_CODE.sub(lambda code: code[0].replace("\\|", "|"), text), encoding="utf-8")
     return pages
 
 
-def _inward(link: re.Match[str]) -> str:
-    text, path, anchor = link.groups()
-    return f"[{text}]({_BESIDE[path]}{anchor or ''})" if path in _BESIDE else text
+def _inward(page: str, link: re.Match[str]) -> str:
+    """Return a link of a staged page: as it is if it leads to a file of ``docs/``, to the page of a file beside it, or
+    the text of the link."""
+    image, text, target, anchor = link.groups()
+    from_docs = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+    beside = from_docs.removeprefix("../")
+    if from_docs != beside and beside in _BESIDE:
+        up = posixpath.relpath(_BESIDE[beside], posixpath.dirname(page) or ".")
+        return f"{image}[{text}]({up}{anchor or ''})"
+    return text if from_docs.startswith("../") else link[0]
+
+
+def _both(picture: re.Match[str]) -> str:
+    """Return a picture twice, of which the theme shows one."""
+    return " ".join(f"![{picture[1]}]({picture[2]}-{theme}.png#only-{theme})" for theme in ("light", "dark"))

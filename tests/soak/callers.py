@@ -34,7 +34,7 @@ async def forget_oldest(contents: Contents, store: ArtifactStore, most: int = _K
     """Read, compare and delete what is over ``most``."""
     while (oldest := contents.oldest(most)) is not None:
         key, sha256 = oldest
-        assert sha256_of(await store.get(key)) == sha256, f"{key} is not what was stored"
+        assert sha256_of(await store.get(key) or b"") == sha256, f"{key} is not what was stored"
         assert await store.delete(key), f"{key} was gone"
 
 

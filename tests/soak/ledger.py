@@ -76,7 +76,7 @@ async def check_store(name: str, root: Path, contents: Contents, *, audit: Path 
     for problem in report.problems:
         ledger.problems.append(f"{name}: fsck: {problem}")
     for key, ref in refs.items():
-        found = sha256_of(await store.get(key))
+        found = sha256_of(await store.get(ref))
         ledger.compared += 1
         ledger.expect(found == ref.sha256, f"{key} is not what its metadata says")
         known = answered[key] == found if key in answered else found in contents.asked

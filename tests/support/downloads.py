@@ -8,11 +8,12 @@ from typing import Unpack
 from aiohttp.abc import AbstractResolver
 
 from transports.artifacts import ArtifactRef, LocalStore, PutOptions, Staged
+from transports.base import Fetched
 from transports.binary import Download
 from transports.errors import (
     ABPError,
 )
-from transports.http import Cookies, Fetched, download
+from transports.http import Cookies, download
 from transports.protocol.messages import Sender
 
 #: Requests at most: the first and three retries.
@@ -80,6 +81,7 @@ class Get:
         clock: Callable[[], float] | None = None,
         on_progress: Callable[[int, int | None], None] | None = None,
         resolver: AbstractResolver | None = None,
+        accept_compression: bool = False,
     ) -> Got:
         reference = Download(reference) if isinstance(reference, str) else reference
         async with self.store.stage() as inner:
@@ -100,11 +102,12 @@ class Get:
                     clock=clock or (lambda: now),
                     on_progress=on_progress,
                     resolver=resolver,
+                    accept_compression=accept_compression,
                 )
             finally:
                 self.received = staged.size
             ref = await staged.commit(size=size)
-        return Got(fetched, await self.store.get(ref.id), staged.resets)
+        return Got(fetched, await self.store.get(ref), staged.resets)
 
 
 def clean(error: ABPError, *secrets: str) -> None:

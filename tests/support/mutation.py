@@ -107,15 +107,7 @@ def main() -> int:
 
 def _copied(folder: Path, room: str) -> Path:
     """Return a copy of the sources with the settings for one room. The mutants of an earlier run are dropped."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in _COPIED:
-        source = _ROOT / name
-        if not source.exists():
-            continue
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, folder / name)
+    copy_sources(folder)
     (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
     source_pattern, tests = _ROOMS[room]
     config = _CONFIG.format(
@@ -128,6 +120,18 @@ def _copied(folder: Path, room: str) -> Path:
     settings = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (folder / "pyproject.toml").write_text(settings + config, encoding="utf-8")
     return folder
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy what the tests need to a folder, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in _COPIED:
+        source = _ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / name)
 
 
 def _run_mutmut(copy: Path, room: str, sample: int, seed: int, jobs: int) -> None:

@@ -120,4 +120,9 @@ def _words() -> frozenset[str]:
 PAGE = Page(ROOT / "docs" / "requirements.md", "requirement", str, render, problems)
 
 if __name__ == "__main__":
+    if "--mutate" in sys.argv[1:]:
+        from tests.support import requirement_mutants
+
+        named = [(row.id, row.text, row.where) for row in rows(PAGE.path.read_text(encoding="utf-8"))]
+        sys.exit(requirement_mutants.main(named, PAGE.marked(), sys.argv[1:]))
     sys.exit(PAGE.main())

@@ -164,12 +164,5 @@ async def put_artifact(store: ArtifactStore, data: bytes = b"0123456789", **abou
     return await store.put_bytes(data, **{"mime_type": "text/plain", "filename": "digits.txt", **about})
 
 
-async def eventually(check: Any, seconds: float = 10.0) -> None:
-    """Wait until ``check()`` is true."""
-    async with asyncio.timeout(seconds):
-        while not check():
-            await asyncio.sleep(0.02)
-
-
 def files_open() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))

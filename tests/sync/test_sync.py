@@ -195,7 +195,8 @@ def test_signatures_and_docstrings_are_the_same(name: str, original: Any, blocki
     if name.startswith(("LocalStore.", "NoneStore.")) or name.endswith("__init__"):
         return  # what they do is said in the contract, ArtifactStore
     assert in_blocking_terms(str(theirs.return_annotation)) == str(own.return_annotation)
-    words = (original.__doc__ or blocking.__doc__).replace("async with", "with").replace("async for", "for")
+    words = (original.__doc__ or blocking.__doc__).replace("app = await connect(…)", "app = connect(…).open()")
+    words = words.replace("async with", "with").replace("async for", "for")
     assert blocking.__doc__ == words.replace("await ", "")
 
 
@@ -211,8 +212,8 @@ def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
     given: dict[str, object] = {}
     real = session.connect
 
-    def capture(**options: object) -> object:
-        given.update(options)
+    def capture(target: str, **options: object) -> object:
+        given.update(options, target=target)
         return real("memory:", transport=MemoryTransport({}))
 
     monkeypatch.setattr(session, "connect", capture)
@@ -486,8 +487,9 @@ def test_a_store(tmp_path: Path) -> None:
     assert store.delete(ref.id) is True and store.list() == []
     assert not list((tmp_path / "kept" / ".abp" / "staging").iterdir())
     assert (store.url, store.max_bytes) == ((tmp_path / "kept").as_uri(), artifacts.LocalStore().max_bytes)
+    assert store.get(ref.id) is None
     with pytest.raises(transports.StoreError):
-        store.get(ref.id)
+        store.get(ref)
     assert (LocalStore(tmp_path, max_bytes=3).max_bytes, NoneStore(max_bytes=4).max_bytes) == (3, 4)
 
 
@@ -521,3 +523,21 @@ def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
         assert report["jobs"] == len(settled) == 3 and (tmp_path / "run" / "manifest.jsonl").is_file()
         with pytest.raises(UsageError, match="another input"):
             blocking_batch.run(lines[:1], tmp_path / "run", pool=pool)
+
+
+def test_the_advice_of_an_error_is_in_blocking_terms(app_of: App) -> None:
+    session = app_of()
+    for use in (lambda: session.call("echo"), lambda: session.start("echo"), session.screenshot):
+        with pytest.raises(UsageError) as caught:
+            use()
+        advice = "the session is not open; use `with connect(…) as app` or `app = connect(…).open()`"
+        assert str(caught.value).startswith(advice) and caught.value.message == advice
+    closed = transports.sync.Browser()
+    with pytest.raises(UsageError, match="connect inside `with Browser"):
+        closed.restart()
+
+
+def test_a_blocking_object_is_shown_in_one_pair_of_brackets() -> None:
+    with transports.sync.connect("memory:", transport=MemoryTransport({})) as app:
+        assert repr(app) == "<blocking open Session with 'In-process app' over memory>"
+        assert repr(app.store.wrapped) in repr(app.store) and repr(app.store).count("<") == 1

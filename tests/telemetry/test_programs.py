@@ -15,8 +15,9 @@ import pytest
 from opentelemetry import metrics, trace
 
 from tests.support.command_line import PATIENCE, CommandLine
+from tests.support.eventually import eventually
 from tests.support.spans import Collector
-from tests.support.web_client import eventually, running
+from tests.support.web_client import running
 from tests.surfaces.cli.conftest import abp as abp, workbench as workbench
 from transports import UsageError, connect
 from transports.adapters.memory import Call, MemoryTransport

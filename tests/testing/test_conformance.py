@@ -70,7 +70,7 @@ def evidence_of(data: object, schema: Mapping[str, object] | None = None, **item
     """What is seen of an app with one capability that answers ``data``."""
     entry = {"name": "make", "outputSchema": schema or {}}
     contents = [
-        ContentItem(found.field, value_at(data, found.path), None, size=12, **item)
+        ContentItem(found.field, value_at(data, found.path), None, **{"size": 12, **item})
         for found in find(data)
     ]  # fmt: skip
     trial = Trial(
@@ -124,6 +124,44 @@ def test_a_reference_needs_a_size() -> None:
     assert findings("binary.size_given", evidence_of({"file": reference})) == ()
     content = {"content": b"x", "mimeType": "application/pdf"}
     assert findings("binary.size_given", evidence_of({"file": content})) == ("make: file has no size",)
+
+
+TEN_MEGABYTES = 10 * 1024 * 1024  # as the sample of the document counts them
+
+
+@pytest.mark.requirement("R1-2c", "R1-2d", "R1-2e", "R1-13c")
+@pytest.mark.parametrize(("size", "large"), [(10_000_001, False), (TEN_MEGABYTES, False), (TEN_MEGABYTES + 1, True)])
+def test_content_of_more_than_10_megabytes_should_be_a_download(size: int, large: bool) -> None:
+    content = {"content": b"x", "mimeType": "application/pdf"}
+    found = findings("answers.size", evidence_of({"file": content}, size=size))
+    assert found == ((f"make: file has {size:,} bytes",) if large else ())
+    reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf", "size": size}
+    assert findings("answers.size", evidence_of({"file": reference}, size=size)) == ()
+    found = findings("answers.size", evidence_of({"text": "x" * (size - len('{"text":""}'))}))
+    assert found == ((f"make answered {size:,} bytes of JSON",) if large else ())
+
+
+@pytest.mark.requirement("R0-11a", "R0-11d")
+@pytest.mark.parametrize("name", ["path", "file", "filePath", "filename", "folder"])
+@pytest.mark.parametrize("place", ["/tmp/output.pdf", r"C:\Users\me\report.pdf", "exports/2024", "report.pdf"])
+def test_a_path_is_no_answer(name: str, place: str) -> None:
+    data = {name: place, "success": True}
+    assert findings("answers.real", evidence_of(data)) == (f"make answered {data}",)
+
+
+@pytest.mark.requirement("R0-11a")
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"path": "report"},  # no folder, no extension: a name of something else
+        {"path": "/tmp/output.pdf", "pages": 3},  # there is data beside it
+        {"route": "/tmp/output.pdf"},
+        {"path": None},
+        {"status": "active"},
+    ],
+)
+def test_what_is_no_path_alone_is_an_answer(data: object) -> None:
+    assert findings("answers.real", evidence_of(data)) == ()
 
 
 @pytest.mark.requirement("R1-13d")
@@ -288,7 +326,12 @@ def test_text_json_junit_and_badge(
     assert main([*args, "--junit", str(junit), "--badge", str(badge)]) == 1
     text = capsys.readouterr().out
     assert "FAIL  binary.size" in text and "how to fix it: declare the length of the bytes" in text
-    assert "NOT CONFORMANT: " in text and "fault.no_padding (it was to be skipped)" in text and "\x1b" not in text
+    assert (
+        "NOT CONFORMANT: " in text
+        and ", 1 failed, 0 warnings, " in text
+        and "fault.no_padding (it was to be skipped)" in text
+        and "\x1b" not in text
+    )
     assert main([*args, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["success"] is False and document["counts"]["failed"] == 1 and document["kind"] == "websocket"
@@ -313,8 +356,9 @@ def test_an_app_that_conforms(
     assert written == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
     target = f"{served.ws_url}?faults=no_padding"
     assert main(["conformance", target, "--only", "fault.*", "--badge", str(badge)]) == 0
-    assert "warn  binary.alphabet" in capsys.readouterr().out
-    assert json.loads(badge.read_text())["message"] == "conformant (1 warnings)"
+    shown = capsys.readouterr().out
+    assert "warn  binary.alphabet" in shown and ", 1 warning, " in shown and " not applicable, in " in shown
+    assert json.loads(badge.read_text())["message"] == "conformant (1 warning)"
 
 
 def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+import zxingcpp
+from PIL import Image
 from playwright.async_api import Browser
 
 from tests.webapp_fixture.page import CSV, INITIALIZE, PATTERN, App, content, open_app, picture, png_size
@@ -165,6 +167,22 @@ async def test_chart_formats_and_flat_form(app: App) -> None:
     flat = await app.data("chart.render", csv=CSV, **{"as": "flat"})
     assert sorted(flat) == ["image", "mimeType", "points", "size"]
     assert len(base64.b64decode(flat["image"], validate=True)) == flat["size"]
+
+
+@pytest.mark.requirement("R1-1a")
+@pytest.mark.parametrize("text", ["https://example.com/a?b=c", "0123456789", "grüße 世界 🙂", "x" * 2331])
+async def test_a_qr_code_says_its_text(app: App, text: str) -> None:
+    data = await app.data("generate.qrcode", text=text, scale=3)
+    assert png_size(data["image"]) == (3 * (data["modules"] + 8),) * 2
+    with Image.open(io.BytesIO(content(data["image"]))) as image:
+        (code,) = zxingcpp.read_barcodes(image)
+    assert (code.format, code.text) == (zxingcpp.BarcodeFormat.QRCode, text)
+
+
+async def test_a_text_that_fits_no_qr_code_is_refused(app: App) -> None:
+    error = await app.error("generate.qrcode", text="x" * 2332)
+    assert error["code"] == "INVALID_PARAMS"
+    assert error["message"] == "text (2332 characters) is more than a QR code holds"
 
 
 async def test_images(app: App) -> None:

@@ -291,6 +291,7 @@ async def test_generated_files(app: Client, fixture: Fixture) -> None:
     assert app.socket.response is not None and "workbench_session=" in app.socket.response.headers["Set-Cookie"]
 
 
+@pytest.mark.requirement("R1-9a")
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f")
 async def test_a_file_of_more_than_10_mb_is_a_download_for_an_hour_if_size_decides(app: Client) -> None:
     small, large = [
@@ -319,6 +320,7 @@ async def test_shapes(app: Client) -> None:
     assert await app.error("shape", shape="Blob") == "INVALID_PARAMS"
 
 
+@pytest.mark.requirement("R5-1b")
 @pytest.mark.requirement("R0-11b", "R1-9a", "R1-10c")
 @pytest.mark.browser
 async def test_the_same_bytes_as_the_page(app: Client, fixture: Fixture) -> None:

@@ -120,7 +120,7 @@ class MemoryTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Answer a request as an app would: ``initialize``, ``capabilities/list``, ``…/call`` or ``…/cancel``."""
         if self._closed:
-            raise Disconnected("the transport is closed; connect again", details={"sent": False})
+            raise Disconnected("the transport is closed; connect again", sent=False)
         payload: Any = message.payload
         match message.type:
             case "initialize":

@@ -7,7 +7,6 @@
 * :mod:`._ref` — references, scopes, ids and metadata.
 * :mod:`._retention` and :mod:`.sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
 * :mod:`._query`, :mod:`.versions`, :mod:`.search` — queries by metadata, by file name and by text.
-* :mod:`._wrapped_transport` — transports that use the store of their session.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ._search import search
     from ._sweeping import reindex, sweeping
     from ._versions import is_named, versions
-    from ._wrapped_transport import TakesStore as TakesStore, WrappedTransport as WrappedTransport
     from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
     from .local._store import LocalStore
@@ -86,7 +84,6 @@ else:
             "_search": ("search",),
             "_sweeping": ("reindex", "sweeping"),
             "_versions": ("is_named", "versions"),
-            "_wrapped_transport": ("TakesStore", "WrappedTransport"),
             "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),
             "local._store": ("LocalStore",),

@@ -8,13 +8,14 @@ streaming and checking (:func:`stream`, :func:`check_all`), and eviction (:class
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Protocol, Self, Unpack
+from typing import Protocol, Self, Unpack, overload
 
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ..telemetry import ARTIFACT_BYTES, record, span
@@ -24,6 +25,8 @@ from ._files import PIECE, read_pieces, write_out
 from ._query import Page, Query, page_of
 from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
 from ._retention import Entry, Incoming, Removal, Retention
+
+logger = logging.getLogger("transports.artifacts")
 
 
 class Staged(ABC):
@@ -334,7 +337,18 @@ class Evictor:
             if await store._delete(one.id, stored[one.id]):
                 store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
                 removed.append(one)
+                _report(store.retention, one)
         return removed
+
+
+def _report(policy: Retention | None, removal: Removal) -> None:
+    """Call the callback of a retention for a removed artifact."""
+    if policy is None or policy.on_removal is None:
+        return
+    try:
+        policy.on_removal(removal)
+    except Exception:
+        logger.exception("the on_removal of a retention failed for %s", removal.id)
 
 
 #: Default of the largest artifact, in bytes: 1 GiB.
@@ -468,10 +482,22 @@ class ArtifactStore(ABC):
         """
         return stream(self, id_of(artifact), offset, length, chunk_size)
 
-    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`."""
-        async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
-            return b"".join([chunk async for chunk in chunks])
+    @overload
+    async def get(self, artifact: ArtifactRef, *, offset: int = 0, length: int | None = None) -> bytes: ...
+    @overload
+    async def get(self, artifact: str, *, offset: int = 0, length: int | None = None) -> bytes | None: ...
+    async def get(self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> bytes | None:
+        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`.
+
+        An unknown id gives ``None``, as the protocol of stores has it (docs/requirements.md R2-5.2). A reference was
+        given by a store, so one whose artifact is gone raises :class:`~transports.errors.ArtifactNotFound`."""
+        try:
+            async with aclosing(self.open(artifact, offset=offset, length=length)) as chunks:
+                return b"".join([chunk async for chunk in chunks])
+        except ArtifactNotFound:
+            if isinstance(artifact, ArtifactRef):
+                raise
+            return None
 
     async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.

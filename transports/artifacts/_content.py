@@ -35,6 +35,11 @@ _SHORTEST_OPAQUE = 100
 _OPAQUE = re.compile(rf"[A-Za-z0-9+/=_-]{{{_SHORTEST_OPAQUE},}}")  # base64, a token
 #: Applies the rules alone: the session itself masks the known secret values of its user.
 _REDACTOR = Redactor(known=NO_SECRETS)
+_LONGEST_NAMESPACE = 256
+#: Seconds between two checks of the file: the shortest while it grows, the longest while it does not.
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
+#: Bytes between two syncs to the disk, so that the last sync has little to do.
+_SYNC_EVERY = 16 << 20
 
 
 def too_large(limit: int) -> TooLarge:
@@ -128,9 +133,6 @@ def measure_file(fd: int, limit: int, begun: Meter | None = None) -> Meter:
 def clean_namespace(namespace: str) -> str:
     """Return ``namespace`` as the head of an id: 1 to 64 ASCII letters, digits, ``_`` and ``-``."""
     return _cleaned(namespace[:_LONGEST_NAMESPACE])
-
-
-_LONGEST_NAMESPACE = 256
 
 
 @lru_cache(maxsize=256)
@@ -240,12 +242,6 @@ def _short(text: str) -> str:
         return text
     text = _OPAQUE.sub("…", text)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-#: Seconds between two checks of the file: the shortest while it grows, the longest while it does not.
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
-#: Bytes between two syncs to the disk, so that the last sync has little to do.
-_SYNC_EVERY = 16 << 20
 
 
 class Follower:

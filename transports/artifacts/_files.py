@@ -27,27 +27,27 @@ from ..tasks import in_thread
 
 OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 
-
+#: Advice by the number of an error; ``{other}`` stands for the words that name another place.
 _ADVICE = {
-    errno.EACCES: f"make the folder writable, or {OTHER_FOLDER}",
-    errno.EPERM: f"make the folder writable, or {OTHER_FOLDER}",
-    errno.EROFS: f"the file system is read-only; {OTHER_FOLDER}",
-    errno.ENAMETOOLONG: f"the path is too long; {OTHER_FOLDER}",
+    errno.EACCES: "make the folder writable, or {other}",
+    errno.EPERM: "make the folder writable, or {other}",
+    errno.EROFS: "the file system is read-only; {other}",
+    errno.ENAMETOOLONG: "the path is too long; {other}",
     errno.EMFILE: "too many files are open in this process; raise its limit (ulimit -n) or run fewer calls at once",
     errno.ENFILE: "too many files are open on this machine; close some programs and try again",
     errno.EFBIG: "the file system or a limit (ulimit -f) forbids a file of this size",
-    errno.ENOLCK: f"the file system cannot lock files; {OTHER_FOLDER}",
-    errno.EOPNOTSUPP: f"the file system cannot do this; {OTHER_FOLDER}",
+    errno.ENOLCK: "the file system cannot lock files; {other}",
+    errno.EOPNOTSUPP: "the file system cannot do this; {other}",
     errno.EIO: "the disk failed; check it",
 }
 
 
 @contextmanager
-def map_os_errors(action: str, folder: Path) -> Iterator[None]:
+def map_os_errors(action: str, folder: Path, *, other: str = OTHER_FOLDER) -> Iterator[None]:
     """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` with advice.
 
-    The message begins with "cannot", ``action`` and ``folder``. A full disk is a
-    :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
+    The message begins with "cannot", ``action`` and ``folder``; ``other`` are its words for taking another
+    place. A full disk is a :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
     """
     try:
         yield
@@ -56,9 +56,13 @@ def map_os_errors(action: str, folder: Path) -> Iterator[None]:
         details: dict[str, object] = {"folder": str(folder), "errno": errno.errorcode.get(code, str(code))}
         if code in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(
-                f"cannot {action} in {folder}: no space is left; delete artifacts or {OTHER_FOLDER}", details=details
+                f"cannot {action} in {folder}: no space is left; delete artifacts or {other}", details=details
             ) from error
-        advice = _ADVICE.get(code, f"check the folder, or {OTHER_FOLDER}")
+        advice = _ADVICE.get(code, "check the folder, or {other}").format(other=other)
+        if code in (errno.EACCES, errno.EPERM):
+            there = next((one for one in (folder, *folder.parents) if os.access(one.parent, os.X_OK)), folder)
+            if (owner := foreign_owner(there)) is not None:
+                advice = f"{'the folder' if there == folder else there} belongs to {owner}; {other}"
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
@@ -204,6 +208,25 @@ def belongs_to_us(found: os.stat_result) -> bool:
     """Return whether this user owns a file. ``True`` on a system without owners in the file status."""
     user: Callable[[], int] | None = getattr(os, "geteuid", None)
     return user is None or found.st_uid == user()
+
+
+def foreign_owner(path: Path) -> str | None:
+    """Return the name of the user who owns ``path``; ``None`` if that is this user, or unknown."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return None if belongs_to_us(found) else user_name(found.st_uid)
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or ``uid N`` if the system knows none."""
+    try:
+        import pwd  # POSIX only
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"uid {uid}"
 
 
 def others_may_read(found: os.stat_result) -> bool:

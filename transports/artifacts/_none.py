@@ -28,14 +28,16 @@ class NoneStore(ArtifactStore):
 
     A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
     ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first 500 characters. The
-    first content is logged as a warning.
+    first content is logged as a warning, unless ``warns`` is false: whoever asked for such a store by its URL knows.
     """
 
     url = "none:"
 
-    def __init__(self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None, warns: bool = True
+    ) -> None:
         super().__init__(max_bytes=max_bytes, audit=audit)
-        self._warned: list[bool] = []  # a list, because all views of the store share it
+        self._warned = [] if warns else [True]  # a list, because all views of the store share it
 
     def __repr__(self) -> str:
         return "NoneStore()"

@@ -45,7 +45,7 @@ def open_store(
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
     log = AuditLog(Path(audit)) if isinstance(audit, str | Path) else audit
     if url == "none:":
-        return NoneStore(max_bytes=max_bytes, audit=log)
+        return NoneStore(max_bytes=max_bytes, audit=log, warns=False)
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
@@ -117,7 +117,7 @@ def discover_store(host: object, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Artif
 
     A store is recognised by its methods, not by its class: those of :class:`ArtifactStore`, or those of a host's own
     store (:class:`HostStore`) or facade (:class:`HostFacade`), which is wrapped in a :class:`HostedStore` with
-    ``max_bytes``. Use ``open_store("none:")`` in place of ``None``.
+    ``max_bytes``. Use ``NoneStore()`` in place of ``None``.
     """
     for candidate in (getattr(host, "artifact_store", None), getattr(host, "artifacts", None), host):
         if isinstance(candidate, StoreForHost):

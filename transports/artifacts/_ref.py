@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from ..binary import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol import encode_json
 from ._content import Description, Meter
@@ -102,6 +103,39 @@ class ArtifactRef:
     source: Mapping[str, object] = field(default_factory=dict)
     scope: Scope = Scope()
 
+    def __repr__(self) -> str:
+        where = f" at {self.local_path}" if self.local_path else "" if self.stored else ", not stored"
+        return f"<ArtifactRef {self.filename[:80]!r}, {self.mime_type[:80]}, {self.size_bytes:,} bytes{where}>"
+
+    def _repr_html_(self) -> str:
+        """Return the file for a notebook: its name, type and size, and a picture or the first lines."""
+        from .. import _notebook
+
+        table = _notebook.table(("file", "type", "size"), [self._html_cells()])
+        if content := self._picture():
+            return table + _notebook.picture_html(content, self.mime_type, self.filename)
+        if self.local_path is None or is_binary_mime(self.mime_type):
+            return table
+        return table + _notebook.first_lines(self.local_path)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the file for a notebook in all its forms: a small picture is one more."""
+        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        content = self._picture()
+        return forms if content is None else {**forms, self.mime_type: content}
+
+    def _html_cells(self) -> tuple[str, str, str]:
+        """Return name, type and size for a table, the name as a link if there is a file."""
+        from .. import _notebook
+
+        name = _notebook.file_link(self.local_path, self.filename) if self.local_path else self.filename
+        return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
+
+    def _picture(self) -> str | None:
+        from .. import _notebook
+
+        return _notebook.picture(self.local_path, self.mime_type, self.size_bytes, self.sha256)
+
     @property
     def stored(self) -> bool:
         """True if there is content to read; false if the store did not keep it (docs/requirements.md R2-7.4)."""
@@ -113,10 +147,11 @@ class ArtifactRef:
         return None if self.local_path is None else Path(self.local_path)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the reference as JSON values, without ``source``; with ``scope`` if it has one.
+        """Return the reference as JSON values; with ``scope`` if it has one. Of ``source`` only what follows is in it.
 
         If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` has the
-        reason, and ``preview`` has the first 500 characters of a text.
+        reason, both also in ``source`` (docs/requirements.md R2-7.4), and ``preview`` has the first 500 characters of a
+        text.
         """
         out: dict[str, object] = {
             "id": self.id,
@@ -131,6 +166,7 @@ class ArtifactRef:
             out["scope"] = dict(self.scope.items())
         if not self.stored:
             out |= {name: self.source[name] for name in ("truncated", "warning", "preview") if name in self.source}
+            out["source"] = {name: out[name] for name in ("warning", "truncated") if name in out}
         return out
 
     def save_as(self, path: str | os.PathLike[str]) -> Path:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError
@@ -56,6 +56,7 @@ class Limits(TypedDict, total=False):
     cleanup_strategy: Literal["lru", "fifo", "none"]
     cleanup_on_session_end: bool
     keep_unscoped: bool
+    on_removal: Callable[[Removal], object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,8 @@ class Retention:
     each trace; an artifact without either is subject only to ``ttl_seconds`` and ``max_artifact_bytes``.
     ``cleanup_strategy`` selects the artifact to evict when a limit is reached: the least recently used one (``lru``),
     the one stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``, artifacts
-    without an owner do not expire, for a folder that other programs use as well. Raises
+    without an owner do not expire, for a folder that other programs use as well. ``on_removal`` is called with each
+    :class:`Removal` of this process, once the artifact is gone; an error of it is logged. Raises
     :class:`~transports.errors.UsageError` for a negative limit.
     """
 
@@ -80,6 +82,7 @@ class Retention:
     cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
     cleanup_on_session_end: bool = False
     keep_unscoped: bool = False
+    on_removal: Callable[[Removal], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for one in fields(self)[:6]:

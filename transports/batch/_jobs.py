@@ -282,7 +282,7 @@ class Outcome:
             text = f"{type(error).__name__}: {error}"
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
         if not isinstance(error, CapabilityError):  # details written by an app prove that it received the call
-            sent = sent and error.details.get("sent") is not False
+            sent = sent and error.sent is not False
         lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
         refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         may_pass = error.retryable or isinstance(error, ConnectFailed)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         normalise_mime as normalise_mime,
         safe_filename as safe_filename,
         sniff as sniff,
+        type_of_extension as type_of_extension,
     )
 else:
     __getattr__ = lazy_names(
@@ -36,6 +37,7 @@ else:
                 "normalise_mime",
                 "safe_filename",
                 "sniff",
+                "type_of_extension",
             ),
         },
     )

@@ -288,6 +288,11 @@ def extension_for(mime_type: str | None) -> str:
     return _EXTENSIONS.get(normalise_mime(mime_type) or "", ".bin")
 
 
+def type_of_extension(extension: str) -> str | None:
+    """Return the type whose files have an extension, given without its dot (``pdf``); ``None`` for an unknown one."""
+    return next((mime_type for mime_type, own in _EXTENSIONS.items() if own == f".{extension.lower()}"), None)
+
+
 def contradicts(declared: str, sniffed: str) -> bool:
     """Return whether content of the ``sniffed`` type cannot be of the ``declared`` type.
 

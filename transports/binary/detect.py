@@ -68,11 +68,13 @@ Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 @dataclass(frozen=True, slots=True)
 class Found:
     """Content at a place of an answer. For an invalid descriptor, ``binary`` is the error, so that other content is not
-    lost. ``layer`` is the rule that recognised the content."""
+    lost. ``layer`` is the rule that recognised the content. With ``is_flat``, its type and size stand beside it, not
+    in it (docs/protocol.md 9.5)."""
 
     path: Place
     binary: BinaryData | ABPError
     layer: Layer = "abp"
+    is_flat: bool = False
 
     @property
     def field(self) -> str:
@@ -266,13 +268,14 @@ class Heuristics:
     """Settings of the search for files without a declaration (docs/requirements.md R2-4.2).
 
     Text of at least ``min_chars`` characters is checked if it decodes to at most ``max_decode_bytes`` (``None``: no
-    limit). ``signatures`` are tried before those of :func:`~transports.binary._media.sniff`. With
-    ``require_magic_bytes=False``, base64 without a known signature is a file of unknown type, too; hashes, keys and
-    long words of one alphabet are then taken for files as well.
+    limit). ``signatures`` are tried before those of :func:`~transports.binary._media.sniff`, or instead of them without
+    ``known_signatures``. With ``require_magic_bytes=False``, base64 without a known signature is a file of unknown
+    type, too; hashes, keys and long words of one alphabet are then taken for files as well.
     """
 
     min_chars: int = MIN_GUESSED
     signatures: Sequence[Signature] = ()
+    known_signatures: bool = True
     require_magic_bytes: bool = True
     max_decode_bytes: int | None = None
 
@@ -290,7 +293,7 @@ class Heuristics:
             bare = bare.replace("\r", "").replace("\n", "")  # RFC 2045: lines of 60, 64 or 76 characters
         head = base64_head(bare)
         own = self._own_type(head)
-        mime_type = own or sniff(head)
+        mime_type = own or self._known_type(head)
         if mime_type is None:
             return self._binary_string(text) or (None if self.require_magic_bytes else self._unknown(bare))
         content = self._decode(bare)
@@ -301,6 +304,9 @@ class Heuristics:
 
     def _own_type(self, head: bytes) -> str | None:
         return next((own.mime_type for own in self.signatures if head.startswith(own.magic, own.offset)), None)
+
+    def _known_type(self, head: bytes) -> str | None:
+        return sniff(head) if self.known_signatures else None
 
     def _unknown(self, bare: str) -> BinaryData | None:
         content = self._decode(bare) if bare else None
@@ -314,7 +320,7 @@ class Heuristics:
         try:
             head = text[:_HEAD].encode("latin-1")
             own = self._own_type(head)
-            mime_type = own or sniff(head)
+            mime_type = own or self._known_type(head)
             if mime_type is None or not self._within(len(text)) or not _CONTROL_CHARS.search(text):
                 return None
             data = text.encode("latin-1")
@@ -736,7 +742,7 @@ class _Search:
         for name, value in node.items():
             kind = type(value)
             if flat is not None and name == flat[0]:
-                found.append(Found((*path, flat[0]), flat[1]))
+                found.append(Found((*path, flat[0]), flat[1], is_flat=True))
             elif kind in _NUMBERS or (kind is str and len(value) < min_chars) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
                 continue
             else:

@@ -20,7 +20,12 @@ from .._lazy import lazy_names
 if TYPE_CHECKING:
     from ._effects import PageEffects as PageEffects
     from ._preflight import require_listener as require_listener
-    from ._source import PageSource as PageSource, StorageState as StorageState, close_quietly as close_quietly
+    from ._source import (
+        PageOptions as PageOptions,
+        PageSource as PageSource,
+        StorageState as StorageState,
+        close_quietly as close_quietly,
+    )
     from ._tools import screenshot_of_url as screenshot_of_url
     from ._top_page import PageProtocol as PageProtocol, TopPageTransport as TopPageTransport
     from ._transport import PageTransport as PageTransport, ServerAddress as ServerAddress, sender_of as sender_of
@@ -71,6 +76,7 @@ else:
             "_effects": ("PageEffects",),
             "_preflight": ("require_listener",),
             "_source": (
+                "PageOptions",
                 "PageSource",
                 "StorageState",
                 "close_quietly",

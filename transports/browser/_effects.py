@@ -66,6 +66,30 @@ _ASKED = (
     "storage-access",
     "window-management",
 )
+#: Effects recorded for one call; the rest is only counted.
+_MAX_RECORDED = 100
+#: Announced effects that one call waits for at a time (docs/security.md).
+_MAX_EXPECTED = 100
+#: Outputs that wait for the next call; beyond it the oldest is discarded.
+_MAX_DEFERRED = 8
+#: Seconds for an announced effect (a click on a download link, a window) to begin.
+BEGIN_TIMEOUT = 2.0
+#: Windows open at once; further ones are closed as soon as they open.
+_MAX_OPEN = 8
+#: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
+_CAPTURE_TIMEOUT = 5.0
+_MAX_TEXT = 500
+#: Seconds by which the browser's event of a download may precede the page's announcement of the same download.
+_BROWSER_LEAD = 0.05
+#: Seconds between the end of a navigation and the start of the download that it turned into.
+_NAVIGATION_GRACE = 0.1
+_STEP_TIMEOUT = 2.0
+#: Prefix of handles of content held by the page's own agent.
+_HELD = "held:"
+#: Seconds for the images of a printed page to load.
+_SNAPSHOT_TIMEOUT = 10.0
+#: Events of an embedded app per second, and events handled in one turn of the event loop.
+_EVENTS_A_SECOND, _FEW = 1000, 50
 
 
 def check_permissions(names: Collection[str]) -> frozenset[str]:
@@ -95,15 +119,6 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     permissions.append({"name": "midi", "sysex": True})
     await asyncio.gather(*(decide(item, "granted" if item["name"] in granted else "denied") for item in permissions))
 
-
-#: Effects recorded for one call; the rest is only counted.
-_MAX_RECORDED = 100
-#: Announced effects that one call waits for at a time (docs/security.md).
-_MAX_EXPECTED = 100
-#: Outputs that wait for the next call; beyond it the oldest is discarded.
-_MAX_DEFERRED = 8
-#: Seconds for an announced effect (a click on a download link, a window) to begin.
-BEGIN_TIMEOUT = 2.0
 
 Detail: TypeAlias = dict[str, JSONValue]
 
@@ -385,12 +400,6 @@ async def _ready(content: BinaryData) -> BinaryData:
     return content
 
 
-#: Windows open at once; further ones are closed as soon as they open.
-_MAX_OPEN = 8
-#: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
-_CAPTURE_TIMEOUT = 5.0
-
-
 class Windows:
     """Windows opened by one page. They are closed at the end of their call; their content may become an output.
 
@@ -476,19 +485,6 @@ class Windows:
 
 #: Answer to ``confirm`` and ``prompt``.
 Dialogs: TypeAlias = Literal["dismiss", "accept"]
-
-_MAX_TEXT = 500
-#: Seconds by which the browser's event of a download may precede the page's announcement of the same download.
-_BROWSER_LEAD = 0.05
-#: Seconds between the end of a navigation and the start of the download that it turned into.
-_NAVIGATION_GRACE = 0.1
-_STEP_TIMEOUT = 2.0
-#: Prefix of handles of content held by the page's own agent.
-_HELD = "held:"
-#: Seconds for the images of a printed page to load.
-_SNAPSHOT_TIMEOUT = 10.0
-#: Events of an embedded app per second, and events handled in one turn of the event loop.
-_EVENTS_A_SECOND, _FEW = 1000, 50
 
 
 class PageEffects:

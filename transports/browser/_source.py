@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from playwright import async_api
 from playwright.async_api import Error
@@ -85,7 +85,20 @@ class Tab:
         )
 
 
-@dataclass(frozen=True, slots=True)
+class PageOptions(TypedDict, total=False):
+    """Options of a page's transport for the source of its page: fields of :class:`PageSource`."""
+
+    browser: Browser | BrowserLender | str | None
+    context: BrowserContext | None
+    profile: str | Path | None
+    storage_state: StorageState | None
+    cdp_url: str | None
+    browser_server: str | None
+    headers: Mapping[str, str] | None
+    headless: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageSource:
     """The options for the source of a page.
 

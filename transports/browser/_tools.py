@@ -34,6 +34,30 @@ if TYPE_CHECKING:
 
 #: Limits of one page: requests, requests at a time, and bytes of all answers.
 _MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
+#: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
+_MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
+#: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
+_MAX_JUDGED = 4
+#: Reasons kept in ``refused``.
+_MAX_REASONS = 20
+_CHUNK = 64 << 10
+#: Seconds for the handshake with the browser, and for a server to accept a connection.
+_STEP_TIMEOUT = 10.0
+_END_TIMEOUT = 2.0
+_NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
+_CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0", b"\2"))
+#: Viewport of a page that is opened for a screenshot, and the largest viewport, in CSS pixels (docs/requirements.md
+#: R3-7).
+_VIEW: ViewportSize = {"width": 1280, "height": 800}
+_MAX_VIEW = {"width": 1920, "height": 1080}
+#: Longest wait of a screenshot for an idle network, in seconds.
+_IDLE_TIMEOUT = 15.0
+#: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
+_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+#: Script before the first script of every frame: WebRTC would send datagrams past the proxy.
+_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+#: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
+_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
 
 class FetchedRequests:
@@ -71,19 +95,6 @@ class FetchedRequests:
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
 #: raises an error of ours if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-
-#: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
-_MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
-#: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
-_MAX_JUDGED = 4
-#: Reasons kept in ``refused``.
-_MAX_REASONS = 20
-_CHUNK = 64 << 10
-#: Seconds for the handshake with the browser, and for a server to accept a connection.
-_STEP_TIMEOUT = 10.0
-_END_TIMEOUT = 2.0
-_NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
-_CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0", b"\2"))
 
 
 class JudgedNetwork:
@@ -236,21 +247,6 @@ def _is_foreign(port: int) -> bool:
         return False
     owners = {fields[1]: int(fields[7]) for fields in map(str.split, lines)}
     return owners.get(f"0100007F:{port:04X}") != os.geteuid()
-
-
-#: Viewport of a page that is opened for a screenshot, and the largest viewport, in CSS pixels (docs/requirements.md
-#: R3-7).
-_VIEW: ViewportSize = {"width": 1280, "height": 800}
-_MAX_VIEW = {"width": 1920, "height": 1080}
-#: Longest wait of a screenshot for an idle network, in seconds.
-_IDLE_TIMEOUT = 15.0
-#: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
-_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-#: Script before the first script of every frame: WebRTC would send datagrams past the proxy.
-_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
-
-#: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
-_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
+from .._options import showing
 from ..base import Features
 from ..binary import Handle
 from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
@@ -24,7 +25,7 @@ from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
 from ..tasks import cancel_and_wait, spawn
 from ._effects import Dialogs
-from ._source import PageSource, StorageState
+from ._source import PageOptions, PageSource
 from ._timeouts import playwright_timeout
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
@@ -42,15 +43,16 @@ from .page._problems import (
 from .page._received import Effect, FoundApp, parse_json
 from .page._scripts import Adapter, not_installed, read_adapter
 from .process._extension import extension_folder, extension_page_in
-from .process._launch import Browser, BrowserLender
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Page
 
 #: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 #: Seconds for the events of a navigation to arrive; attempts to send a call that never began, or to find an app.
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
+_NAVIGATION, _AFTER_LOAD = 5.0, 0.3
 #: Seconds for removing a script from a page that stays open.
 _REMOVAL_TIMEOUT = 2.0
 #: Seconds for an unknown tool of a frame to appear once it is called.
@@ -93,34 +95,26 @@ class TopPageTransport(PageTransport):
     _default_protocol: ClassVar[PageProtocol] = "abp"
     _default_grace: ClassVar[float] = 5.0
 
+    @showing(PageOptions, headless=True)
     def __init__(
         self,
         url: str,
         *,
-        browser: Browser | BrowserLender | str | None = None,
         page: Page | None = None,
-        context: BrowserContext | None = None,
-        profile: str | Path | None = None,
-        storage_state: StorageState | None = None,
-        cdp_url: str | None = None,
-        browser_server: str | None = None,
-        headers: Mapping[str, str] | None = None,
         extension_page: str | None = None,
-        headless: bool = True,
         timeout: float = 30.0,
         grace: float | None = None,
         dialogs: Dialogs = "dismiss",
         permissions: Collection[str] = (),
         protocol: PageProtocol | None = None,
         adapter: str | Path | None = None,
+        **options: Unpack[PageOptions],
     ) -> None:
         folder = extension_folder(url)
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
         self._extension_page = extension_page_in(folder, extension_page) if folder else ""
-        source = PageSource(
-            browser, page, context, profile, storage_state, cdp_url, folder, headless, browser_server, headers
-        )
+        source = PageSource(page=page, extension=folder, **options)
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()
@@ -170,7 +164,9 @@ class TopPageTransport(PageTransport):
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
-            raise UsageError(f"the adapter {adapter.name} is not JavaScript: line {fault['lineNumber']}: {reason}")
+            raise UsageError(
+                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
+            )
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         if self._source.extension is not None and self._browser is not None:
@@ -233,6 +229,11 @@ class TopPageTransport(PageTransport):
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
+        if self._adapter is not None:
+            return (
+                f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
+                "in it, at once or as soon as the page is ready"
+            )
         return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
@@ -243,6 +244,24 @@ class TopPageTransport(PageTransport):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def _settle_navigation(self, page: Page) -> None:
+        """Wait until the tools of the document that the page has navigated to are announced.
+
+        A page that has loaded without a tool is not waited for: its tools may still come, and are announced then."""
+        if not self._background:
+            return
+
+        async def loaded() -> None:
+            with contextlib.suppress(Error):
+                await page.wait_for_load_state("load", timeout=0)
+            await asyncio.sleep(_AFTER_LOAD)
+
+        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(asyncio.wait({*self._background}))
+        try:
+            await asyncio.wait(waits, timeout=_NAVIGATION, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(waits)
 
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
@@ -307,7 +326,7 @@ class TopPageTransport(PageTransport):
             reply.sender = self._sender_in(frame, page)
             return reply
         except ContextLost as lost:
-            if lost.details.get("sent") is False:
+            if lost.sent is False:
                 return _not_sent(message, tool)
             raise
         finally:
@@ -390,7 +409,9 @@ class TopPageTransport(PageTransport):
                 break
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
-                if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                if not agent.is_lost:
+                    await self._settle_navigation(agent.page)
+                if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
                     continue  # the call did not reach the old document, so it can be sent to the new one
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(
@@ -399,9 +420,12 @@ class TopPageTransport(PageTransport):
                 # A form without respondWith() answers by navigating to another page.
                 note = f"the form {tool} was sent and the page navigated; look at the page for the result"
                 empty = {"success": True, "data": None}
-                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
+                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
             finally:
                 self._submitting.discard(call_id)
+        if self._background:  # the tool answered and navigated
+            await self._settle_navigation(agent.page)
+            reply.relists = True
         answer: Any = reply.payload
         error: Any = answer.get("error") if isinstance(answer, dict) else None
         for kind in (OutcomeUnknown, PersonRequired):

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.browser")
 
+_EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
+
 
 async def reconnect(
     agent: PageAgent,
@@ -202,9 +204,6 @@ def _site(origin: str, domain: str) -> str:
     if domain and f".{host}".endswith(f".{domain}"):
         host = domain
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
-
-
-_EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
 @dataclass(frozen=True, slots=True)

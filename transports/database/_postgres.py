@@ -23,6 +23,11 @@ _PARAMETER = re.compile(
     r"[A-Za-z_]+=[^@]*|(?:application_name|dbname|fallback_application_name|host|options|passfile|password|run|service|"
     r"sslpassword|user)=.*"
 )
+T = TypeVar("T")
+#: Timeouts: seconds for opening a connection; milliseconds for one statement, and for a server that does not answer.
+_CONNECT_TIMEOUT = 10
+_STATEMENT_TIMEOUT = 120_000
+_SILENCE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +105,6 @@ def _is_secret(parameter: str) -> bool:
 
 def _joined(head: str, parameters: list[str]) -> str:
     return f"{head}{'?' * bool(parameters)}{'&'.join(parameters)}"
-
-
-T = TypeVar("T")
-
-#: Timeouts: seconds for opening a connection; milliseconds for one statement, and for a server that does not answer.
-_CONNECT_TIMEOUT = 10
-_STATEMENT_TIMEOUT = 120_000
-_SILENCE = 20_000
 
 
 class _Percent:

@@ -1,4 +1,4 @@
-"""Connection to an SQLite file, which the processes of one machine may share."""
+"""SQLite files, which the processes of one machine may share: opening, transactions, and the connection of a room."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import errno
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ABPError
 from ..files import open_regular
-from ._transactions import Cursor
+
+if TYPE_CHECKING:
+    from ._transactions import Cursor
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class SqliteConnection:
         try:
             if self._path and not self._read_only:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-            db = self._look_at(self._path) if self._path and self._read_only else _open(self._path)
+            db = self._look_at(self._path) if self._path and self._read_only else open_sqlite(self._path)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise self._failed(error) from error
@@ -79,7 +81,7 @@ class SqliteConnection:
 
         In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
         such a log is opened as immutable, and a file with a log is copied first."""
-        db = _open(path, "mode=ro")
+        db = open_sqlite(path, "mode=ro")
         try:
             db.execute("SELECT count(*) FROM sqlite_master").fetchall()
             return db
@@ -89,13 +91,13 @@ class SqliteConnection:
                 raise
         self._frozen = True
         if not any(_state(_log_of(path))):
-            return _open(path, "mode=ro&immutable=1")
+            return open_sqlite(path, "mode=ro&immutable=1")
         self._copy = tempfile.TemporaryDirectory(prefix="abp-ledger-")
         copy = Path(self._copy.name, path.name)
         for source, target in ((path, copy), (_log_of(path), _log_of(copy))):
             with open_regular(source) as file, target.open("xb") as out:
                 shutil.copyfileobj(file, out, 1 << 20)
-        return _open(copy)
+        return open_sqlite(copy)
 
     def close(self) -> None:
         """Close the file."""
@@ -113,17 +115,10 @@ class SqliteConnection:
         if db is None:
             raise self.error(f"{self.name} is closed; open it again")
         try:
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                done = work(db.cursor())
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+            with sqlite_transaction(db, write=write):
+                return work(db.cursor())
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        return done
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Do nothing: SQLite has one writer at a time."""
@@ -154,9 +149,26 @@ class SqliteConnection:
         return self.error(f"{self.name} {self._path or 'in memory'} cannot be used: {error}; {advice}")
 
 
-def _open(path: Path | None, *options: str) -> sqlite3.Connection:
+def open_sqlite(path: Path | None, *options: str, wait: float = _WAIT) -> sqlite3.Connection:
+    """Open a file, or a private database in memory, for any thread, but one at a time. ``options`` are those of
+    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process.
+
+    No transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
     uri = "?".join((path.absolute().as_uri(), *options)) if path else ":memory:"
-    return sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False)
+
+
+@contextlib.contextmanager
+def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterator[None]:
+    """Run the block in one transaction, which is rolled back if the block raises."""
+    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")  # a writer waits at its start, not in the middle
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def _log_of(path: Path) -> Path:

@@ -68,10 +68,18 @@ class ABPError(Exception):
 
     ``retryable`` is true if the same call may succeed later; ``retry_after`` is the delay before it in seconds, or
     ``None`` if it is unknown. ``alternatives`` are names of capabilities that the app offers instead. ``details``
-    holds JSON values only. ``result`` is set if part of an answer was stored before the error: its artifacts are safe
-    in the store. ``evidence`` has the evidence of the call by kind (docs/evidence.md). As text, such as in the last
-    line of a traceback, an error is its message and its code: ``export.pdf: the paper is out [OPERATION_FAILED]``.
+    holds JSON values only. ``sent`` is kept in ``details["sent"]``. ``result`` is set if part of an answer was
+    stored before the error: its artifacts are safe in the store. ``evidence`` has the evidence of the call by kind
+    (docs/evidence.md). As text, such as in the last line of a traceback, an error is its message and its code:
+    ``export.pdf: the paper is out [OPERATION_FAILED]``.
+
+    ``download_url`` is the whole address of a file that could not be downloaded, for the caller alone: it may hold
+    credentials, so it is in no message, JSON, pickle, log, recording or trace.
     """
+
+    #: Not in the ``__dict__``, which tools for debugging show and pickles hold.
+    __slots__ = ("download_url",)
+    download_url: str | None
 
     code: str = "INTERNAL_ERROR"
     retryable: bool = False
@@ -86,6 +94,7 @@ class ABPError(Exception):
         retry_after: float | None = None,
         alternatives: Sequence[str] = (),
         details: Mapping[str, object] | None = None,
+        sent: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -96,8 +105,26 @@ class ABPError(Exception):
         self.retry_after = retry_after
         self.alternatives = tuple(alternatives)
         self.details: dict[str, object] = dict(details or {})
+        if sent is not None:
+            self.sent = sent
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
+        self.download_url = None
+        #: End of the message that :meth:`followed_by` added: words of this library after those of an app.
+        self.added = ""
+
+    @property
+    def sent(self) -> bool | None:
+        """``False`` if the request never left, so that it cannot have run; ``None`` if that is unknown."""
+        sent = self.details.get("sent")
+        return sent if isinstance(sent, bool) else None
+
+    @sent.setter
+    def sent(self, sent: bool | None) -> None:
+        if sent is None:
+            self.details.pop("sent", None)
+        else:
+            self.details["sent"] = sent
 
     def __str__(self) -> str:
         first, newline, rest = self.message.partition("\n")
@@ -111,7 +138,7 @@ class ABPError(Exception):
 
     def followed_by(self, more: str) -> Self:
         """Put ``more`` after the message, and return the error."""
-        self.message = f"{self.message}; {more}"
+        self.message, self.added = f"{self.message}; {more}", more
         self.args = (self.message,)
         return self
 
@@ -210,8 +237,8 @@ class TooLarge(BinaryError):
 
 class DownloadFailed(BinaryError):
     """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
-    ``details["url"]`` is the address without credentials. The session survives. Call again if ``retryable``: that makes
-    a new URL."""
+    ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives. Call
+    again if ``retryable``: that makes a new URL."""
 
     code = "DOWNLOAD_FAILED"
 
@@ -244,7 +271,8 @@ class RedirectRefused(DownloadFailed):
 
 class EncodingRefused(DownloadFailed):
     """Raised when a server compressed a file although it was asked not to: its size and hash would be those of the
-    compressed file. The session survives. Configure the server to send files as they are."""
+    compressed file. With ``accept_compression``, raised for what cannot be decoded, or comes out 200 times larger. The
+    session survives. Configure the server to send files as they are."""
 
 
 class StoreError(ABPError):
@@ -445,7 +473,7 @@ class BadRecording(TransportError):
 class Disconnected(TransportError):
     """Raised when the app is gone: the connection closed or broke, or the transport was closed during the call. The
     session is over, except on a transport that reconnects (:class:`transports.Features`). Connect again; call again
-    if the capability may run twice. ``details["sent"]`` is ``False`` if the request never left."""
+    if the capability may run twice. ``sent`` is ``False`` if the request never left."""
 
     code = "DISCONNECTED"
     retryable = True
@@ -473,7 +501,7 @@ _ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 
 def may_have_run(error: ABPError) -> bool:
     """Return whether the call that ended with ``error`` may have run: a retry could run it twice."""
-    return isinstance(error, _ANSWER_LOST) and error.details.get("sent") is not False
+    return isinstance(error, _ANSWER_LOST) and error.sent is not False
 
 
 def repeat_advice(error: ABPError) -> str:
@@ -489,8 +517,8 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
     call = request in ("", "capabilities/call")
     what = "" if call else f" to {request}"
     longer = _LONGER.get("" if call else request, "")
-    unsent = {"sent": False} if longer and not call else {}  # the session is not open: there is no call yet
-    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", details=unsent)
+    sent = False if longer and not call else None  # the session is not open: there is no call yet
+    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", sent=sent)
 
 
 _OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"

@@ -22,7 +22,7 @@ from .._lazy import lazy_names
 if TYPE_CHECKING:
     from ._addresses import is_public as is_public, own_addresses as own_addresses
     from ._discovery import Discovery, ManifestCache, discover, missing_capabilities
-    from ._download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched, cookies_of
+    from ._download_request import MAX_REDIRECTS, Cookies, cookies_of
     from ._downloads import RETRIES, download
     from ._headers import disposition_parameter as disposition_parameter, filename_of as filename_of
     from ._redirects import fetch_public
@@ -32,7 +32,7 @@ else:  # `_downloads` and `_redirects` import aiohttp, which most sessions never
         {
             "_addresses": ("is_public", "own_addresses"),
             "_discovery": ("Discovery", "ManifestCache", "discover", "missing_capabilities"),
-            "_download_request": ("MAX_REDIRECTS", "Cookies", "Downloads", "Fetched", "cookies_of"),
+            "_download_request": ("MAX_REDIRECTS", "Cookies", "cookies_of"),
             "_downloads": ("RETRIES", "download"),
             "_headers": ("disposition_parameter", "filename_of"),
             "_redirects": ("fetch_public",),
@@ -44,8 +44,6 @@ __all__ = [
     "RETRIES",
     "Cookies",
     "Discovery",
-    "Downloads",
-    "Fetched",
     "ManifestCache",
     "cookies_of",
     "discover",

@@ -25,7 +25,7 @@ from .. import protocol
 from ..binary import normalise_mime
 from ..binary.detect import MAX_DEPTH
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol import decode_json, is_deeper
+from ..protocol import check_address, decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
 from ._headers import http_date, one_line
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
@@ -439,6 +439,7 @@ async def discover(
     """
     from ._redirects import RedirectedGet, UserHost  # late, as it imports aiohttp
 
+    check_address(url, "url")
     try:
         user_target = parse(url)
     except BadUrl as error:

@@ -1,13 +1,12 @@
-"""Arguments and result of a download, and the errors that depend on the arguments."""
+"""Arguments of a download, and the errors that depend on the arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..artifacts import Staged
 from ..base import Transport
 from ..binary import Download
 from ..errors import DownloadFailed, TooLarge, UrlExpired
@@ -32,32 +31,6 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
     if app is None or not app.features.cookies:
         return None
     return app.cookies if sender is None else partial(app.cookies, sender=sender)
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The result of a download, from the headers of the final answer.
-
-    ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
-    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect
-    led away from the URL's own origin.
-    """
-
-    content_type: str | None
-    filename: str | None
-    complete: bool
-    attempts: int = field(default=1, compare=False)
-    left_origin: bool = field(default=False, compare=False)
-
-
-@runtime_checkable
-class Downloads(Protocol):
-    """Protocol for a transport that takes over the session's downloads, to record or to replay them."""
-
-    async def fetch_download(
-        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
-    ) -> Fetched:
-        """Fill ``staged`` with the content of ``reference``; ``fetch`` does the download over the network."""
 
 
 class RetryRequest(Exception):
@@ -89,6 +62,7 @@ class DownloadRequest:
     resolver: AbstractResolver | None
     propagate: bool = False
     sender: Sender | None = None
+    accept_compression: bool = False
 
     def seconds_past_expiry(self) -> float | None:
         """Return the seconds since the URL expired, or ``None`` if it has not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,22 +19,23 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..artifacts import Staged
+from ..base import Fetched
 from ..binary import Download
 from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated
 from ..protocol.messages import Sender
-from ..tasks import backoff_delay
+from ..tasks import backoff_delay, in_thread
 from ._addresses import AddressGuard, own_addresses
+from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode
 from ._download_request import (
     MAX_REDIRECTS,
     REDIRECTS,
     Cookies,
     DownloadRequest,
-    Fetched,
     RetryRequest,
     download_too_large,
     url_expired,
 )
-from ._headers import Representation, content_coding, content_range
+from ._headers import Representation, content_coding, content_range, transfer_coding
 from ._request import failure_reason, get, status_error
 from ._urls import (
     BadHeader,
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
 #: Retries after the first request, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 
+#: Bytes of a decoded body that are written at a time.
+_BATCH = 256 << 10
+
 log = logging.getLogger("transports.http")
 
 
@@ -76,6 +80,7 @@ async def download(
     on_progress: Callable[[int, int | None], None] | None = None,
     resolver: AbstractResolver | None = None,
     propagate: bool = False,
+    accept_compression: bool = False,
 ) -> Fetched:
     """Download ``reference`` into ``staged``, which is neither committed nor removed here.
 
@@ -89,6 +94,9 @@ async def download(
     ``base_url`` itself if that is numeric or ``localhost``. ``clock`` returns Unix seconds, for ``expires_at``.
     ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts from zero again.
     With ``propagate``, requests to the app's own origin carry ``traceparent``.
+
+    With ``accept_compression`` the server may compress the file (:mod:`._decoding`). It is decoded while it arrives:
+    ``size``, ``limit`` and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
     from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
@@ -126,6 +134,7 @@ async def download(
         resolver=resolver,
         propagate=propagate,
         sender=sender,
+        accept_compression=accept_compression,
     )
     if (late := request.seconds_past_expiry()) is not None:
         raise url_expired(start.display_url, late)
@@ -159,6 +168,18 @@ async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
             raise error
         log.info("attempt %d of %d, next in %.1f s: %s", attempt, RETRIES + 1, wait, error.message)
         await asyncio.sleep(wait)
+
+
+def _some(parts: Iterator[bytes]) -> bytes:
+    """Return the next parts of a decoded body, 256 KB or more unless it is the end; a thread for each takes long."""
+    taken: list[bytes] = []
+    size = 0
+    for part in parts:
+        taken.append(part)
+        size += len(part)
+        if size >= _BATCH:
+            break
+    return b"".join(taken)
 
 
 _SITES = ("same-origin", "same-site", "cross-site")
@@ -269,7 +290,8 @@ class Transfer:
         self, target: Target, trusted: bool, conditions: Mapping[str, str]
     ) -> tuple[URL, CIMultiDict[str]]:
         """Return the URL and the headers for ``target``, with credentials if it is ``trusted``."""
-        headers = CIMultiDict({"Accept-Encoding": "identity"} | dict(conditions))
+        codings = accept_encoding() if self.request.accept_compression else "identity"
+        headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
         if not trusted:
             return target.url, headers
         if target.authorization:
@@ -306,22 +328,26 @@ class Transfer:
 
     async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
         if response.status == 200 or (response.status == 206 and conditional):
-            if coding := content_coding(response.headers):
-                raise EncodingRefused(
-                    f"{display_url} came in the coding {coding[:40]!r}, which was not asked for; nothing was stored",
-                    details={"url": display_url, "encoding": coding[:40]},
-                )
+            coding = content_coding(response.headers)
+            if coding and not self._can_decode(coding, response):
+                raise self._encoding_refused(display_url, coding, "was not asked for")
             if response.status == 200:  # also after a Range request: the server starts again, and so do we
                 await self._restart()
                 self.representation = Representation.from_headers(response.headers)
+                if coding:  # its length is not that of the content, and a part of it cannot be decoded
+                    self.representation = replace(self.representation, total=None, validator=None)
                 self._expect(self.representation.total, display_url)
             else:
                 await self._continue(response, display_url)
-            return await self._body(response, display_url)
+            return await self._body(response, display_url, coding)
         if response.status == 416 and conditional:
             await self._restart()
             raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
         raise await status_error(response, display_url, self.request, self.secrets)
+
+    def _can_decode(self, coding: str, response: aiohttp.ClientResponse) -> bool:
+        asked_for = self.request.accept_compression and can_decode(coding)
+        return asked_for and response.status == 200 and transfer_coding(response.headers) is None
 
     def _expect(self, total: int | None, display_url: str) -> None:
         """Compare the announced length with the declared size and the limit, before any byte is read."""
@@ -344,10 +370,11 @@ class Transfer:
         await self._restart()
         raise RetryRequest(error, 0.0)  # without back-off: the server answers, only the range was wrong
 
-    async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
+    async def _body(self, response: aiohttp.ClientResponse, display_url: str, coding: str | None) -> Fetched:
         representation, size = self.representation, self.request.size
         assert representation is not None
         expected = representation.total if size is None else size
+        decoder = BodyDecoder(coding) if coding else None
         while True:
             failure: Exception | None = None
             try:
@@ -355,20 +382,37 @@ class Transfer:
             except (aiohttp.ClientError, OSError) as error:
                 failure = error
             if failure is not None:
-                if self.staged.size == expected:
+                if self.staged.size == expected and (decoder is None or decoder.finished):
                     break  # only the last chunk marker is missing, and the size proves that the body is whole
                 raise RetryRequest(self._truncated(display_url, failure_reason(failure)))
             if not chunk:
                 break
-            await self._write(chunk, display_url, expected)
+            if decoder is None:
+                await self._write(chunk, display_url, expected)
+            else:
+                await self._write_decoded(decoder, chunk, display_url, expected)
+        if decoder is not None and not decoder.finished:
+            raise RetryRequest(self._truncated(display_url, "the compressed body ended early"))
         if expected is not None and self.staged.size < expected:
-            if representation.framed and representation.total is None and size is not None:
+            if (representation.framed or decoder) and representation.total is None and size is not None:
                 raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
             raise RetryRequest(self._truncated(display_url, "the body ended early"))
         if not self.staged.size:
             await self.staged.write(b"")  # creates the file of an empty download
-        complete = representation.framed or expected is not None
+        complete = representation.framed or expected is not None or decoder is not None
         return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
+
+    async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
+        """Decode a piece of the body, in threads, since a step may take longer than the event loop can wait."""
+        parts = decoder.decode(chunk)
+        try:
+            while decoded := await in_thread(_some, parts):
+                await self._write(decoded, display_url, expected)
+        except BadBody as error:
+            reason = str(error)
+        else:
+            return
+        raise self._encoding_refused(display_url, decoder.coding, reason)
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
         now = self.staged.size + len(chunk)
@@ -385,6 +429,12 @@ class Transfer:
             self.request.on_progress(now, expected)
 
     # --- errors -------------------------------------------------------------------------------------------------
+
+    def _encoding_refused(self, display_url: str, coding: str, why: str) -> EncodingRefused:
+        return EncodingRefused(
+            f"{display_url} came in the coding {coding[:40]!r}, which {why}; nothing was stored",
+            details={"url": display_url, "encoding": coding[:40]},
+        )
 
     def _mismatch(self, display_url: str, actual: int, what: str) -> SizeMismatch:
         return SizeMismatch(

@@ -90,8 +90,11 @@ def content_range(text: str | None) -> tuple[int, int, int] | None:
 def content_coding(headers: Mapping[str, str]) -> str | None:
     """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
     coding = headers.get("Content-Encoding", "").strip().lower()
-    if coding not in ("", "identity"):
-        return coding
+    return coding if coding not in ("", "identity") else transfer_coding(headers)
+
+
+def transfer_coding(headers: Mapping[str, str]) -> str | None:
+    """Return the coding of a body for its transfer alone, or ``None`` for one that is sent as it is or in chunks."""
     transfer = headers.get("Transfer-Encoding", "").strip().lower()
     return None if transfer in ("", "chunked", "identity") else transfer
 

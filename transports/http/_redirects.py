@@ -20,6 +20,9 @@ from ._headers import content_coding
 from ._request import failure_reason, get, status_phrase
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
+#: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
+_HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
+
 
 class UserHost:
     """The host that the user gave. Its first address may be private; later addresses must be the same or public."""
@@ -170,10 +173,6 @@ class RedirectedGet:
         except (aiohttp.ClientError, OSError) as error:
             reason = failure_reason(error)
         raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)
-
-
-#: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
-_HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
 
 
 async def fetch_public(

@@ -23,6 +23,13 @@ _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
 _EXCERPT_SECONDS = 2.0
 _BUFFER = 1 << 18  # bytes; aiohttp returns chunks of up to twice this
+_MEANING = {
+    401: "it wants other credentials than the app gave",
+    403: "the app's credentials are not enough",
+    404: "there is no such file",
+    206: "a part was sent although the whole was requested",
+    204: "there is no content",
+}
 
 
 @asynccontextmanager
@@ -147,15 +154,6 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
     if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
     return text[:_EXCERPT]
-
-
-_MEANING = {
-    401: "it wants other credentials than the app gave",
-    403: "the app's credentials are not enough",
-    404: "there is no such file",
-    206: "a part was sent although the whole was requested",
-    204: "there is no content",
-}
 
 
 async def status_error(

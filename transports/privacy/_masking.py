@@ -26,6 +26,16 @@ _STEPS = 5
 _SHORTEST_READ = 6
 
 _HEX = rb"[0-9A-Fa-f]"
+_SINGLE: Final = dict(zip(b"abefnrtv0", (b"\a", b"\b", b"\x1b", b"\f", b"\n", b"\r", b"\t", b"\v", b"\0"), strict=True))
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+_NOT_BASE64: Final = bytes(set(range(256)) - set(_BASE64))
+_ONE_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
+_DIGITS: Final = b"0123456789abcdefABCDEF"
+_NOT_DIGITS: Final = bytes(set(range(256)) - set(_DIGITS))
+#: Separator of the texts of a tree: no value continues in the next text, unless its spelling skips line breaks.
+_BETWEEN: Final = b"\n"
+#: Fields that make the `content` beside them a file (docs/protocol.md 9).
+_DESCRIBING: Final = {"mimeType", "encoding", "size", "filename"}
 
 
 def to_bytes(text: str) -> bytes:
@@ -54,9 +64,6 @@ def _pair(token: bytes) -> bytes:
 def _units(mark: bytes) -> bytes:
     """Return the pattern of a surrogate pair in UTF-16, each unit after a mark."""
     return mark + rb"[dD][89abAB]" + _HEX + rb"{2}" + mark + rb"[dD][c-fC-F]" + _HEX + rb"{2}"
-
-
-_SINGLE: Final = dict(zip(b"abefnrtv0", (b"\a", b"\b", b"\x1b", b"\f", b"\n", b"\r", b"\t", b"\v", b"\0"), strict=True))
 
 
 def _entity(token: bytes) -> bytes:
@@ -158,13 +165,6 @@ def _unescaped(content: bytes) -> bytes:
     if b"%" not in content and b"\\" not in content and b"&" not in content:
         return content
     return _ESCAPE.sub(lambda found: _decoded(found[0]), content)
-
-
-_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
-_NOT_BASE64: Final = bytes(set(range(256)) - set(_BASE64))
-_ONE_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
-_DIGITS: Final = b"0123456789abcdefABCDEF"
-_NOT_DIGITS: Final = bytes(set(range(256)) - set(_DIGITS))
 
 
 class _Places:
@@ -319,10 +319,6 @@ def _apart(found: set[Found]) -> list[Found]:
     return apart
 
 
-#: Separator of the texts of a tree: no value continues in the next text, unless its spelling skips line breaks.
-_BETWEEN: Final = b"\n"
-#: Fields that make the `content` beside them a file (docs/protocol.md 9).
-_DESCRIBING: Final = {"mimeType", "encoding", "size", "filename"}
 #: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it
 #: a file.
 MaskFile = Callable[[str, bool], str | None]

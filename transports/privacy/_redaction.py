@@ -74,6 +74,26 @@ _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 #: Types of JSON objects and arrays.
 _CONTAINERS = (dict, list, tuple)
+#: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
+#: is removed only beside its name; a longer one is content.
+_SHORTEST, _LONGEST = 6, 4096
+#: Number of remembered values, limited because an app chooses how many there are.
+_MAX_VALUES = 200
+#: Words beside secret names in schemas, scripts and forms that are not secret values.
+_WORDS = frozenset(
+    ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
+)
+#: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
+_PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
+#: A field of a form in HTML, and its attributes.
+_INPUT = re.compile(r"<input\b[^<>]{1,4096}>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+#: Scheme and credentials of a header (RFC 9110 11.4).
+_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
+#: Fields of a cookie that are replaced together with its value but are not secrets.
+_ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
+#: Characters that the rules search at a time: a search holds the GIL, 0.2 s for a megabyte.
+_PIECE = 1 << 16
 
 
 class Redactor:
@@ -276,28 +296,6 @@ def _unescaped(name: str) -> str:
 @lru_cache(maxsize=1024)
 def _bare_short(name: str) -> str:
     return _NOT_PLAIN.sub("", _unescaped(name).lower())
-
-
-#: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
-#: is removed only beside its name; a longer one is content.
-_SHORTEST, _LONGEST = 6, 4096
-#: Number of remembered values, limited because an app chooses how many there are.
-_MAX_VALUES = 200
-#: Words beside secret names in schemas, scripts and forms that are not secret values.
-_WORDS = frozenset(
-    ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
-)
-#: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
-_PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
-#: A field of a form in HTML, and its attributes.
-_INPUT = re.compile(r"<input\b[^<>]{1,4096}>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
-#: Scheme and credentials of a header (RFC 9110 11.4).
-_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
-#: Fields of a cookie that are replaced together with its value but are not secrets.
-_ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
-#: Characters that the rules search at a time: a search holds the GIL, 0.2 s for a megabyte.
-_PIECE = 1 << 16
 
 
 class _Piecewise(Redactor):

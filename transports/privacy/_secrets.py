@@ -165,6 +165,7 @@ class KnownSecrets:
             error.args = (error.message,)
             error.details = {self.text(key): self.tree(one) for key, one in error.details.items()}
             error.alternatives = tuple(map(self.text, error.alternatives))
+            error.download_url = error.download_url and self.text(error.download_url)
         return error
 
 

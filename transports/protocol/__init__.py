@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Progress as Progress,
     )
     from ._plain_text import (
+        check_address as check_address,
         folder_of as folder_of,
         is_address as is_address,
         is_loopback as is_loopback,
@@ -131,6 +132,7 @@ else:
                 "Progress",
             ),
             "_plain_text": (
+                "check_address",
                 "folder_of",
                 "is_address",
                 "is_loopback",

@@ -71,6 +71,17 @@ class Capabilities(Mapping[str, "Capability"]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
+    def __repr__(self) -> str:
+        named = ", ".join(repr(name[:80]) for name in islice(self, 8)) + (", …" if len(self) > 8 else "")
+        return f"<{len(self):,} capabilities: {named}>" if self else "<no capabilities>"
+
+    def _repr_html_(self) -> str:
+        """Return the capabilities for a notebook: a table of names and descriptions."""
+        from .. import _notebook
+
+        rows = ((name, self[name].description) for name in self)
+        return _notebook.table(("capability", "description"), rows, count=len(self))
+
     def merge(self, listed: object) -> Capabilities:
         """Return these capabilities merged with a list, whose fields take precedence.
 

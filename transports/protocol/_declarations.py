@@ -91,6 +91,28 @@ class Capability(Model):
     annotations: JSONObject = Field(default_factory=dict)
     view: str | None = None
 
+    def __repr__(self) -> str:
+        about = f": {self.description[:80]!r}" if self.description else ""
+        return f"<Capability {self.name[:80]!r}{about}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Return the capability for a notebook: a table of its parameters."""
+        from .. import _notebook
+
+        declared, needed = self.input_schema.get("properties"), self.input_schema.get("required")
+        properties = declared if isinstance(declared, dict) else {}
+        required = needed if isinstance(needed, list) else []
+        rows = [
+            (name, one.get("type", ""), "yes" if name in required else "", one.get("description", ""))
+            for name, one in properties.items()
+            if isinstance(one, dict)
+        ]
+        head = ("parameter", "type", "needed", "description")
+        parameters = _notebook.table(head, rows, title=self.name, count=len(rows))
+        return parameters + _notebook.preformatted(self.description) if self.description else parameters
+
 
 class Resource(Model):
     """Resource listed by an MCP server. ``size`` is in bytes, as declared by the server."""

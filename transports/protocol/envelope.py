@@ -31,6 +31,22 @@ _PIECE, _PAUSE = 4 << 20, 0.0001
 
 #: Function that returns the replacement of a run, given the object that holds it, its key there, and the run.
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
+#: End of the JSON before content.
+_KEY = re.compile(rb'"content"\s*:\s*"\Z')
+#: Type of a message that may hold an app's list of capabilities.
+_LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
+_ENDS = 256
+#: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
+_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
+_BYTES_CHECKED = 128 * 1024
+#: Bytes of a message up to which its brackets are counted. If they are fewer than the allowed levels, its depth is not
+#: checked.
+_COUNTED = 128 * 1024
+#: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
+#: recurses.
+_MAX_LEVELS = 2 * MAX_DEPTH
+#: Types of ids and of timestamps.
+_IDS, _TIMES = (str, int), (int, float)
 
 
 def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES) -> object:
@@ -112,24 +128,6 @@ def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: Ru
                     if isinstance(value, str) and value.startswith(marker):
                         node[key] = on_run(node, key, runs[int(value[len(marker) :])])
         level = inner_values(level)
-
-
-#: End of the JSON before content.
-_KEY = re.compile(rb'"content"\s*:\s*"\Z')
-#: Type of a message that may hold an app's list of capabilities.
-_LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
-_ENDS = 256
-#: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
-_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
-_BYTES_CHECKED = 128 * 1024
-#: Bytes of a message up to which its brackets are counted. If they are fewer than the allowed levels, its depth is not
-#: checked.
-_COUNTED = 128 * 1024
-#: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
-#: recurses.
-_MAX_LEVELS = 2 * MAX_DEPTH
-#: Types of ids and of timestamps.
-_IDS, _TIMES = (str, int), (int, float)
 
 
 def encode_envelope(message: Message) -> bytes:

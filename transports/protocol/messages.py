@@ -76,7 +76,8 @@ class Message:
     ``origins`` restricts a message with secrets to these origins (``https://app.example``), ``None`` allows any. The
     session has checked :meth:`Transport.receiver <transports.base.Transport.receiver>` before. A transport whose peer
     may have changed since must check again when sending, and raise :func:`misdirected`. ``sender`` is the document that
-    a reply came from, if known; downloads of a reply without a sender are made in the name of the app.
+    a reply came from, if known; downloads of a reply without a sender are made in the name of the app. A reply with
+    ``relists`` came when the page navigated: the app has another list of capabilities now.
     """
 
     type: str
@@ -89,6 +90,7 @@ class Message:
     warnings: Sequence[str] = ()
     origins: frozenset[str] | None = None
     sender: Sender | None = None
+    relists: bool = False
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:

@@ -426,10 +426,16 @@ def check_params(
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
         listed = [fault.message("params") for fault in faults]
-        more = f"; and {'at least ' * (len(listed) == _MAX_LISTED)}{len(listed) - 1} more" if len(listed) > 1 else ""
+        more = ["there may be more faults"] if len(listed) == _MAX_LISTED else []
         details = {"path": field_of(faults[0].place), "faults": listed}
         message = "; ".join(
-            (f"{capability}: {listed[0]}{more}", *misgiven_files(schema, params), *unnamed_params(schema, params))
+            (
+                f"{capability}: {listed[0]}",
+                *listed[1:],
+                *more,
+                *misgiven_files(schema, params),
+                *unnamed_params(schema, params),
+            )
         )
         raise UsageError(message, details=details)
     return []
@@ -467,8 +473,21 @@ class _Fault:
         return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
 
 
-def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
-    """Return the first faults of ``data``, none if it is valid. A schema is compiled once, so it must not change."""
+def fits_at(schema: Mapping[str, object], data: object, place: Place, content: Iterable[Place] = ()) -> bool:
+    """Return whether nothing at ``place`` or below is a fault of ``data``. True if that cannot be checked."""
+    try:
+        faults = _faults(schema, data, content, limit=_MAX_PARAMS)
+    except NotChecked:
+        return True
+    return all(fault.place[: len(place)] != place for fault in faults)
+
+
+def _faults(
+    schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _MAX_LISTED
+) -> list[_Fault]:
+    """Return the first ``limit`` faults of ``data``, none if it is valid.
+
+    A schema is compiled once, so it must not change."""
     if not schema:
         return []
     places = tuple(content)
@@ -487,7 +506,7 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
             raise NotChecked("it does not fit, but is too large to list its faults")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
-        return list(islice(faults, _MAX_LISTED))
+        return list(islice(faults, limit))
     except ValueError as error:  # a value outside JSON, or an integer with thousands of digits
         raise NotChecked(shorten(str(error))) from None
 

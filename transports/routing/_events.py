@@ -43,13 +43,19 @@ class TransformContext:
     """Third argument of a transformer: its call, and the store to keep content in.
 
     ``call`` is the id of the call, ``""`` outside a session. References that ``store`` returns may stand anywhere in
-    the transformer's answer: they become artifacts of the result.
+    the transformer's answer: they become artifacts of the result. ``artifacts`` is the same store under the name that
+    tools of hosts know (docs/requirements.md R2-3.6).
     """
 
     capability: str
     call: str
     store: ArtifactStore
     _on_event: OnRoutingEvent | None = field(default=None, repr=False)
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """The store of the call, as :attr:`store`."""
+        return self.store
 
     @property
     def scope(self) -> Scope:

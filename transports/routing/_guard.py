@@ -9,12 +9,15 @@ UTF-8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from ..errors import UsageError
 from ..protocol import JSONValue, encode_json
 
 #: Default limit of an agent's view, in bytes of compact UTF-8 JSON (docs/requirements.md R2-4.4).
 MAX_BYTES = 50_000
+#: Default limit of each text in an agent's view, in characters (docs/requirements.md R2-4.4).
+MAX_FIELD_CHARS = 10_000
 #: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
 MIN_BYTES = 64
 #: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
@@ -22,8 +25,10 @@ MIN_AGENT_BYTES = 1024
 #: Minimum share in bytes of each kept item of a list; of each field of an object, too, if all fields fit with that.
 _MIN_SHARE = 256
 _ELLIPSIS = "…"
-#: The end of a text that was cut (the wording of docs/requirements.md R2-4.4).
-TRUNCATION_SUFFIX = "… [truncated: {truncated_chars} characters]"
+#: The end of a text that was cut, as docs/requirements.md R2-4.4 has it.
+TRUNCATION_SUFFIX = "\n... [truncated: {truncated_chars} chars]"
+#: Types of values without texts.
+_SHORT = frozenset((int, float, bool, type(None)))
 _MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
 
 
@@ -47,26 +52,45 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
 
 
 def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
-    """Return ``value`` with each text cut to ``max_chars`` characters and ended by ``suffix``.
+    """Return ``value`` with each text of more than ``max_chars`` characters cut to that length, ``suffix`` included.
 
-    Returns the same object if no text is longer. A value that is nested too deeply to be cut, hundreds of levels,
-    becomes "…"."""
+    A suffix that is longer than ``max_chars`` becomes "…". Returns the same object if no text is longer. A value that
+    is nested too deeply to be cut, hundreds of levels, becomes "…"."""
     try:
-        return _cut_texts(value, max_chars, suffix)
+        return _cut_texts(value, max_chars, suffix) if _has_longer(value, max_chars) else value
     except RecursionError:
         return _ELLIPSIS
 
 
+def _has_longer(value: JSONValue, max_chars: int) -> bool:
+    if isinstance(value, str):
+        return len(value) > max_chars
+    if not isinstance(value, dict | list):
+        return False
+    for item in value.values() if isinstance(value, dict) else value:
+        kind = type(item)
+        if kind is str:  # looked at here, since most values are texts and numbers, and a call for each takes long
+            if len(cast(str, item)) > max_chars:
+                return True
+        elif kind not in _SHORT and _has_longer(item, max_chars):
+            return True
+    return False
+
+
 def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
     if isinstance(value, str):
-        return value if len(value) <= max_chars else _cut(value, max_chars, suffix)
+        return value if len(value) <= max_chars else _shortened(value, max_chars, suffix)
     if isinstance(value, dict):
-        fields = {name: _cut_texts(item, max_chars, suffix) for name, item in value.items()}
-        return fields if any(fields[name] is not item for name, item in value.items()) else value
+        return {name: _cut_texts(item, max_chars, suffix) for name, item in value.items()}
     if isinstance(value, list):
-        items = [_cut_texts(item, max_chars, suffix) for item in value]
-        return items if any(new is not item for new, item in zip(items, value, strict=True)) else value
+        return [_cut_texts(item, max_chars, suffix) for item in value]
     return value
+
+
+def _shortened(text: str, max_chars: int, suffix: str) -> str:
+    """Return the beginning of a text of more than ``max_chars`` characters, and its ``suffix``."""
+    kept = max_chars - len(_cut(text, 0, suffix))
+    return text[: max_chars - 1] + _ELLIPSIS if kept < 0 else _cut(text, kept, suffix)
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:

@@ -50,15 +50,18 @@ class FieldMatch:
 
     def summary(self, ref: ArtifactRef) -> str:
         """Return the filled template of the rule's summary; a file that was not stored is marked as such."""
-        return fill_summary(self.rule.summary, ref, self.siblings)
+        return fill_summary(self.rule.summary, ref, self.siblings, self.rule.content_type)
 
 
-def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]) -> str:
+def fill_summary(
+    template: str, ref: ArtifactRef, siblings: Mapping[str, object], content_type: str | None = None
+) -> str:
     """Return a template filled with the properties of a file and the fields beside it.
 
     A file that was not stored is marked as such."""
     known = {
-        "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
+        "content_type": content_type
+        or (extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary"),
         "mime_type": ref.mime_type,
         "size": str(ref.size_bytes),
         "size_human": human_size(ref.size_bytes),
@@ -110,11 +113,11 @@ def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> Bina
             return None
         head = _DATA_URL.match(text)
         bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
-        if len(bare) < _MAX_WORD_CHARS and rule.mime_type is not None and sniff_base64(bare) is None:
+        if len(bare) < _MAX_WORD_CHARS and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
     filename = _fill(rule.filename, siblings, {}) if rule.filename else None
-    return BinaryData(encoded, rule.mime_type, None, filename)
+    return BinaryData(encoded, rule.declared_type, None, filename)
 
 
 def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
@@ -191,7 +194,8 @@ class Fetcher:
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
     from private addresses other than the one at which the app was reached. With ``propagate``, downloads from the app's
-    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app.
+    own origin carry ``traceparent``. ``sender`` is the document that the content belongs to, by default the app. With
+    ``accept_compression``, servers may compress downloads, which are decoded while they arrive.
     """
 
     transport: Transport | None = None
@@ -200,6 +204,7 @@ class Fetcher:
     allow_private: bool = False
     propagate: bool = False
     sender: Sender | None = None
+    accept_compression: bool = False
 
     def asked_by(self, sender: Sender | None) -> Self:
         """Return this fetcher for content of the document ``sender``, on whose behalf it downloads."""
@@ -267,12 +272,10 @@ class Fetcher:
             cookies=http.cookies_of(app, sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
+            accept_compression=self.accept_compression,
             on_progress=on_download,
         )
-        if isinstance(self.transport, http.Downloads):
-            fetched = await self.transport.fetch_download(reference, staged, fetch)
-        else:
-            fetched = await fetch(staged)
+        fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
         return replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 
+from ..binary import type_of_extension
 from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
 from ..errors import UsageError
 from ..plugins import installed_plugins, load_plugin
+from ._document_names import in_own_names
 from ._events import TransformContext
-from ._guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
+from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
 if TYPE_CHECKING:
     from jsonpath_rfc9535 import JSONPathQuery
@@ -172,6 +174,9 @@ class FieldRule:
     Content that does not fit is left to the next rule and the next layer: another format, or markup (``<``) where
     base64 is expected. Any other text that is not base64 is an error.
 
+    ``content_type`` is the word for ``{content_type}`` (``pdf``, ``image``; by default the extension of the file). If
+    it is the extension of a known type and there is no ``mime_type``, it is the type as well.
+
     Raises :class:`~transports.errors.UsageError` for a path that is not valid or can match nothing.
     """
 
@@ -183,11 +188,19 @@ class FieldRule:
     filename: str | None = None
     encoding: Literal["base64", "utf-8"] = "base64"
     formats: Sequence[str] = ()
+    content_type: str | None = None
 
     def __post_init__(self) -> None:
         if not self.path:
             raise UsageError("a FieldRule needs a path, such as content or result.pdf")
         check_path(self.path)
+
+    @property
+    def declared_type(self) -> str | None:
+        """The MIME type that the rule gives its files, if it does."""
+        if self.mime_type is None and self.content_type is not None:
+            return type_of_extension(self.content_type)
+        return self.mime_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +232,10 @@ class ResourcePolicy:
 class AgentLimits:
     """Limits of an agent's view of an answer: the last guard (docs/requirements.md R2-4.4).
 
-    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text; ``None`` means
-    no limit besides :attr:`RoutingPolicy.max_inline_chars`, above which a text becomes a preview.
+    ``max_bytes`` is for the whole view, as compact JSON in UTF-8, and ``max_field_chars`` for each text in it, such as
+    one of many that got no file and preview by :attr:`RoutingPolicy.max_inline_chars`; ``None`` means no limit.
     ``truncation_suffix`` ends each text that was cut: ``{truncated_chars}`` is the number of missing characters.
+    With ``preserve_structure=False``, ``data`` that is too large is the beginning of its JSON, as a text.
 
     Raises :class:`~transports.errors.UsageError` for limits below 1,024 bytes or 1 character, and for a suffix of more
     than 200 characters.
@@ -230,8 +244,9 @@ class AgentLimits:
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     max_bytes: int = MAX_BYTES
-    max_field_chars: int | None = None
+    max_field_chars: int | None = MAX_FIELD_CHARS
     truncation_suffix: str = TRUNCATION_SUFFIX
+    preserve_structure: bool = True
 
     def __post_init__(self) -> None:
         if self.max_bytes < MIN_AGENT_BYTES:
@@ -252,12 +267,16 @@ class RoutingPolicy:
     * ``typed`` — content blocks of MCP; no setting.
     * ``abp`` — the forms of ABP; no setting.
     * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more and ``max_decode_bytes`` at most
-      (``None``: no limit) whose bytes have a known signature or one of ``signatures``; with
-      ``require_magic_bytes=False`` also base64 without a signature. Off with ``heuristics=False``.
+      (``None``: no limit) whose bytes have a known signature or one of ``signatures``, or only one of these with
+      ``known_signatures=False``; with ``require_magic_bytes=False`` also base64 without a signature. Off with
+      ``heuristics=False``.
     * ``size`` — a text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
       its place; the file of an answer that is one such text is JSON. An answer of more than ``max_inline_bytes`` is
       stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
+
+    Without ``inline_data``, small data is a reference, too: ``data`` of an answer without files is the reference of its
+    JSON file (:meth:`.Result.by_reference`).
 
     ``default_summary_template`` makes a line of the summary for each file without a rule, with the placeholders of
     :class:`FieldRule`; without it only the file's own lines are shown. ``agent`` limits an agent's view.
@@ -276,12 +295,14 @@ class RoutingPolicy:
     max_decode_bytes: int | None = None
     require_magic_bytes: bool = True
     signatures: Sequence[Signature] = ()
+    known_signatures: bool = True
     max_inline_chars: int | None = 10_000
     max_inline_bytes: int | None = 10_000
     #: Limit of texts of one answer that get files of their own; the longest have precedence.
     max_texts: int = 20
     resources: ResourcePolicy = ResourcePolicy()
     default_summary_template: str | None = None
+    inline_data: bool = True
     agent: AgentLimits = AgentLimits()
 
     def __post_init__(self) -> None:
@@ -303,6 +324,7 @@ class RoutingPolicy:
         return Heuristics(
             min_chars=self.min_guessed_chars,
             signatures=self.signatures,
+            known_signatures=self.known_signatures,
             require_magic_bytes=self.require_magic_bytes,
             max_decode_bytes=self.max_decode_bytes,
         )
@@ -395,13 +417,16 @@ _SERVERS, _PRESET = "servers", "preset"
 
 @dataclass(frozen=True, slots=True)
 class RoutingConfig:
-    """Routing settings for all apps (``general``), and for ``servers`` by a word of their own name.
+    """Routing settings for all apps (``general``), and for ``servers`` by a word of their own name; ``options`` have
+    precedence over both.
 
-    Keys are those of :class:`.RoutingPolicy` except ``transformer``, and ``preset``. :meth:`parse` checks them.
+    Keys are those of :class:`.RoutingPolicy` except ``transformer``, or their names in docs/requirements.md R2-4.2, and
+    ``preset``. :meth:`parse` checks them.
     """
 
     general: Mapping[str, object] = field(default_factory=dict)
     servers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, table: object, where: str) -> RoutingConfig:
@@ -420,14 +445,23 @@ class RoutingConfig:
     def policy(self, server: str, *, presets: bool) -> RoutingPolicy:
         """Return the policy for a server by the server's own name.
 
-        Settings of the server override those for all. Both override the preset that the file names or, without one and
-        with ``presets``, the preset for servers of this name (:func:`.preset`).
+        Settings of the server override those for all, and ``options`` override both. All of them override the preset
+        that they name or, without one and with ``presets``, the preset for servers of this name (:func:`.preset`).
         """
         words = words_of(server)
         own = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
-        named = own.get(_PRESET, self.general.get(_PRESET))
+        named = self.options.get(_PRESET, own.get(_PRESET, self.general.get(_PRESET)))
         base = named_preset(str(named)) if named else preset(server) if presets else ABP
-        return _changed(_changed(base, self.general, ""), own, "")
+        return _changed(_changed(_changed(base, self.general, ""), own, ""), self.options, "")
+
+    def with_options(self, options: Mapping[str, object], where: str) -> RoutingConfig:
+        """Return these settings with checked ``options``, which have precedence. ``where`` names them in errors.
+
+        Raises :class:`~transports.errors.UsageError`, which names the key at fault.
+        """
+        _check_preset(options, where)
+        _changed(ABP, options, where)
+        return replace(self, options=options)
 
 
 def _table(value: object, where: str) -> Mapping[str, object]:
@@ -446,7 +480,7 @@ def _check_preset(settings: Mapping[str, object], where: str) -> None:
 
 def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
     """Return ``base`` changed by ``settings``. For a tool with rules in both, those of ``settings`` count."""
-    given = {key: value for key, value in settings.items() if key != _PRESET}
+    given = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not given:
         return base
     known = {item.name for item in fields(RoutingPolicy)} - {"transformer"}

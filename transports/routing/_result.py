@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace as replace_fields
 from typing import cast
 
 import msgspec
@@ -17,7 +17,7 @@ from ..protocol import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
-from ._policy import AgentLimits, Step
+from ._policy import AgentLimits, Step, walk_path
 
 logger = logging.getLogger("transports")
 
@@ -70,7 +70,7 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Return the preview that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
     stored = "stored" if ref.stored else "not stored: there is no artifact store"
     shown = ref.as_dict()
-    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
+    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning", "source")
     return {
         "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
         "summary": f"Large text {stored} ({len(text):,} characters)",
@@ -130,12 +130,54 @@ class Result:
     limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
     #: Keys of ``artifacts`` whose references stand in ``data``.
     inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+    #: False after :meth:`by_reference`: surfaces then show no content of files either.
+    inline_data: bool = field(default=True, repr=False)
+    #: Number of characters of the answer as JSON, if ``data`` is the reference of its file (:meth:`by_reference`).
+    answer_chars: int | None = field(default=None, repr=False)
     #: Evidence of the call by kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
     evidence: Mapping[str, ArtifactRef] = field(default_factory=dict, repr=False)
     #: The id of the call; ``""`` outside a session.
     call: str = field(default="", repr=False)
     #: Callback for a cut of an agent's view, in the thread that reads the view. It is not pickled.
     on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        places = [*self.artifacts]
+        named = ", ".join(repr(place[:40]) for place in places[:5]) + (", …" if len(places) > 5 else "")
+        counts = [f"{len(places)} artifact{'s' * (len(places) != 1)}{f' ({named})' if places else ''}"]
+        if self.warnings:
+            counts.append(f"{len(self.warnings)} warning{'s' * (len(self.warnings) != 1)}")
+        return f"<Result of {self.capability[:80]}: {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
+        from .. import _notebook
+
+        rows = ((place or "(the answer)", *ref._html_cells()) for place, ref in self.artifacts.items())
+        head = ("place", "file", "type", "size")
+        parts = [_notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
+        if (shown := self._shown_picture()) is not None:
+            ref, content = shown
+            parts.append(_notebook.picture_html(content, ref.mime_type, ref.filename))
+        else:
+            seen = cut_texts(self.data, _notebook.MAX_CELL, "…")
+            seen = clamp(seen, _notebook.MAX_TEXT, suffix="…") if json_size(seen) > _notebook.MAX_TEXT else seen
+            parts.append(_notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
+        parts += [_notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the result for a notebook in all its forms: its first small picture is one more."""
+        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        shown = self._shown_picture()
+        return forms if shown is None else {**forms, shown[0].mime_type: shown[1]}
+
+    def _shown_picture(self) -> tuple[ArtifactRef, str] | None:
+        """Return the first picture that a notebook can show, and its content in base64."""
+        for ref in list(self.artifacts.values())[:_MAX_PLACES]:
+            if (content := ref._picture()) is not None:
+                return ref, content
+        return None
 
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
@@ -151,6 +193,8 @@ class Result:
             if place in self.artifacts:
                 return self.artifacts[place]
             raise self._no_artifact(f"there is no artifact at {place!r}")
+        if self.answer_chars is not None:
+            return self.artifacts[""]
         added = {"", *map(field_of, self.previews)} - self.inline_fields
         files = [name for name in self.artifacts if name not in added]
         if len(files) == 1:
@@ -168,6 +212,37 @@ class Result:
         return UsageError(
             f"{self.capability}: {reason}; places with an artifact: {listed}{more}", details={"places": places}
         )
+
+    def by_reference(self) -> Result:
+        """Return the result with its data in files alone (docs/requirements.md R0-2): ``data`` of an answer without
+        files is the reference of its file, and no text stands beside the reference of a file that an app declared.
+
+        Data beside files stays, as it is their metadata, and so does an answer that was not stored."""
+        if not self.inline_data:
+            return self
+        ref = self.artifacts.get("")
+        added = {"", *map(field_of, self.previews)}
+        if ref is not None and ref.stored and not self.inline_fields and self.artifacts.keys() <= added:
+            return replace_fields(
+                self,
+                data=cast(JSONValue, ref.as_dict()),
+                inline_fields=frozenset({""}),
+                previews={},
+                metadata={},
+                inline_data=False,
+                answer_chars=len(encode_json(self.data).decode()),
+            )
+        texts = dict(self._texts_beside_references())
+        data = cast(JSONValue, replace(self.data, texts))
+        previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in texts}
+        return replace_fields(self, data=data, previews=previews, inline_data=False)
+
+    def _texts_beside_references(self) -> Iterator[tuple[Place, object]]:
+        for name in self.inline_fields:
+            nodes = walk_path(self.data, name, ()) if name else [((), self.data, {})]
+            for place, node, _ in nodes:
+                if field_of(place) == name and isinstance(node, dict) and "text" in node:
+                    yield place, {key: value for key, value in node.items() if key != "text"}
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON: the document that ``abp call --json`` prints."""
@@ -208,6 +283,8 @@ class Result:
         if body is whole and json_size(body) <= max_bytes:
             return body
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
+        if not limits.preserve_structure and not isinstance(body["data"], str):
+            body = {**body, "data": encode_json(body["data"]).decode()}
         room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
         cut = clamp(body, room, suffix=limits.truncation_suffix)
         shown = {**head, **cast(dict[str, JSONValue], cut)}
@@ -275,7 +352,7 @@ class Result:
         if answer is not None and with_answer:
             lines.append(answer)
         for place, ref in self.artifacts.items():
-            whole = place == "" and place not in self.inline_fields
+            whole = place == "" and (place not in self.inline_fields or self.answer_chars is not None)
             lines += self._file_lines(ref, whole=whole, seen=answer is not None)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
@@ -295,13 +372,13 @@ class Result:
         again = [f"Note: the same content was stored before ({created}); it keeps its name"]
         again = again if ref.source.get("stored_again") is True else []
         if whole:
-            text = "" if seen else encode_json(self.data).decode()
+            text = "" if seen or self.answer_chars is not None else encode_json(self.data).decode()
             said = (
                 f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
             )
             if seen:
                 return [said, *again]
-            lines = [said, f"Size: {len(text)} characters"]
+            lines = [said, f"Size: {len(text) if self.answer_chars is None else self.answer_chars} characters"]
         else:
             text = str(ref.source.get("preview", ""))
             kind = "Text" if text else "Binary content"

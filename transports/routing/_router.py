@@ -37,7 +37,7 @@ from ..artifacts import (
     read_at,
 )
 from ..binary import OCTET_STREAM, BinaryData, Encoded, LocalFile, contradicts, is_binary_mime, normalise_mime, sniff
-from ..binary.detect import Found, Place, field_of, replace
+from ..binary.detect import DESCRIPTOR_KEYS, Found, Place, field_of, replace
 from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError
 from ..privacy import MAX_MASKED_BYTES, KnownSecrets, known_to
 from ..protocol import JSONValue, encode_json, redact_url
@@ -78,6 +78,8 @@ def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = 
     if found and found[0].path == ():
         return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
     used = {item.path[0] for item in found} | {place[0] for place in refs}
+    if any(item.is_flat and len(item.path) == 1 for item in found):
+        used |= DESCRIPTOR_KEYS
     return {key: value for key, value in data.items() if str(key) not in used} if isinstance(data, dict) else {}
 
 
@@ -394,8 +396,8 @@ class Router:
 
         Files are stored one after the other, in the order of the answer. If a file cannot be stored, the others are,
         and then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has the stored parts, its
-        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised unchanged.
-        When the call is cancelled, content on the far side is released.
+        ``details`` the field and the URL without credentials, ``download_url`` the whole URL. An error of a policy's
+        transformer is raised unchanged. When the call is cancelled, content on the far side is released.
         """
         origin = {"capability": capability, **(source or {})}
         call = str(origin.get("call", ""))
@@ -483,6 +485,8 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        if not self._policy.inline_data:
+            result = await _look(large, result.by_reference)
         if failures:
             raise self._failure(capability, failures, result, sender)
         return result
@@ -519,7 +523,7 @@ class Router:
                 shorter_than=recognised.shorter_than,
                 large=large,
             )
-        return Result(
+        result = Result(
             capability,
             routed,
             stored if nowhere is None else nowhere,
@@ -534,6 +538,7 @@ class Router:
             call=call,
             on_clamped=self._on_event,
         )
+        return result if policy.inline_data else await _look(large, result.by_reference)
 
     def _failure(
         self,
@@ -548,6 +553,7 @@ class Router:
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
+            error.download_url = url
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result
@@ -799,7 +805,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
     if ref.path is not None:
         content = LocalFile(ref.path)
     elif content is None:
-        content = await store.get(ref.id)
+        content = await store.get(ref)
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
 
 

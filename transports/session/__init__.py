@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         timeout_seconds as timeout_seconds,
     )
     from ._connect import (
+        CommonOptions as CommonOptions,
+        ConnectOptions as ConnectOptions,
         connect as connect,
         open_configured_store as open_configured_store,
         uses_own_store as uses_own_store,
@@ -60,7 +62,9 @@ if TYPE_CHECKING:
         Settings as Settings,
         read_config as read_config,
         retention_settings as retention_settings,
+        routing_of as routing_of,
         settings_error as settings_error,
+        settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
@@ -84,6 +88,8 @@ else:
                 "timeout_seconds",
             ),
             "_connect": (
+                "CommonOptions",
+                "ConnectOptions",
                 "connect",
                 "open_configured_store",
                 "uses_own_store",
@@ -114,7 +120,9 @@ else:
                 "Settings",
                 "read_config",
                 "retention_settings",
+                "routing_of",
                 "settings_error",
+                "settings_variables",
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),

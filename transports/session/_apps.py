@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: Characters of a host that is too short to be hidden: it is part of too many words.
 _SHORT = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+#: Seconds between two reads of the browser's state, which is lost when its last window closes.
+_POLL_INTERVAL = 1.0
+_START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,6 @@ def _tables(file: ConfigFile) -> AppTables | None:
 @cache
 def _warn_once(path: Path | None, names: tuple[str, ...]) -> None:
     ConfigFile(path).warn_ignored([f"secrets.{name}" for name in names])
-
-
-#: Seconds between two reads of the browser's state, which is lost when its last window closes.
-_POLL_INTERVAL = 1.0
-_START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:

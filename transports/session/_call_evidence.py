@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
+#: Trace of the evidence within the scope of the session: it has limits of its own.
+_TRACE = "evidence"
+
 
 class EventLog:
     """Log of a session's events during one call, for apps without a page; it is the ``console`` evidence.
@@ -100,10 +103,6 @@ def _beginning(data: object) -> str:
         if room <= 0:
             break
     return "".join(pieces)
-
-
-#: Trace of the evidence within the scope of the session: it has limits of its own.
-_TRACE = "evidence"
 
 
 class EvidenceOfCalls:

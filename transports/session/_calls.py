@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, TakesStore, readable_copy
+from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, readable_copy
 from ..base import PageTools, Transport
 from ..binary.detect import Found, replace as replace_places
 from ..errors import (
@@ -27,6 +27,7 @@ from ..errors import (
     CallTimeout,
     CapabilityError,
     Disconnected,
+    OutcomeUnknown,
     ProtocolError,
     TooLarge,
     UsageError,
@@ -36,13 +37,14 @@ from ..errors import (
     repeat_advice,
     short_traceback,
 )
+from ..owner import Owner
 from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
-from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, spawn
+from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, in_thread, spawn
 from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
 from ._connection import Connection, Handshake
-from ._dispatch import EventDispatcher, OnProgress
+from ._dispatch import EventDispatcher, OnProgress, RunningCall
 from ._events import CallFinished, CallStarted, Retrying
 from ._settings import Settings
 
@@ -90,13 +92,19 @@ class CallHandle:
     """
 
     def __init__(
-        self, call: str, capability: str, work: Coroutine[object, object, Result], asks: Callable[[str], bool]
+        self,
+        call: str,
+        capability: str,
+        work: Coroutine[object, object, Result],
+        asks: Callable[[str], bool],
+        owner: Owner,
     ) -> None:
         #: The id of the call, in events and in the ``source`` of its artifacts.
         self.id = call
         #: The capability that is called.
         self.capability = capability
         self._asks = asks
+        self._owner = owner
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(_mark_retrieved)
 
@@ -123,6 +131,7 @@ class CallHandle:
         Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`, and
         :class:`~transports.errors.CapabilityError` (``CANCELLED``) if the call was cancelled. Cancelling ``result()``
         does not cancel the call."""
+        self._owner.require()
         await asyncio.wait((self._task,))
         if self._task.cancelled():
             error = CapabilityError(f"{self.capability}: cancelled by the client", code="CANCELLED")
@@ -132,6 +141,7 @@ class CallHandle:
 
     async def cancel(self) -> None:
         """Cancel the call, in the app too, and wait for its end, for a second at most. No effect on an ended call."""
+        self._owner.require()
         await cancel_and_wait((self._task,))
 
 
@@ -202,6 +212,7 @@ class Calls:
         events: EventDispatcher,
         connection: Connection,
         handshake: Handshake,
+        owner: Owner,
         trace_params: bool = False,
         clean: Callable[[ABPError], object] | None = None,
     ) -> None:
@@ -210,12 +221,12 @@ class Calls:
         self._transport = transport
         self._events = events
         self._handshake = handshake
+        self._owner = owner
         self._trace_params = trace_params
         self._clean = clean
         self._initializing = asyncio.Lock()
         self._handshakes = 0
         self._cancellations: set[asyncio.Task[None]] = set()
-        self._under_way: set[str] = set()
 
     async def aclose(self) -> None:
         """Give pending cancellations a moment (0.1 s) to be sent, then drop them."""
@@ -239,11 +250,16 @@ class Calls:
         :class:`~transports.errors.UsageError` that names the cause. The id of a running call raises
         :class:`~transports.errors.UsageError`, too.
         """
-        if call in self._under_way:
+        try:
+            self._owner.require()
+        except UsageError:
+            drop(work)
+            raise
+        events = self._events
+        if call in events.calls:
             drop(work)
             raise UsageError(f"a call with the id {call[:80]!r} is under way; give each call a call_id= of its own")
-        self._under_way.add(call)
-        events = self._events
+        running = events.calls[call] = RunningCall()
         if events.has_listeners:
             events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
@@ -253,16 +269,16 @@ class Calls:
             work = observed_call(work, call, name, self._transport.name)
         try:
             result = await work
-            if refused := events.take_refused(call):
-                result = replace(result, warnings=(*result.warnings, *refused))
+            if running.refused:
+                result = replace(result, warnings=(*result.warnings, *running.refused))
             if events.has_callbacks_waiting:
                 await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             if self._clean is not None:
                 self._clean(raised)
-            error = _with_refused(raised, capability, events.take_refused(call))
-            if isinstance(error, CapabilityError) and (asked := events.take_unanswered(call)):
-                error.followed_by(asked)
+            error = _with_refused(raised, capability, running.refused)
+            if isinstance(error, CapabilityError) and running.unanswered:
+                error.followed_by(running.unanswered)
             if not isinstance(error, CallTimeout):
                 await events.wait_for_callbacks(on_progress)
             if error is not raised:
@@ -272,9 +288,7 @@ class Calls:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
             raise
         finally:
-            self._under_way.discard(call)
-            events.take_refused(call)
-            events.take_unanswered(call)
+            del events.calls[call]
             if events.has_listeners:
                 duration = (time.perf_counter() - started) * 1000
                 events.emit(CallFinished(call, capability, duration, result, error))
@@ -313,8 +327,12 @@ class Calls:
                 reply = await self._send(
                     attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
                 )
+                if reply.relists:
+                    await self._connection.relist()
                 return reply, answered_data(reply.payload, capability)
             except ABPError as error:
+                if isinstance(error, OutcomeUnknown):  # often of a page that navigated: the next call needs its tools
+                    await self._connection.relist()
                 delay = self._retry_delay(error, attempt, repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
                     if isinstance(error, Disconnected) and (may_have_run(error) or self._transport.features.reconnects):
@@ -334,7 +352,7 @@ class Calls:
         """Return the seconds until the next attempt, or ``None`` if the call must not be sent again."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
-            unsent = error.details.get("sent") is False
+            unsent = error.sent is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
         if (
             repeats == "never"
@@ -361,7 +379,7 @@ class Calls:
             lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(
                 f"{capability}: {lost}, and the app was not back within {format_seconds(timeout)}",
-                details={"sent": False},
+                sent=False,
             ) from None
 
     async def _send(
@@ -451,8 +469,7 @@ class Results:
         self._config = RoutingConfig() if routing is None else routing
         # A policy from settings depends on the app's name, which the handshake brings: see policy_for().
         self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
-        if isinstance(transport, TakesStore):
-            transport.use_store(store)
+        transport.use_store(store)
 
     def policy_for(self, server: str) -> RoutingPolicy:
         """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""
@@ -469,17 +486,25 @@ class Results:
             limit=self.store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
             propagate=self._settings.trace_downloads,
+            accept_compression=self._settings.accept_compression,
         )
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
+        policy = self.policy if self.policy.inline_data else replace(self.policy, inline_data=True)  # see in_files()
         return Router(
             store,
-            policy=self.policy,
+            policy=policy,
             fetcher=self._fetcher,
             on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
             durability=self._settings.durability,
         )
+
+    async def in_files(self, result: Result) -> Result:
+        """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
+
+        What the session itself does with results, such as reading links, needs their data."""
+        return result if self.policy.inline_data else await in_thread(result.by_reference)
 
     def from_data(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from .._options import showing
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, shortened
+from ..protocol import check_address
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
@@ -68,33 +70,42 @@ def uses_own_store(settings: Settings) -> bool:
     return settings.store == "memory:" or not (settings.store or settings.output_dir)
 
 
-def connect(
-    target: str,
-    *,
-    transport: str | Transport = "auto",
-    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
-    headless: bool | None = None,
-    browser: Browser | BrowserLender | str | None = None,
-    profile: str | Path | None = None,
-    storage_state: StorageState | None = None,
-    cdp_url: str | None = None,
-    browser_server: str | None = None,
-    page: Page | None = None,
-    context: BrowserContext | None = None,
-    extension_page: str | None = None,
-    adapter: str | Path | None = None,
-    headers: Mapping[str, str] | None = None,
-    auth: Auth | None = None,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    on_notification: OnNotification | None = None,
-    on_elicitation: OnElicitation | None = None,
-    requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | RoutingConfig | str | None = None,
-    record: Recording | str | Path | None = None,
-    config: str | Path | None = None,
-    evidence: Evidence | None = None,
-) -> Session:
+class CommonOptions(TypedDict, total=False):
+    """Options of :func:`connect` and of its blocking namesake."""
+
+    transport: str | Transport
+    headless: bool | None
+    profile: str | Path | None
+    storage_state: StorageState | None
+    cdp_url: str | None
+    browser_server: str | None
+    extension_page: str | None
+    adapter: str | Path | None
+    headers: Mapping[str, str] | None
+    auth: Auth | None
+    timeout: float | None
+    on_progress: OnProgress | None
+    on_notification: OnNotification | None
+    on_elicitation: OnElicitation | None
+    requested_capabilities: Sequence[str]
+    routing: RoutingPolicy | RoutingConfig | str | None
+    record: Recording | str | Path | None
+    config: str | Path | None
+    evidence: Evidence | None
+    accept_compression: bool | None
+
+
+class ConnectOptions(CommonOptions, total=False):
+    """Options of :func:`connect`, which describes them. What the session does not take goes to its transport."""
+
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None
+    browser: Browser | BrowserLender | str | None
+    page: Page | None
+    context: BrowserContext | None
+
+
+@showing(ConnectOptions, transport="auto", requested_capabilities=())
+def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
     ``app = await connect(…)`` opens it as well; then the caller closes it with ``await app.aclose()``.
@@ -136,7 +147,9 @@ def connect(
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
     name. ``config`` is another settings file. ``record`` is a file for the conversation, written without secrets, or a
     :class:`~transports.Recording` that names more secrets. ``evidence`` is kept of each call besides its answer: a
-    trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
+    trace, a video, requests, the console, a picture (:class:`~transports.Evidence`). With ``accept_compression``
+    (``ABP_ACCEPT_COMPRESSION``), servers may compress files behind a ``downloadUrl``, which are decoded while they
+    arrive: with gzip and deflate, and with br and zstd if the extra ``compression`` is installed.
 
     With secrets in the settings file (``[secrets.NAME]``), ``${SECRET:NAME}`` in parameters and answers to questions is
     replaced by the value when it is sent, and the value by that text in everything received. The session belongs to the
@@ -147,36 +160,31 @@ def connect(
 
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session._targets`).
     """
+    for name in options.keys() - ConnectOptions.__annotations__.keys():
+        raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
+    check_address(target, "target")
+    store, config = options.pop("store", None), options.pop("config", None)
+    record, evidence = options.pop("record", None), options.pop("evidence", None)
+    routing, on_elicitation = options.pop("routing", None), options.pop("on_elicitation", None)
+    on_progress, on_notification = options.pop("on_progress", None), options.pop("on_notification", None)
+    requested_capabilities = options.pop("requested_capabilities", ())
     settings = Settings.load()
+    if (accept_compression := options.pop("accept_compression", None)) is not None:
+        settings = replace(settings, accept_compression=accept_compression)
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
     user = store.scope.holder if isinstance(store, ArtifactStore) else None
     app = find_app(file, target, user)
-    options: dict[str, Any] = {
-        "transport": None if transport == "auto" else transport,
-        "headless": headless,
-        "timeout": timeout,
-        "browser": browser,
-        "profile": profile,
-        "storage_state": storage_state,
-        "cdp_url": cdp_url,
-        "browser_server": browser_server,
-        "page": page,
-        "context": context,
-        "extension_page": extension_page,
-        "adapter": adapter,
-        "headers": headers,
-        "auth": auth,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    if options.get("transport") == "auto":
+        del options["transport"]
+    given = {name: value for name, value in options.items() if value is not None}
     if app is not None:
-        target, options = app.entry.url, app.entry.options | options
-    timeout = cast("float | None", options.get("timeout"))
+        target, given = app.entry.url, app.entry.options | given
     __tracebackhide__ = True
     try:
         transport = _transport(
             target,
-            options,
+            given,
             settings=settings,
             sampling=on_elicitation is not None,
             app=app,
@@ -199,7 +207,7 @@ def connect(
         transport,
         store=_open_store(store, settings),
         settings=settings,
-        timeout=timeout,
+        timeout=cast("float | None", given.get("timeout")),
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,

@@ -162,6 +162,8 @@ async def _run(work: Callable[[], Capabilities], *, apart: bool) -> Capabilities
     return await asyncio.to_thread(work) if apart else work()
 
 
+#: Seconds that a call waits for the list of the page that its tool navigated to.
+_RELIST_WAIT = 5.0
 #: Changes of the capabilities that are queued while a list is read. More drop the oldest; the next list has them.
 _MAX_CHANGES = 1000
 
@@ -187,6 +189,7 @@ class Connection:
         self._losses = 0
         self._changes: deque[object] = deque(maxlen=_MAX_CHANGES)
         self._refreshing = False
+        self._refreshed = asyncio.Event()
         self._handshake = handshake
         self._timeout = timeout
         self._resubscribe = resubscribe
@@ -229,6 +232,7 @@ class Connection:
         if self._refreshing:
             return
         self._refreshing = True
+        self._refreshed.clear()
         try:
             while self._changes:
                 changes, before = tuple(self._changes), self._handshake.capabilities
@@ -237,6 +241,14 @@ class Connection:
                 await self._emit_difference(before)
         finally:
             self._refreshing = False
+            self._refreshed.set()
+
+    async def relist(self) -> None:
+        """Read the list of capabilities again and wait for it, for five seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RELIST_WAIT):
+                await self.capabilities_changed({})
+                await self._refreshed.wait()
 
     async def _emit_difference(self, before: Capabilities) -> None:
         now = self._handshake.capabilities

@@ -17,11 +17,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from .. import protocol
 from ..base import Transport
 from ..errors import ABPError, TransportError
+from ..owner import Owner
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
 from ..tasks import cancel_and_wait, spawn
@@ -352,6 +354,15 @@ _DUPLICATE_WINDOW = 1.0
 _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
+@dataclass(slots=True, eq=False)
+class RunningCall:
+    """Notes on a running call: reasons why answers of the elicitation handler were refused, and the note on a question
+    that was declined for lack of a handler."""
+
+    refused: tuple[str, ...] = ()
+    unanswered: str = ""
+
+
 class EventDispatcher:
     """Dispatcher of one transport's events: each goes to its call, its callback and the streams.
 
@@ -362,6 +373,7 @@ class EventDispatcher:
     def __init__(
         self,
         transport: Transport,
+        owner: Owner,
         *,
         on_progress: OnProgress | None,
         on_notification: OnNotification | None,
@@ -369,7 +381,7 @@ class EventDispatcher:
         connection: Connection,
         notified: Callable[[Notification], None],
     ) -> None:
-        self.streams = EventStreams()
+        self.streams = EventStreams(owner)
         self._transport = transport
         self._on_progress = on_progress
         self._on_notification = on_notification
@@ -377,10 +389,10 @@ class EventDispatcher:
         self._connection = connection
         self._notified = notified
         self._callbacks = Callbacks()
+        #: Running calls by id.
+        self.calls: dict[str, RunningCall] = {}
         self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
-        self._refused: dict[str, list[str]] = {}
-        self._unanswered: dict[str, str] = {}
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
@@ -412,30 +424,22 @@ class EventDispatcher:
         """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
         return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values()))[0] == call
 
-    def take_refused(self, call: str) -> list[str]:
-        """Remove and return the reasons why answers of the elicitation handler were refused during a call."""
-        return self._refused.pop(call, [])
-
-    def take_unanswered(self, call: str) -> str:
-        """Remove and return the note on a question that was declined during a call for lack of a handler."""
-        return self._unanswered.pop(call, "")
-
-    def _lone_call(self) -> str | None:
-        """Return the only running call, or ``None``: an ABP question does not name its call."""
+    def _lone_call(self) -> RunningCall | None:
+        """Return the only call with a request under way, or ``None``: an ABP question does not name its call."""
         calls = {call for call, _ in self._attempts.values()}
-        return calls.pop() if len(calls) == 1 else None
+        return self.calls[calls.pop()] if len(calls) == 1 else None
 
     def _note_refused(self, reason: str) -> bool:
         call = self._lone_call()
-        if call is None or len(reasons := self._refused.setdefault(call, [])) == _MAX_REFUSED:
+        if call is None or len(call.refused) == _MAX_REFUSED:
             return False
-        reasons.append(reason)
+        call.refused = (*call.refused, reason)
         return True
 
     def _note_unanswered(self, request: ElicitationRequest) -> None:
         if (call := self._lone_call()) is not None:
-            # `abp` replaces the end of this text, as it has a terminal instead of a handler (surfaces/cli/output.py).
-            self._unanswered[call] = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
+            # `abp` has a terminal instead of a handler, and replaces the last words as it does names of arguments
+            call.unanswered = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Wait until the callbacks of an ended call and of the session have the events that came before the answer.

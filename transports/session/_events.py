@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from .. import protocol
 from ..errors import ABPError, StoredFile, UsageError
+from ..owner import Owner
 from ..protocol import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..routing import CustomEvent, ObservationClamped, Result
@@ -18,6 +19,14 @@ from ..routing import CustomEvent, ObservationClamped, Result
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
     from ..protocol import ElicitationRequest, Notification, Progress
+
+    #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
+    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent
+    #: when a result is read for an agent, after its call.
+    Event: TypeAlias = (
+        "CallStarted | CallFinished | Progress | Notification | ElicitationRequest | CapabilitiesChanged | "
+        "ConnectionChanged | Retrying | Effect | ObservationClamped | CustomEvent"
+    )
 
 logger = logging.getLogger("transports")
 
@@ -74,25 +83,6 @@ class CallFinished:
         return ended.evidence if ended else {}
 
 
-if TYPE_CHECKING:
-    #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
-    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent
-    #: when a result is read for an agent, after its call.
-    Event: TypeAlias = (
-        CallStarted
-        | CallFinished
-        | Progress
-        | Notification
-        | ElicitationRequest
-        | CapabilitiesChanged
-        | ConnectionChanged
-        | Retrying
-        | Effect
-        | ObservationClamped
-        | CustomEvent
-    )
-
-
 def __getattr__(name: str) -> object:
     """Make :data:`Event` when it is first used: its models load pydantic."""
     if name != "Event":
@@ -124,7 +114,8 @@ class Listener(Protocol):
 class EventStreams:
     """Open event streams of one session. Each gets every event in order; a slow stream delays only its listener."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
         self.open: list[Listener] = []
         self.closed = False
 
@@ -162,6 +153,7 @@ class EventStream:
     async def __aenter__(self) -> Self:
         if self._entered:
             raise UsageError("a stream of events is entered once; call events() again for another")
+        self._streams.owner.require()
         self._entered = True
         self._streams.open.append(self)
         return self

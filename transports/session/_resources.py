@@ -16,6 +16,7 @@ from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
+from ..owner import Owner
 from ..protocol import Capabilities, JSONValue
 from ..routing import ResourcePolicy, Result, Step
 
@@ -145,6 +146,7 @@ class Resources:
         route: Route,
         policy: ResourcePolicy,
         timeout_or_default: Callable[[float | None], float],
+        owner: Owner,
     ) -> None:
         self._transport = transport
         self._route = route
@@ -153,6 +155,7 @@ class Resources:
         #: Names of the capabilities that this object answers instead of the app.
         self.names: frozenset[str] = frozenset()
         self._timeout_or_default = timeout_or_default
+        self._owner = owner
         self._cache = ResourceCache(store)
         self._subscribed: set[str] = set()
 
@@ -296,6 +299,7 @@ class Resources:
     def _tools(self) -> ResourceTools:
         if not isinstance(self._transport, ResourceTools) or not self._transport.has_resources:
             raise UsageError("this app has no resources", code="NOT_SUPPORTED")
+        self._owner.require()
         return self._transport
 
     async def _page(self, capability: str, cursor: str | None, timeout: float | None) -> ResourcePage:

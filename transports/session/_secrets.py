@@ -19,8 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ..artifacts import ArtifactStore, WrappedTransport
-from ..base import Fetch, PageTools, PdfOptions, ResourcePage, ResourceTools, ScreenshotOptions, Transport
+from ..artifacts import ArtifactStore
+from ..base import (
+    Fetch,
+    PageTools,
+    PdfOptions,
+    ResourcePage,
+    ResourceTools,
+    ScreenshotOptions,
+    Transport,
+    WrappedTransport,
+)
 from ..binary import BinaryData, Handle
 from ..browser import SIGN_IN
 from ..errors import (
@@ -295,7 +304,7 @@ class Guarded(WrappedTransport):
         return self._guard.clean(error)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Give the wrapped transport the store of the session, if it takes one."""
+        """Give the wrapped transport the store of the session."""
         self._store = store
         super().use_store(store)
 

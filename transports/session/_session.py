@@ -24,6 +24,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
+from ..owner import Owner
 from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
@@ -84,7 +85,7 @@ class Caller:
             declared = known[capability]
             warnings = self.handshake.check_params(declared, prepared, content)
         if capability in self.resources.names:
-            return await self.resources.call(capability, params or {}, seconds, call)
+            return await self.results.in_files(await self.resources.call(capability, params or {}, seconds, call))
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, data = await self.calls.request(
@@ -97,7 +98,9 @@ class Caller:
             reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
         has_blocks = isinstance(result.data, dict) and "content" in result.data
-        return await self.resources.read_links(result, call) if has_blocks else result
+        if has_blocks:
+            result = await self.resources.read_links(result, call)
+        return await self.results.in_files(result)
 
 
 #: Timeout in seconds of one request by HTML that is printed.
@@ -226,10 +229,16 @@ class Session:
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
         self._settings, self._routing = settings, routing
+        self._owner = Owner("session")
         self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
         self.resources = Resources(
-            transport, self.store, self._results.from_data, self._results.policy.resources, self._timeout_or_default
+            transport,
+            self.store,
+            self._results.from_data,
+            self._results.policy.resources,
+            self._timeout_or_default,
+            self._owner,
         )
         self._handshake = Handshake(
             transport, requested_capabilities, self.resources.with_generated, list_timeout=self._connect_timeout
@@ -242,6 +251,7 @@ class Session:
         )
         self._events = EventDispatcher(
             transport,
+            self._owner,
             on_progress=on_progress,
             on_notification=on_notification,
             on_elicitation=on_elicitation,
@@ -249,7 +259,9 @@ class Session:
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params, clean)
+        self._calls = Calls(
+            transport, self._events, self._connection, self._handshake, self._owner, settings.trace_params, clean
+        )
         self._clean = clean
         private = settings.allow_private_addresses
         self._page_tools = PageToolCalls(transport, self._results, self._calls, allow_private=private)
@@ -292,6 +304,7 @@ class Session:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
         self._state = "closed"  # until all is open: a session that failed to open cannot be used
+        self._owner.take()
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
             stack.push(self._clean_error)
@@ -327,7 +340,10 @@ class Session:
     async def aclose(self) -> None:
         """Send ``shutdown`` to the app and close the transport. Idempotent.
 
-        Running calls fail with :class:`~transports.errors.Disconnected`; callbacks get events that have arrived."""
+        Running calls fail with :class:`~transports.errors.Disconnected`; callbacks get events that have arrived. Raises
+        :class:`~transports.errors.UsageError` in another event loop than the session's."""
+        if self._state == "open":
+            self._owner.require()
         self._state = "closed"
         await self._stack.aclose()
 
@@ -402,11 +418,12 @@ class Session:
             print(await handle.status(), (await handle.result()).artifact().path)
         """
         self._require_open()
+        self._owner.require()
         call = call_id or new_id()
         work = self.call(
             capability, params, timeout=timeout, on_progress=on_progress, idempotent=idempotent, once=once, call_id=call
         )
-        return CallHandle(call, capability, work, self._events.asks)
+        return CallHandle(call, capability, work, self._events.asks, self._owner)
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
@@ -464,7 +481,7 @@ class Session:
 
     def _require_open(self) -> None:
         if self._state == "closed":
-            raise Disconnected("the session is closed; connect again", details={"sent": False})
+            raise Disconnected("the session is closed; connect again", sent=False)
         if self._state == "new":
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
 

@@ -90,6 +90,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "max_session_bytes": _at_least(1),
     "min_free_disk": _at_least(0),
     "allow_private_addresses": _flag,
+    "accept_compression": _flag,
     "store": str,
     "durability": _durability,
     "audit_log": Path,
@@ -122,6 +123,7 @@ class Settings:
     max_session_bytes: int | None = None
     min_free_disk: int = 16 << 20
     allow_private_addresses: bool = False
+    accept_compression: bool = False
     store: str | None = None
     durability: Literal["process", "disk"] = "process"
     audit_log: Path | None = None
@@ -142,6 +144,15 @@ class Settings:
                 except ValueError as error:
                     raise UsageError(f"{variable}: {error}") from None
         return cls(**read)
+
+
+def settings_variables() -> set[str]:
+    """Return the names of the variables that every part of the kit reads, with those of the retention."""
+    from ._retention_fields import RetentionFields
+
+    return {_PREFIX + name.upper() for name in _READERS} | {
+        _RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields
+    }
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:

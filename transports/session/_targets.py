@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 #: The entry-point group of transports.
 GROUP = "abp.transports"
+_PAGE = ("playwright", "webmcp", "postmessage")
+#: Transports of each scheme; ``auto`` takes the first.
+_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
+_REPLAY = "replay:"
+#: An address whose scheme was left out: a host with a port, or this machine.
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
+#: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
+_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
+#: Options of a browser that a session with an MCP server takes, for the views of its tools.
+_FOR_VIEWS = "browser", "context", "cdp_url", "browser_server"
 
 
 def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
@@ -41,20 +51,6 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
     if not isinstance(made, Transport):
         raise UsageError(f"{plugin.label} made a {type(made).__name__}, not a transports.Transport; please report it")
     return made
-
-
-_PAGE = ("playwright", "webmcp", "postmessage")
-#: Transports of each scheme; ``auto`` takes the first.
-_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
-_REPLAY = "replay:"
-#: An address whose scheme was left out: a host with a port, or this machine.
-_HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
-#: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
-_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
-
-
-#: Options of a browser that a session with an MCP server takes, for the views of its tools.
-_FOR_VIEWS = "browser", "context", "cdp_url", "browser_server"
 
 
 def transport_for(

@@ -20,8 +20,8 @@ from ..adapters.views import (
     ViewTransport,
     read_document,
 )
-from ..artifacts import ArtifactRef, WrappedTransport
-from ..base import Transport
+from ..artifacts import ArtifactRef
+from ..base import Transport, WrappedTransport
 from ..binary import BinaryData
 from ..browser import PageSource
 from ..errors import Disconnected, UsageError, short_traceback

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread  # whose handler of the program's end must be registered before ours
 import contextlib
 import functools
 import inspect
@@ -64,13 +64,20 @@ class Background:
     """Event loop in a thread of its own, which starts with the first user and ends with the last."""
 
     def __init__(self) -> None:
-        self._exiting = False
+        self._exiting = self._registered = False
         self._reset()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
+            os.register_at_fork(after_in_child=self._forget)
+        self._at_exit: Callable[..., object] = getattr(threading, "_register_atexit", atexit.register)
+
+    def _forget(self) -> None:
+        """Forget thread and users in a forked process, which does not inherit the thread."""
+        for user in self._users:
+            if isinstance(user, _OpenManager):
+                user.forget()
+        self._reset()
 
     def _reset(self) -> None:
-        """Set the state to "no thread": a forked process does not inherit the thread."""
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
         self._users: dict[object, None] = {}
@@ -133,8 +140,7 @@ class Background:
             if self._thread is None:
                 self._thread = _LoopThread()
                 self._thread.start_and_wait()
-                atexit.unregister(self._finish)  # register anew as the last handler, which runs first
-                atexit.register(self._finish)
+                self._register()
             self._users[user] = None
             return self._thread
 
@@ -148,17 +154,38 @@ class Background:
             thread, self._thread = self._thread, None
         thread.end()
 
+    def _register(self) -> None:
+        """Have :meth:`_finish` called when the program ends, before other handlers."""
+        atexit.unregister(self._finish)  # register anew as the last handler, which runs first
+        atexit.register(self._finish)
+        if not self._registered:
+            # Handlers of atexit run when thread pools take no more work, which closing needs: so this comes before.
+            with contextlib.suppress(AttributeError, RuntimeError):  # not CPython; or the program ends already
+                threading._register_atexit(self._finish_early)  # type: ignore[attr-defined]
+            self._registered = True
+
+    def _finish_early(self) -> None:
+        """Close open users when the main thread has ended, unless other threads of the program may still use them."""
+        of_pools = getattr(concurrent.futures.thread, "_threads_queues", {})  # these end after this
+        ended = (threading.main_thread(), threading.current_thread())
+        if all(thread.daemon or thread in of_pools or thread in ended for thread in threading.enumerate()):
+            self._finish()
+
     def _finish(self) -> None:
-        """Close open users when the program ends, the newest first.
+        """Close open users when the program ends, the newest first. Idempotent.
 
         The thread itself ends with the program, since an executor can no longer be shut down."""
+        if self._exiting:
+            return
         self._exiting = True
         for user in reversed(tuple(self._users)):
             if finish := getattr(user, "finish", None):
                 try:
                     finish()
+                except ABPError as error:
+                    logger.warning("an object that was open at the end of the program did not close: %s", error)
                 except Exception:
-                    logger.exception("an object that was open at the end of the program did not close")
+                    logger.debug("an object that was open at the end of the program did not close", exc_info=True)
 
 
 class _LoopThread(threading.Thread):
@@ -233,19 +260,27 @@ class Blocking(Generic[W]):
         self._runner = runner
 
     def __repr__(self) -> str:
-        return f"<blocking {self.wrapped!r}>"
+        return f"<blocking {repr(self.wrapped).removeprefix('<').removesuffix('>')}>"
 
 
-def _blocking_text(text: str | None) -> str | None:
-    """Return a docstring of the asynchronous API in blocking terms."""
-    return text and text.replace("async with", "with").replace("async for", "for").replace("await ", "")
+def _blocking_text(text: str) -> str:
+    """Return a docstring or a message of the asynchronous API in blocking terms."""
+    text = text.replace("app = await connect(…)", "app = connect(…).open()")
+    return text.replace("async with", "with").replace("async for", "for").replace("await ", "")
+
+
+def _blocking_error(error: ABPError) -> ABPError:
+    """Return an error, changed in place, whose advice is in blocking terms, with a short traceback."""
+    if isinstance(error, UsageError):
+        error.message = _blocking_text(error.message)
+    return shortened(error)
 
 
 def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a hand-written blocking function with the docstring of its asynchronous namesake."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        function.__doc__ = _blocking_text(original.__doc__)
+        function.__doc__ = _blocking_text(original.__doc__ or "")
         return function
 
     return decorate
@@ -254,7 +289,7 @@ def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Cal
 def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
     """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
     functools.update_wrapper(twin, original, updated=())
-    twin.__doc__ = _blocking_text(original.__doc__)
+    twin.__doc__ = _blocking_text(original.__doc__ or "")
     signature = inspect.signature(original)
     returned = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
     returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", returned)
@@ -271,11 +306,11 @@ def blocking(
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
-        coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
         try:
+            coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
             return self._runner.run(coroutine)
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, method)
 
@@ -303,7 +338,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
         try:
             return SHARED.run(function(*args, **kwargs))
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, function)
 
@@ -401,6 +436,11 @@ class _OpenManager(Generic[T]):
         finally:
             self._release()
 
+    def forget(self) -> None:
+        """Forget the task in a forked process, without asyncio's warning when it is destroyed."""
+        if self._task is not None:
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+
     def abandon(self) -> None:
         """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""
         if not self.closed and self._pid == os.getpid():
@@ -476,7 +516,7 @@ class Resource(Blocking[M]):
         try:
             manager.enter()
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
         weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
         return self
@@ -486,7 +526,7 @@ class Resource(Blocking[M]):
         try:
             self._close(*exc_info)
         except ABPError as error:
-            raise shortened(error)  # noqa: B904 - it is the same error
+            raise _blocking_error(error)  # noqa: B904 - it is the same error
 
     def _close(self, *exc_info: object) -> None:
         if self._open_manager is None:

@@ -6,19 +6,15 @@ Docstrings of properties repeat those of the asynchronous namesakes, which a tes
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .. import artifacts, browser as browsers, http, routing, session
+from .._options import showing
 from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
-from ..routing import Fetcher, OnRoutingEvent, RoutingConfig, RoutingPolicy
-from ..session import (
-    OnElicitation,
-    OnNotification,
-    OnProgress,
-)
+from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from ._bridge import (
     SHARED,
     Blocking,
@@ -37,13 +33,10 @@ from ._bridge import (
 )
 
 if TYPE_CHECKING:
-    from httpx2 import Auth
     from playwright.sync_api import BrowserContext, Page
 
-    from ..adapters.recording import Recording
-    from ..browser import BrowserLender, StorageState
+    from ..browser import BrowserLender
     from ..protocol import AppInfo, Capability
-    from ..session import Evidence
 
 
 class Browser(Resource[browsers.Browser]):
@@ -294,39 +287,22 @@ class Session(Resource[session.Session]):
 discover = blocking_function(http.discover)
 
 
+class ConnectOptions(session.CommonOptions, total=False):
+    """Options of :func:`connect`: blocking objects in the places of asynchronous ones."""
+
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None
+    browser: Browser | BrowserLender | str | None
+    page: Page | None
+    context: BrowserContext | None
+
+
 @described(session.connect)
-def connect(
-    target: str,
-    *,
-    transport: str | Transport = "auto",
-    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
-    headless: bool | None = None,
-    browser: Browser | BrowserLender | str | None = None,
-    profile: str | Path | None = None,
-    storage_state: StorageState | None = None,
-    cdp_url: str | None = None,
-    browser_server: str | None = None,
-    page: Page | None = None,
-    context: BrowserContext | None = None,
-    extension_page: str | None = None,
-    adapter: str | Path | None = None,
-    headers: Mapping[str, str] | None = None,
-    auth: Auth | None = None,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    on_notification: OnNotification | None = None,
-    on_elicitation: OnElicitation | None = None,
-    requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | RoutingConfig | str | None = None,
-    record: Recording | str | Path | None = None,
-    config: str | Path | None = None,
-    evidence: Evidence | None = None,
-) -> Session:
+@showing(ConnectOptions, transport="auto", requested_capabilities=())
+def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
-    parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     __tracebackhide__ = True
-    options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
-    return Session(session.connect(**options), _runner(page or context))
+    given: dict[str, Any] = {name: _unwrapped(value) for name, value in options.items() if value is not None}
+    return Session(session.connect(target, **given), _runner(options.get("page") or options.get("context")))
 
 
 def _unwrapped(value: Any) -> Any:

@@ -22,6 +22,18 @@ Kind: TypeAlias = Literal["internal", "server", "client"]
 
 #: Form of an error code: apps choose the codes of their errors, and other text must not become a metric's label.
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_OFF = nullcontext()
+#: Label for values that are not known, as in OpenTelemetry's conventions.
+OTHER = "_OTHER"
+#: Limit of different values of one label: apps choose the names of their capabilities and the codes of their errors.
+_MAX_VALUES = 200
+#: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
+_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
+_SUFFIXES = {"s": "_seconds", "By": "_bytes"}
+#: Open browsers of this process.
+OPEN_BROWSERS: WeakSet[object] = WeakSet()
+_T = TypeVar("_T")
 
 
 class Tracing(Protocol):
@@ -44,7 +56,6 @@ class Tracing(Protocol):
 
 
 _tracing: Tracing | None = None
-_OFF = nullcontext()
 
 
 def trace_with(tracing: Tracing | None) -> None:
@@ -97,16 +108,6 @@ def error_type(error: BaseException) -> str:
     return type(error).__qualname__
 
 
-#: Label for values that are not known, as in OpenTelemetry's conventions.
-OTHER = "_OTHER"
-#: Limit of different values of one label: apps choose the names of their capabilities and the codes of their errors.
-_MAX_VALUES = 200
-#: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
-_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-_BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
-_SUFFIXES = {"s": "_seconds", "By": "_bytes"}
-
-
 @dataclass(frozen=True)
 class Metric:
     """One metric. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry.
@@ -132,9 +133,6 @@ class Metric:
         """Labels for Prometheus."""
         return tuple(label.replace(".", "_") for label in self.labels)
 
-
-#: Open browsers of this process.
-OPEN_BROWSERS: WeakSet[object] = WeakSet()
 
 CALL_DURATION = Metric(
     "abp.call.duration",
@@ -203,9 +201,6 @@ def _bounded(metric: Metric, label: str, text: str) -> str:
             return OTHER
         seen.add(text)
     return text
-
-
-_T = TypeVar("_T")
 
 
 def is_observing() -> bool:

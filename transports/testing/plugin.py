@@ -63,6 +63,14 @@ _NUMBERS = (
 )
 _EVIDENCE = "Evidence to keep of calls of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
 _HEADED = "Show the browsers that abp_app and abp_app_async start."
+#: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
+_NAME = re.compile(r"\d{8}-\d{6}-\d+")
+_REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
+_RUN: pytest.StashKey[str] = pytest.StashKey()
+_NO_LOOP = "_abp_no_running_loop"
+_WAYS_TO_NAME_AN_APP = (
+    "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
+)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -161,10 +169,6 @@ def starts_browser(target: str, options: Mapping[str, object]) -> bool:
     return is_page(target) and not named & set(options)
 
 
-#: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
-_NAME = re.compile(r"\d{8}-\d{6}-\d+")
-
-
 def new_run_name() -> str:
     """Return the name of this run's folder, such as ``20260131-120000-4711``."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -188,14 +192,6 @@ def _goes_on(name: str) -> bool:
 
     pid = int(name.rpartition("-")[2])
     return pid != os.getpid() and psutil.pid_exists(pid)
-
-
-_REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
-_RUN: pytest.StashKey[str] = pytest.StashKey()
-_NO_LOOP = "_abp_no_running_loop"
-_WAYS_TO_NAME_AN_APP = (
-    "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -219,8 +219,11 @@ async def list_resources(ctx: Any, params: Any) -> ListResourcesResult:
 
 
 async def list_templates(ctx: Any, params: Any) -> ListResourceTemplatesResult:
-    template = ResourceTemplate(uri_template="tableau://notes/{number}", name="notes", mime_type="text/plain")
-    return ListResourceTemplatesResult(resource_templates=[template])
+    named = ("notes", "tableau://notes/{number}"), ("files", "tableau://files/{name}"), ("views", "tableau://views/{n}")
+    templates = [ResourceTemplate(uri_template=uri, name=name, mime_type="text/plain") for name, uri in named]
+    start = int(params.cursor or 0) if params else 0
+    more = str(start + 1) if len(templates) > start + 1 else None
+    return ListResourceTemplatesResult(resource_templates=templates[start : start + 1], next_cursor=more)
 
 
 async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:

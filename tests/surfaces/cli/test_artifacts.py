@@ -62,7 +62,7 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
         time.tzset()
     ran = abp("artifacts", "list", "--limit", 2, "--out", tmp_path / "out")
     assert [line.split()[0] for line in ran.out.splitlines()] == [refs[1].id, refs[2].id]
-    assert ran.err == "abp: the 2 that were stored last; there are older ones\n"
+    assert ran.err == "abp: Showing the 2 most recent; `--limit` shows more\n"
     assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
     assert abp("artifacts", "list", "--limit", 0).status == 2
 
@@ -134,3 +134,13 @@ def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
     for bad in ("soon", "2020-13-01", "7"):
         assert "--since takes a date" in abp("artifacts", "list", "--since", bad).err
     assert "has no index to rebuild" in abp("artifacts", "reindex", "--out", out).err
+
+
+def test_gc_takes_a_time_with_a_unit_and_counts_files_and_bytes(abp: CommandLine, tmp_path: Path) -> None:
+    assert abp("artifacts", "gc").err == "abp: removed 0 files, 0 bytes\n"
+    put(tmp_path / "out", one=b"x" * 5532)
+    assert abp("artifacts", "gc", "--ttl", "7d").err == "abp: removed 0 files, 0 bytes\n"
+    assert abp("artifacts", "gc", "--ttl", "0s", "--dry-run").err == "abp: would remove 1 file, 5,532 bytes\n"
+    assert abp("artifacts", "gc", "--ttl", "0").err == "abp: removed 1 file, 5,532 bytes\n"
+    ran = abp("artifacts", "gc", "--ttl", "a week")
+    assert ran.status == 2 and "'--ttl'" in ran.err and "7d" in ran.err

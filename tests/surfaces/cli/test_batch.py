@@ -7,7 +7,6 @@ import json
 import signal
 import sqlite3
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import PATIENCE, CommandLine, Terminal
+from tests.support.eventually import eventually_blocking
 from transports.batch import Job, open_ledger
 from webapp_fixture import Fixture
 
@@ -220,11 +220,9 @@ def interrupt() -> None:
 
 def until_leased(run: Path) -> None:
     """Wait until a worker has a job of a run."""
-    end = time.monotonic() + PATIENCE
     with closing(sqlite3.connect(run / "ledger.sqlite")) as db:
-        while not db.execute("SELECT count(*) FROM abp_jobs WHERE state = 'leased'").fetchone()[0]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        leased = "SELECT 1 FROM abp_jobs WHERE state = 'leased'"
+        eventually_blocking(lambda: db.execute(leased).fetchone(), within=PATIENCE)
 
 
 def test_a_cell_starts_a_program_only_where_that_is_allowed(abp: CommandLine, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_file_is_given_by_its_option_and_the_transport_and_no_secret_is_in_the
     ran = abp("capabilities", url, "file.digest", "--transport", "websocket")
     assert " file " in ran.out and "yes" in ran.out and "s3cret" not in ran.out
     assert ran.out.endswith(
-        f"example: abp call --transport websocket {workbench.ws_url} file.digest --file file=file.png\n"
+        f"example: abp call --transport websocket {workbench.ws_url} file.digest --file file=FILE.png\n"
     )
 
 
@@ -72,3 +72,32 @@ def test_values_that_look_like_json_are_quoted(capsys: pytest.CaptureFixture[str
     example = capsys.readouterr().out.splitlines()[-1].removeprefix("example: ")
     given = dict(pair.split("=", 1) for pair in shlex.split(example)[4:] if pair != "-p")
     assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"
+
+
+def test_a_short_enum_has_all_its_choices_and_a_long_one_says_how_many_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    short, long = [f"choice-{n}" for n in range(12)], [f"choice-{n}" for n in range(500)]
+    schema = {"properties": {"few": {"enum": short}, "many": {"enum": long}}}
+    print_capability(Capability.model_validate({"name": "pick", "inputSchema": schema}))
+    few, many = (line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("few", "many")))
+    assert " | ".join(short) in few and "…" not in few
+    assert "choice-0 | choice-1" in many and "… (500)" in many and len(many) < 400
+
+
+def test_values_that_the_app_does_not_name_are_placeholders(capsys: pytest.CaptureFixture[str]) -> None:
+    free: dict[str, object] = {"type": "string"}
+    properties = {
+        "title": free,
+        "fixed": {"type": "string", "enum": ["a4", "letter"]},
+        "short": {"type": "string", "maxLength": 2},
+        "mail": {"type": "string", "format": "email"},
+        "given": {"type": "string", "examples": ["blue"]},
+        "count": {"type": "integer"},
+        "image": {"type": "object", "properties": {"content": {}, "mimeType": {}}},
+    }
+    schema = {"properties": properties, "required": [*properties]}
+    print_capability(Capability.model_validate({"name": "make", "inputSchema": schema}), ["abp", "call", "ws://a/"])
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("example: "))
+    assert {"title=TITLE", "fixed=a4", "given=blue", "count=1", "image=IMAGE.png"} <= set(words)
+    assert not {"short=SHORT", "mail=MAIL"} & set(words)

@@ -60,20 +60,16 @@ def test_a_call_is_as_the_page_shows_it(
     assert ran.status == 0 and normal(ran.err) == normal(shown)
 
 
-def test_a_benchmark_is_as_the_page_shows_it(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_benchmark_is_as_the_page_shows_it(abp: CommandLine, workbench: Fixture) -> None:
     (name, _, *args), shown = transcript("abp bench")
 
     def form(text: str) -> list[str]:
         """Without the figures, which differ from run to run."""
-        text = re.sub(r"(bytes|[KM]B)\b|[█-▏]+", "", text)
+        text = re.sub(r"(bytes|[KM]B)\b", "", text)
         return [" ".join(line.split()) for line in re.sub(r"[\d.,]+", "0", text).splitlines()]
 
     ran = abp(name, workbench.ws_url, *args)
     assert ran.status == 0 and ran.err == "" and form(ran.out) == form(shown)
-    assert (tmp_path / "calls.svg").stat().st_size
 
 
 def test_one_capability_is_as_the_page_shows_it(abp: CommandLine, workbench: Fixture) -> None:

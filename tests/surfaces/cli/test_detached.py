@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,8 +18,11 @@ from transports import BinaryData, CapabilityError
 from transports.adapters.memory import Call
 from transports.artifacts import LocalStore
 from transports.surfaces.shared import CallLedger
+from transports.surfaces.web import Options, serve
+from webapp_fixture import Fixture
 
 URL = "http://app.test/"
+PICTURE = Path(__file__).parents[3] / "webapp_fixture/samples/picture.png"
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -137,3 +141,32 @@ def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) ->
     ):
         ran = abp(*args)
         assert ran.status == status and words in ran.err, ran
+
+
+def placeless(text: str) -> str:
+    """Leave out where files are: the server has a scope for each session, and a name is taken once."""
+    return re.sub(r"(: )/\S+$|^Note: the same content .*\n", r"\1", text, flags=re.MULTILINE)
+
+
+def test_a_call_is_printed_in_the_same_words_by_whoever_makes_it(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path / "out")
+    with in_thread(serve(store, Options(token=TOKEN, key="k" * 32))) as served:
+        there = ("--server", served.url, "--token", TOKEN)
+        for args in (
+            ("export.pdf", "-p", "html=<h1>Hi</h1>"),
+            ("data.json", "-p", 'rows=[{"a":1}]'),
+            ("image.info", "--file", f"image={PICTURE}"),
+            ("convert.markdownToHtml", "-p", "markdown=# Title"),
+        ):
+            own = abp("call", workbench.ws_url, *args)
+            started = abp("call", workbench.ws_url, *args, "--detach", *there)
+            waited = abp("calls", "wait", started.out.strip(), *there)
+            assert (waited.status, placeless(waited.out)) == (own.status, placeless(own.out)), args
+
+
+def test_a_wrong_token_is_refused_as_such(abp: CommandLine, server: str) -> None:
+    ran = abp("calls", "list", "--server", server, "--token", "wrong")
+    assert ran.status == 1 and "the server refused the token" in ran.err and "[PERMISSION_REQUIRED]" in ran.err
+    assert "--token" in ran.err and "ABP_SERVE_TOKEN" in ran.err and "Bearer" not in ran.err

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import socket
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import transports
 from tests.support.command_line import CommandLine
-from transports import Browser, WebSocketTransport
+from transports import Browser, CapabilityError, UsageError, WebSocketTransport
+from transports.errors import PersonRequired
+from transports.surfaces.cli._output import naming_options
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -51,7 +58,6 @@ def test_what_other_commands_take_is_told_how_to_write_here(
     url = workbench.ws_url
     job = ("call", url, "job.run", "-p", "steps=1", "-p", "delay=1")
     for args, said in {
-        (*job, "-p", "label=2026"): """is not of type "string"; as text: -p 'label="2026"' [INVALID_PARAMS]""",
         (*job, "--out", "hi.pdf"): "--out takes a folder for the files, not a file; leave it out, and copy the stored",
         (*job, "--out", "-"): "`abp artifacts get NAME -` [INVALID_PARAMS]",
         (*job, "-p", f"label=@{picture}"): "or give a binary with --file KEY=PATH",
@@ -71,7 +77,7 @@ def test_what_other_commands_take_is_told_how_to_write_here(
         assert ran.status == 2 and said in ran.err, (args, ran.err)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.png", "there.pdf"]
     for folder in ("there.pdf", "new.pdf/"):
-        assert abp(*job, "-p", 'label="2026"', "--out", folder).status == 0
+        assert abp(*job, "-p", "label=2026", "--out", folder).status == 0
 
 
 def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +168,67 @@ def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
             assert ran.status == 1 and "start the app or correct the address [TRANSPORT_ERROR]" in ran.err
             assert ran.err.count("\n") == 1 and ran.document["error"]["code"] == "TRANSPORT_ERROR"
     assert started == [] and len(tried) == (0 if "postmessage" in command else 1)
+
+
+#: Arguments of ``connect`` without an option, or of one that messages about pages and callbacks name.
+_WITHOUT_OPTION = {"page", "context", "auth", "routing", "config", "target", "on_elicitation", "on_progress"}
+_WITHOUT_OPTION |= {"on_notification", "requested_capabilities", "extension_page"}
+
+
+def literals(tree: ast.AST) -> Iterator[str]:
+    """The texts of some code, without its docstrings."""
+    parts: set[int] = set()
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            parts.add(id(body[0].value))
+        if isinstance(node, ast.JoinedStr):
+            parts.update(map(id, node.values))
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def test_a_command_names_options_and_not_arguments() -> None:
+    names = set(inspect.signature(transports.connect).parameters) - _WITHOUT_OPTION
+    argument = re.compile(rf"(?<![-\w?&\"'])(?:{'|'.join(names)})=(?![=\"'{{])")
+    root = Path(transports.__file__).parent
+    found = []
+    for path in root.rglob("*.py"):
+        if not {"surfaces", "testing"} & set(path.relative_to(root).parts):
+            for text in literals(ast.parse(path.read_text(encoding="utf-8"))):
+                if argument.search(said := naming_options(UsageError(text)).message):
+                    found.append(f"{path.relative_to(root)}: {said}")
+    assert found == []
+    waits = naming_options(PersonRequired("the form waits; send it in the browser (headless=False)")).message
+    assert waits == "the form waits; send it in the browser (--headed)"
+
+
+def test_without_a_display_a_command_speaks_of_its_option(
+    abp: CommandLine, workbench: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    ran = abp("capabilities", workbench.url, "--headed")
+    assert ran.err == (
+        "abp: there is no display for a browser window; unset ABP_HEADLESS, or leave --headed out [BROWSER_ERROR]\n"
+    )
+
+
+def test_a_folder_that_cannot_be_is_one_line(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG")
+    ran = abp("call", workbench.ws_url, "file.list", "--out", tmp_path / "photo.png" / "sub")
+    assert ran.err == (
+        f"abp: {tmp_path}/photo.png/sub is not a folder; remove it, or name another folder with ABP_OUTPUT_DIR (--out) "
+        "[STORE_ERROR]\n"
+    )
+    assert not caplog.records
+
+
+def test_a_hint_names_the_terminal_and_the_words_of_an_app_stay() -> None:
+    own = "nobody answered: give on_elicitation="
+    error = CapabilityError(own).followed_by(f"the app asked, which {own}")
+    assert naming_options(error).message == f"{own}; the app asked, which nobody answered: no terminal"
+    assert naming_options(CapabilityError(own)).message == own

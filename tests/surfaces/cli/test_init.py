@@ -80,6 +80,23 @@ def test_the_settings_that_are_written_are_true(
     assert [str(error) for error in schema.iter_errors(config.tables)] == []
     wrong = {"mcp": {"alowed_hosts": []}, "apps": {"x": {}}, "retention": {"ttl": 1}, "other": {}}
     assert len(list(schema.iter_errors(wrong))) == 4
+    rule = {"field_path": "content", "content_type": "pdf", "summary_template": "Downloaded"}
+    documented = {
+        "max_inline_size": 10_000,
+        "auto_artifact_large_content": False,
+        "binary_detection": {"enabled": True, "signatures": {"JVBERi": ["pdf", "application/pdf"]}},
+        "agent": {"max_observation_chars": 50_000, "preserve_structure": True, "auto_artifact_threshold": 20_000},
+        "tool_fields": {"download_workbook": [rule]},
+    }
+    files = {"max_file_size_mb": 100, "allowed_mime_types": ["*/*"]}
+    assert schema.is_valid({"routing": {**documented, "servers": {"a": documented}}, "mcp": files})
     assert AppTables.parse(config.tables or {}, file).apps["crm"].timeout == 120
     assert Options.load(config=file).browsers == 2 and routing_of(config).general["max_inline_chars"] == 20000
     assert main(["artifacts", "list", "--out", str(tmp_path / "files")]) == 0
+
+
+@pytest.mark.parametrize("kind", ["app", "tests", "config"])
+def test_a_folder_that_cannot_be_made_says_what_to_do(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", kind, "/proc/new"]) == 2
+    said = capsys.readouterr().err
+    assert "/proc/new cannot be written" in said and "name another folder" in said and "INTERNAL_ERROR" not in said

@@ -154,7 +154,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     given: list[object] = []
 
     def connect(target: str, **options: object) -> None:
-        given.append((options["cdp_url"], options["browser_server"], options["headers"]))
+        given.append((options.get("cdp_url"), options.get("browser_server"), options.get("headers")))
         raise UsageError("enough")
 
     page, headers = "http://127.0.0.1:9/", {"X-Team": "blue", "Authorization": "Bearer s3cret"}
@@ -199,7 +199,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
     given: list[object] = []
 
     def connect(target: str, **options: object) -> None:
-        given.append(options["headless"])
+        given.append(options.get("headless"))
         raise UsageError("enough")
 
     monkeypatch.setattr("transports.session.connect", connect)
@@ -211,7 +211,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
 
     class Launched:
         def __init__(self, **options: object) -> None:
-            given.append(options["headless"])
+            given.append(options.get("headless"))
             raise UsageError("enough")
 
     async def listens(url: str) -> None:
@@ -272,3 +272,68 @@ def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkey
                 one.accept()
     refused = abp("call", address, "file.list")
     assert "nothing listens there; start the app" in refused.err and "no driver" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("5", 5), ("0.5", 0.5), ("5s", 5), ("2m", 120), ("1h", 3600), ("1e2", 100), ("1000000", 1e6)]
+)
+def test_a_time_on_the_command_line_may_have_a_unit(given: str, seconds: float) -> None:
+    for command, option in ((["call"], "timeout"), (["conformance"], "timeout"), (["batch", "run"], "deadline")):
+        if command == ["conformance"] and seconds > 3600:
+            continue
+        args = {"call": ["t", "c"], "conformance": ["t"], "batch": ["jobs", "--out", "run"]}[command[0]]
+        made = command_for(command[:1])
+        for name in command:
+            made = made.commands[name]
+        assert made.make_context(command[-1], [*args, f"--{option}", given]).params[option] == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1", "5 parsecs", "1000001", "12d", "nan", "inf", ""])
+def test_a_time_that_cannot_be_read_is_told_with_what_can(abp: CommandLine, given: str) -> None:
+    ran = abp("call", "http://127.0.0.1:9/", "x", f"--timeout={given}")
+    assert (
+        ran.status == 2
+        and "'--timeout'" in ran.err
+        and "0.001 to 1,000,000" in ran.err
+        and "5s, 2m, 1h or 7d" in ran.err
+    )
+
+
+@pytest.mark.parametrize("form", [["help"], ["help", "call"], ["help", "artifacts", "gc"]])
+def test_help_is_a_command_too(abp: CommandLine, form: list[str]) -> None:
+    ran = abp(*form)
+    assert ran.status == 0 and ran.out == abp(*form[1:], "--help").out
+    assert abp("help", "cal").status == 2
+
+
+def test_the_short_form_of_the_version(abp: CommandLine) -> None:
+    ran = abp("-V")
+    assert ran.status == 0 and ran.out == abp("--version").out
+
+
+def test_a_group_without_a_command_names_its_commands(abp: CommandLine) -> None:
+    for group in ("artifacts", "batch", "calls", "init"):
+        ran = abp(group)
+        assert ran.status == 2 and ran.err.startswith("abp: missing command; the commands are "), ran
+
+
+def test_the_place_of_files_is_out_and_store_is_its_other_name(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    for option in ("--out", "--store"):
+        folder = tmp_path / option.strip("-")
+        assert abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", option, folder).status == 0
+        assert [path.name for path in folder.iterdir() if path.suffix == ".pdf"] == ["document.pdf"]
+        assert "document.pdf" in abp("artifacts", "list", option, folder).out
+    pairs = [("bench",), ("shell",), ("serve",), ("mcp",), ("resources",), ("batch", "worker"), ("artifacts", "link")]
+    for command in pairs:
+        made = command_for(command[:1])
+        for name in command:
+            made = made.commands[name]
+        assert [param.opts for param in made.params if "--out" in param.opts] == [["--out", "--store"]], command
+
+
+def test_a_recording_that_cannot_be_written_names_its_own_option(abp: CommandLine, workbench: Fixture) -> None:
+    ran = abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", "--record", "/proc/rec.jsonl")
+    assert ran.status == 1 and "cannot write the recording in /proc" in ran.err
+    assert "record to another file" in ran.err and "--record" in ran.err and "ABP_OUTPUT_DIR" not in ran.err

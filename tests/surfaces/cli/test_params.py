@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import example, given, settings, strategies as st
 
+from tests.support.command_line import CommandLine
 from transports.errors import UsageError
-from transports.protocol import Capability
-from transports.surfaces.cli import _params as params
+from transports.protocol import Capability, plain_line
+from transports.surfaces.cli import _params as module
 from transports.surfaces.cli._calls import print_capability
-from transports.surfaces.cli._params import read_params
+from transports.surfaces.cli._params import Params, example_words, read_params
 from transports.surfaces.cli._shell import parse_line
+from webapp_fixture import Fixture
 
 
 def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
@@ -26,7 +33,7 @@ def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(params, "_MAX_TEXT", 4)
+    monkeypatch.setattr(module, "_MAX_TEXT", 4)
     (tmp_path / "whole").write_bytes(b"1234")
     (tmp_path / "large").write_bytes(b"12345")
     (tmp_path / "binary").write_bytes(b"\xff")
@@ -49,3 +56,96 @@ def test_the_example_of_a_capability_gives_a_text_that_begins_with_at_as_it_is(
     print_capability(Capability(name="notes.add", input_schema=schema), ["abp", "call", "x"])
     assert capsys.readouterr().out.endswith("notes.add -p 'by=\"@ann\"'\n")
     assert read_params(None, ['by="@ann"'], ()) == {"by": "@ann"}
+
+
+#: Without the files of this user's configuration.
+SHELLS = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def read_back(words: list[str]) -> Params:
+    """What ``abp call`` reads of the words of an example."""
+    if words[:1] == ["--params"]:
+        return read_params(words[1], (), ())
+    assert words[::2] == ["-p"] * (len(words) // 2)
+    return read_params(None, words[1::2], ())
+
+
+@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
+@settings(max_examples=30)
+@example(params={"a": "one\ntwo"})
+@example(params={"a": "it's \\\\ a \\' b \\"})
+@example(params={"a": "a  b\t\x7f\u202e\u2028", "=x": "~ $HOME `id` !!"})
+@example(params={"a.b": 1, "c": {"d\n": ["\\", "'", '"']}})
+@example(params={"a": "@ann", "b": "@@", "c": "12", "d": "null", "e": "", " ": " x"})
+@given(params=st.dictionaries(st.text(min_size=1), VALUES, max_size=4))
+def test_a_shell_reads_an_example_as_it_was_meant(params: dict[str, object], shell: str) -> None:
+    with mock.patch.object(module, "_MAX_EXAMPLE", 1_000_000):  # no value is read from a file
+        line = " ".join(example_words(params))
+    assert plain_line(line) == line
+    if "\\u0000" in line:
+        return  # no program can be given it
+    done = subprocess.run(
+        [shell, *SHELLS[shell], "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, timeout=30
+    )
+    words = [] if not params else done.stdout.decode().split("\0")[:-1]
+    assert read_back(words) == params
+
+
+def test_a_long_value_of_an_example_is_read_from_a_file() -> None:
+    assert example_words({"html": "x" * 2000}) == ["-p", "html=" + "x" * 2000]
+    assert example_words({"html": "x" * 2001, "rows": [7] * 999}) == ["-p", "html=@html.txt", "-p", "rows=@rows.json"]
+
+
+def test_the_schema_decides_whether_a_value_is_text(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.write_text("[1]")
+    text, either = {"type": "string"}, {"type": ["string", "integer"]}
+    schema = {
+        "$defs": {"text": text},
+        "properties": {
+            "phone": {"$ref": "#/$defs/text"},
+            "deep": {"properties": {"id": text, "n": {"type": "integer"}}},
+            "either": either,
+            "page": text,
+            "maybe": {"anyOf": [text, {"type": "null"}]},
+            "count": {"type": "integer"},
+        },
+        "required": ["gone", "lost", "absent", "missing", "left", "out"],
+    }
+    pairs = ["phone=1234567890", "deep.id=1e5", "deep.n=7", "either=12", f"page=@{page}", "maybe=null", "count=x"]
+    given = read_params('{"other": 1}', pairs, ())
+    assert given.fitting(schema) == {
+        "other": 1,
+        "phone": "1234567890",
+        "deep": {"id": "1e5", "n": 7},
+        "either": 12,
+        "page": "[1]",
+        "maybe": None,
+        "count": "x",
+    }
+    assert given["phone"] == 1234567890 and given.fitting({}) == given
+    assert read_params('{"phone": 1}', (), ()).fitting(schema) == {"phone": 1}  # --params is JSON
+
+
+def test_text_stays_text_in_each_command_that_calls(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    job = (workbench.ws_url, "job.run", "-p", "steps=1", "-p", "delay=1", "-p", "label=2026")
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"steps": 2}\n')
+    assert abp("call", *job, "--out", tmp_path / "out").status == 0
+    assert abp("call", *job, "--each", lines, "--out", tmp_path / "out").status == 0
+    assert abp("bench", *job, "--calls", "1").status == 0
+    shell = abp("shell", workbench.ws_url, "--out", tmp_path / "out", stdin="job.run steps=1 delay=1 label=2026\n")
+    assert shell.status == 0, shell.err
+
+
+def test_all_faults_of_the_parameters_are_told_at_once(abp: CommandLine, workbench: Fixture) -> None:
+    ran = abp("call", workbench.ws_url, "job.run", "-p", "steps=many", "-p", "delay=[]", "-p", "label={}", "--json")
+    faults = json.loads(ran.err or ran.out)["error"]["details"]["faults"] if ran.out == "" else ran.document["error"]
+    assert ran.status == 2, (ran, faults)
+    for name in ("steps", "delay"):
+        assert f"params.{name}: " in str(ran), ran
+    assert "params.label" not in str(ran)  # which is text

@@ -88,7 +88,7 @@ KNOWN = {one["name"]: Capability.model_validate(one) for one in LISTED}
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("", ["exit", "export.pdf", "export.png", "help", "help.me"]),
+        ("", ["exit", "export.pdf", "export.png", "help", "help.me", "quit"]),
         ("exp", ["export.pdf", "export.png"]),
         ("help exp", ["export.pdf", "export.png"]),
         ("export.pdf ", ["html=", "format=", "options.", "broken="]),
@@ -147,3 +147,9 @@ def test_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> None:
     assert ran.status == 1 and ran.out.count("Output saved to file: ") == 2 and "KEY@FILE" in ran.out
     assert ran.err.count("\n") == 1 and "has no 'nothing.json'" in ran.err
     assert abp("shell", workbench.ws_url, stdin="job.run steps=1 delay=1").status == 0
+
+
+def test_quit_ends_the_shell_as_exit_does(abp: CommandLine, workbench: Fixture) -> None:
+    ran = abp("shell", workbench.ws_url, stdin="quit\nexport.nothing\n")
+    assert (ran.status, ran.out, ran.err) == (0, "", "")
+    assert "exit, quit" in abp("shell", workbench.ws_url, stdin="help\n").out

@@ -97,7 +97,7 @@ async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(ser
 async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: Serve) -> None:
     first, second = (Server({f"{name}://a": {"text": name}}) for name in ("one", "two"))
     async with serve(Servers(first, second)) as client:
-        await called(client, "abp_connect", url=URL)
+        await called(client, "abp_connect", url=URL, new=True)
         assert await read_as_resource(client, "two://a") == b"two" and first.reads == []
         with pytest.raises(MCPError, match="not found"):
             await client.read_resource("three://a")

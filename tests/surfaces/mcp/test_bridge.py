@@ -146,7 +146,7 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
         assert alone["abp_call"] is None  # it depends on the capability
         lookup = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
         assert {alone[name] == lookup for name in ("abp_status", "abp_artifacts", "abp_read_artifact")} == {True}
-        await called(client, "abp_connect", url=URL)
+        await called(client, "abp_connect", url=URL, new=True)
         shared = await hints()  # what only one app promises is no promise of the tool
         assert shared["abp_row_delete"] == {name: careful[name] for name in careful if name != "idempotentHint"}
         assert shared["abp_row_read"] == {"readOnlyHint": True}
@@ -154,7 +154,7 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
 
 async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
-        second = await called(client, "abp_connect", url=URL)
+        second = await called(client, "abp_connect", url=URL, new=True)
         answer = await client.call_tool("abp_call", {"capability": "text.shout"})
         assert answer.is_error and second["session"] in words(answer)
         (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
@@ -167,8 +167,26 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
+async def test_an_app_that_is_open_already_gives_its_session(serve: Serve) -> None:
+    """An agent that is told of an app and connects it by itself had two, and every tool then asked which."""
+    async with serve(connected=False, options={"apps": (URL,)}) as client:
+        await client.list_tools()
+        for spelled in (URL, URL.replace("ws://app", "WS://APP")):
+            again = await client.call_tool("abp_connect", {"url": spelled, "transport": "auto"})
+            assert again.structured_content is not None and again.structured_content["new"] is False
+            assert words(again).startswith("Already connected: ") and "`new`" in words(again)
+        (only,) = (await called(client, "abp_status"))["sessions"]
+        assert only["session"] == again.structured_content["session"]
+        assert (await called(client, "abp_text_shout", text="a"))["data"] == {"text": "A"}
+        opened = await called(client, "abp_connect", url=URL, new=True)
+        assert opened["new"] is True and opened["session"] != only["session"]
+        for other in ({"browser": "firefox"}, {"headless": False}, {"transport": "postmessage"}):
+            answer = await client.call_tool("abp_connect", {"url": URL, **other})
+            assert "Already connected" not in words(answer), other
+
+
 async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve: Serve) -> None:
-    sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", details={"sent": False})
+    sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", sent=False)
     over = Disconnected("it is gone; connect again", retryable=False)
     careful, connect = "it may have run: look at the app before you call again", "connect again with abp_connect"
     errors = iter((sent, unsent, over, CallTimeout("no answer")))
@@ -260,7 +278,7 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
 
 async def test_the_limit_of_connected_apps(serve: Serve) -> None:
     async with serve(options={"max_sessions": 1}) as client:
-        answer = await client.call_tool("abp_connect", {"url": URL})
+        answer = await client.call_tool("abp_connect", {"url": URL, "new": True})
         assert answer.is_error and "abp_disconnect" in words(answer)
 
 

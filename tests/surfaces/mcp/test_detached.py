@@ -14,9 +14,9 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
-from tests.support.web_client import eventually
 from transports.protocol import ElicitationRequest
 from transports.routing import Result
 from transports.session import AppEntry
@@ -113,7 +113,7 @@ async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gat
     async with serve(options=options) as client:
         configured = (await called(client, "abp_status"))["sessions"][0]["session"]
         named = (await called(client, "abp_connect", url=URL))["session"]
-        gone = (await called(client, "abp_connect", url=URL))["session"]
+        gone = (await called(client, "abp_connect", url=URL, new=True))["session"]
         await called(client, "abp_disconnect", session=gone)
         done = (await called(client, "abp_call", session=named, capability="text.shout", detach=True))["call"]
         first = await result_of(client, done)

@@ -6,8 +6,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import random
+import re
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +20,9 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
-from transports import BinaryData
+from transports import BinaryData, MemoryTransport, Session, connect
+from transports.adapters.memory import Handler
+from transports.protocol.messages import Message
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -31,11 +36,15 @@ def noise(width: int, height: int) -> bytes:
     return out.getvalue()
 
 
-def app(answer: object) -> Apps:
+def given(answer: object) -> Handler:
     async def make(params: Mapping[str, object], call: Call) -> object:
         return answer
 
-    return Apps({"make": make})
+    return make
+
+
+def app(answer: object) -> Apps:
+    return Apps({"make": given(answer)})
 
 
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
@@ -77,6 +86,61 @@ async def test_images_of_each_size_are_shown_as_the_table_says(
                 assert seen.width <= 800 and abs(seen.width / seen.height - width / height) < 0.02
         links = [item for item in result.content if isinstance(item, ResourceLink)]
         assert [await read_as_resource(client, link.uri) for link in links[:1]] == [picture]
+
+
+@pytest.mark.requirement("R3-1b", "R3-5a", "R3-9a", "R3-9b")
+async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serve) -> None:
+    """The pair of the guide, before and after, and four images of nearly 500 KB."""
+    pair = [noise(309, 309) + b"%d" % n for n in range(2)]
+    pair = [picture + bytes(288_700 - len(picture)) for picture in pair]
+    four = [noise(407, 407) + b"%d" % n for n in range(4)]
+    assert all(490_000 < len(picture) <= 500_000 for picture in four)
+
+    async def images(pictures: object, **options: int) -> list[bytes]:
+        async with serve(app({"pages": pictures}), options=options) as client:
+            result = await client.call_tool("abp_make", {})
+            return [base64.b64decode(item.data) for item in result.content if isinstance(item, ImageContent)]
+
+    assert await images(pair) == pair
+    assert await images(four) == four
+    shown = await images(four, max_total_image_bytes=1_000_000)
+    assert len(shown) == 4 and sum(map(len, shown)) <= 1_000_000 and all(len(one) <= 250_000 for one in shown)
+    assert [max(Image.open(io.BytesIO(one)).size) <= 407 for one in shown] == [True] * 4
+    assert await images(pair, max_total_image_bytes=0) == await images(pair, max_image_bytes=0) == []
+
+
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c")
+async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: Serve) -> None:
+    answers: Apps = Apps(
+        {"convert_markdown": given({"html": "<h1>" + "x" * 1219}), "draw": given({"a": noise(40, 30)})}
+    )
+    async with serve(answers, options={"inline_data": False}) as client:
+        result = await client.call_tool("abp_convert_markdown", {})
+        assert re.fullmatch(r"Output saved to file: \S+\nSize: 1234 characters", words(result)), words(result)
+        (link,) = [item for item in result.content if isinstance(item, ResourceLink)]
+        assert await read_as_resource(client, link.uri) == b'{"html":"<h1>' + b"x" * 1219 + b'"}'
+        document = result.structured_content
+        assert document["data"]["uri"] == link.uri and "<h1>" not in json.dumps(document)
+        drawn = await client.call_tool("abp_draw", {})
+        assert not [item for item in drawn.content if isinstance(item, ImageContent)]
+        assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)
+
+
+@pytest.mark.requirement("R3-4f", "R3-9g")
+@pytest.mark.parametrize(
+    ("source", "shown"), [((1600, 900), (1200, 675)), ((1000, 500), (1000, 500)), ((1280, 8000), (800, 5000))]
+)
+async def test_an_image_that_is_converted_is_1200_pixels_wide_at_most(
+    serve: Serve, source: tuple[int, int], shown: tuple[int, int]
+) -> None:
+    """The guide's ``sharp(…).resize({ width: 1200, withoutEnlargement: true }).png(…)``."""
+    out = io.BytesIO()
+    Image.new("RGB", source, "orange").save(out, "BMP")
+    async with serve(app({"scan": BinaryData.from_bytes(out.getvalue(), mime_type="image/bmp")})) as client:
+        result = await client.call_tool("abp_make", {})
+    (image,) = [item for item in result.content if isinstance(item, ImageContent)]
+    with Image.open(io.BytesIO(base64.b64decode(image.data))) as seen:
+        assert (seen.format, seen.size) == ("PNG", shown)
 
 
 @pytest.mark.requirement("R3-4b", "R3-9a", "R3-9b", "R3-9f")
@@ -144,3 +208,61 @@ async def test_a_message_and_its_files_go_in_one_call(serve: Serve) -> None:
         stored = {one["sha256"] for one in (await called(client, "abp_artifacts"))["artifacts"]}
     assert seen == [("Compare them", table), ("Compare them", b"\x00\x01")]
     assert {hashlib.sha256(data).hexdigest() for _, data in seen} <= stored
+
+
+class Described(Apps):
+    """An app whose capabilities have input schemas."""
+
+    def __init__(self, handlers: Mapping[str, Handler], schemas: Mapping[str, Mapping[str, object]]) -> None:
+        super().__init__(handlers)
+        self.schemas = schemas
+
+    def __call__(self, target: str, **options: Any) -> Session:
+        schemas = self.schemas
+
+        class WithSchemas(MemoryTransport):
+            async def request(self, message: Message, *, timeout: float) -> Message:
+                reply = await super().request(message, timeout=timeout)
+                if message.type == "capabilities/list":
+                    for one in cast(list[dict[str, object]], reply.payload):
+                        one["inputSchema"] = schemas.get(str(one["name"]), {})
+                return reply
+
+        return connect("memory:", **{**options, "transport": WithSchemas(self.handlers)})
+
+
+@pytest.mark.requirement("R4-7g")
+@pytest.mark.requirement("R4-2b", "R4-7a", "R4-7c", "R4-14a")
+async def test_files_need_no_place(serve: Serve) -> None:
+    """``files: list[dict[str, str]]`` of the document: an agent is not asked where each file belongs."""
+    seen: list[Mapping[str, object]] = []
+
+    async def receive(params: Mapping[str, object], call: Call) -> object:
+        """Keep what comes."""
+        seen.append(params)
+        return None
+
+    def read(files: object) -> list[bytes]:
+        assert isinstance(files, list)
+        return [file.read() for file in files]
+
+    image = {"type": "object", "properties": {"content": {}, "mimeType": {"type": "string"}}}
+    schemas = {
+        "image.show": {"type": "object", "properties": {"image": image, "title": {"type": "string"}}},
+        "image.compare": {"type": "object", "properties": {"before": image, "after": image}},
+    }
+    first, second = ({"content": base64.b64encode(text).decode()} for text in (b"first", b"second"))
+    async with serve(Described(dict.fromkeys(("data.analyst", *schemas), receive), schemas)) as client:
+        await called(client, "abp_data_analyst", message="Compare", files=[first, second])
+        await called(client, "abp_call", capability="data.analyst", params={"files": ["x"]}, files=[first])
+        await called(client, "abp_image_show", files=[first])
+        assert read(seen[0]["files"]) == [b"first", b"second"] and seen[0]["message"] == "Compare"
+        assert cast(list[object], seen[1]["files"])[0] == "x" and len(cast(list[object], seen[1]["files"])) == 2
+        assert seen[2].keys() == {"image"} and read([seen[2]["image"]]) == [b"first"]
+        for tool, files, said in [
+            ("abp_image_compare", [first], "say in `param` which of before, after each file is"),
+            ("abp_image_show", [first, second], "several files are given as image; say in `param`"),
+            ("abp_data_analyst", [{"param": "a", **first}, {"param": "a", **second}], "several files are given as a;"),
+        ]:
+            refused = await client.call_tool(tool, {"files": files})
+            assert refused.is_error and said in words(refused)

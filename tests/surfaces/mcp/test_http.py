@@ -137,7 +137,7 @@ async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long
     assert sum(text.startswith("still working after ") for *_, text in told) >= 3
 
 
-@pytest.mark.requirement("R4-9d")
+@pytest.mark.requirement("R4-9d", "R4-14d", "R4-7f")
 async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_asked(tmp_path: Path) -> None:
     for isolated in (True, False):
         folder = tmp_path / str(isolated)

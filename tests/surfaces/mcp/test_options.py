@@ -59,6 +59,28 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
     assert Options.load(apps=["https://e.example/"]).apps == ("https://e.example/",)
 
 
+@pytest.mark.requirement("R4-10g")
+@pytest.mark.requirement("R4-10a", "R4-10b")
+def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
+    (folder / "abp.toml").write_text(
+        """[mcp]
+max_file_size_mb = 100
+allowed_mime_types = ["*/*"]  # or restrict as needed
+large_file_threshold_tokens = 10000
+max_auto_read_size_bytes = 1048576  # 1MB
+enable_file_tools = true
+enable_artifact_resources = true
+"""
+    )
+    assert Options.load(config=folder / "abp.toml") == Options()
+    (folder / "abp.toml").write_text('[mcp]\nmax_file_size_mb = 0.5\nallowed_mime_types = ["image/*"]\n')
+    options = Options.load()  # found, not trusted: it narrows
+    assert (options.max_file_bytes, options.allowed_types) == (512 << 10, ("image/*",))
+    (folder / "abp.toml").write_text("[mcp]\nmax_file_size_mb = 101\n")
+    assert Options.load().max_file_bytes == 100 << 20
+    assert Options(max_file_size_mb=2).max_file_bytes == 2 << 20  # type: ignore[call-arg]
+
+
 def test_a_named_file_is_read_instead(folder: Path) -> None:
     (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 2\n")
     (folder / "other.toml").write_text("[mcp]\nmax_sessions = 3\n")
@@ -74,6 +96,13 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ("[mpc]\nmax_sessions = 1", r"abp\.toml: mpc: unknown"),
         ("mcp = 1", r"abp\.toml: mcp: must be a table"),
         ("[mcp", r"abp\.toml cannot be read"),
+        ("[mcp]\nmax_file_size_gb = 1", r"abp\.toml: mcp\.max_file_size_gb: unknown"),
+        (
+            "[mcp]\nmax_file_size_mb = 1\nmax_file_bytes = 1",
+            r"mcp: max_file_size_mb and max_file_bytes are one setting",
+        ),
+        ("[mcp]\nmax_file_size_mb = -1", r"abp\.toml: mcp\.max_file_bytes: .*greater than or equal to 0"),
+        ("[mcp]\nmax_file_size_mb = inf", r"abp\.toml: mcp\.max_file_bytes: "),
         ("[mcp]\nmax_sessions = 0", r"abp\.toml: mcp\.max_sessions: .*greater than 0"),
         ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
         ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),

@@ -55,7 +55,7 @@ async def text_of(client: Client, name: str, arguments: Mapping[str, str] | None
 async def test_each_app_has_a_prompt(serve: Serve) -> None:
     async with serve(DeclaringApps(), connected=False) as client:
         assert (await client.list_prompts()).prompts == []
-        sessions = [(await called(client, "abp_connect", url=URL))["session"] for _ in range(2)]
+        sessions = [(await called(client, "abp_connect", url=URL, new=True))["session"] for _ in range(2)]
         prompts = (await client.list_prompts()).prompts
         assert [prompt.name for prompt in prompts] == ["use_in_process_app", "use_in_process_app_2"]
         text = await text_of(client, "use_in_process_app_2")

@@ -21,9 +21,9 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, serve
 from tests.support.resources import ResourceApp
-from tests.support.web_client import eventually
 from transports import Session, connect as connect_app
 from transports.artifacts import open_store
 from transports.testing import Call

@@ -16,9 +16,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, called, era
 from tests.support.mcp_detached import Gate, Serve, ask, gate, serve
-from tests.support.web_client import eventually
 from transports.testing import Call
 
 __all__ = ["era", "gate", "serve"]

@@ -27,14 +27,15 @@ from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
-from transports.errors import SizeMismatch
+from transports.errors import AddressBlocked, SizeMismatch
 from transports.protocol import encode_json
-from transports.surfaces.mcp._results import ArtifactView, call_result, error_result
+from transports.surfaces.mcp._results import ArtifactView, ImageLimits, call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
 
 LIMIT = 50_000
+IMAGES = ImageLimits(each=500_000, total=2_000_000)
 
 
 def noise(side: int, seed: int = 1) -> Image.Image:
@@ -169,6 +170,14 @@ async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> Non
         assert len(answer.content) == 1 and answer.structured_content["artifacts"] == []
 
 
+@pytest.mark.requirement("R2-4.4b")
+async def test_a_text_above_the_limit_of_a_field_is_a_preview_in_a_small_answer_too(serve: Serve) -> None:
+    async with serve(giving(read={"log": "x" * 10_001, "n": 1}, see={"log": "x" * 10_000})) as client:
+        shown = (await called(client, "abp_read"))["data"]
+        assert shown["n"] == 1 and shown["log"]["preview"] == "x" * 200 + "…"
+        assert (await called(client, "abp_see"))["data"] == {"log": "x" * 10_000}
+
+
 async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     store = NoneStore()
     routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")
@@ -177,7 +186,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
         return f"https://files.test/{ref.id}"
 
     view = ArtifactView(link=link)
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -198,9 +207,23 @@ async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
     for ref in routed.artifacts.values():
         await store.delete(ref.id)
     view = ArtifactView()
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
     assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
     assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
+
+
+@pytest.mark.requirement("R0-8b")
+async def test_an_agent_is_not_told_the_whole_url_of_a_failed_download(serve: Serve) -> None:
+    url = "http://bob:hunter2@10.0.0.1/f.pdf?sig=s1gn4ture"
+    data = {"file": {"downloadUrl": url, "mimeType": "application/pdf"}}
+    with pytest.raises(AddressBlocked) as caught:
+        await Router(MemoryStore()).route(data, capability="take")
+    assert caught.value.download_url == url
+    async with serve(giving(take=data)) as client:
+        answer = await client.call_tool("abp_take", {})
+    assert answer.is_error and "http://10.0.0.1/f.pdf?…" in words(answer)
+    for shown in (answer, error_result(caught.value, LIMIT, ArtifactView())):
+        assert not [word for word in ("hunter2", "s1gn4ture") if word in shown.model_dump_json()]
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:
@@ -231,7 +254,7 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 
 @pytest.mark.requirement("R2-5.5c", "R4-2d", "R4-3c", "R4-3e", "R4-3f", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8c")
 @pytest.mark.requirement("R4-8d", "R4-8e", "R4-8f", "R4-8g", "R4-8h", "R4-12c", "R4-13e", "R4-14f", "R4-14g", "R4-14i")
-@pytest.mark.requirement("R4-14j", "R4-15i")
+@pytest.mark.requirement("R4-6d", "R4-14j", "R4-15i")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
@@ -263,6 +286,18 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
+
+
+@pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")
+async def test_warnings_of_the_content_stand_in_the_metadata(serve: Serve) -> None:
+    declared = {"content": base64.b64encode(b"%PDF-1.4 not a picture").decode(), "mimeType": "image/png"}
+    async with serve(giving(make={"file": {**declared, "encoding": "base64"}})) as client:
+        made = await client.call_tool("abp_make", {})
+        (link,) = [item for item in made.content if isinstance(item, ResourceLink)]
+        (resource,) = (await client.list_resources()).resources
+        for one in (link, resource):
+            assert one.meta and len(one.meta["warnings"]) == 1
+            assert "image/png" in one.meta["warnings"][0] and "application/pdf" in one.meta["warnings"][0]
 
 
 @pytest.mark.requirement("R4-11g")

@@ -107,11 +107,11 @@ async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Pa
         await called(first, "abp_connect", url=URL)
         session = (await called(second, "abp_connect", url=URL))["session"]
         for client in (first, second):
-            refused = await client.call_tool("abp_connect", {"url": URL})
+            refused = await client.call_tool("abp_connect", {"url": URL, "new": True})
             assert refused.is_error and refused.structured_content["error"]["code"] == "LIMIT_REACHED"
         await called(bob, "abp_connect", url=URL)
         await called(second, "abp_disconnect", session=session)
-        await called(first, "abp_connect", url=URL)
+        await called(first, "abp_connect", url=URL, new=True)
 
 
 async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.web_client import Web, eventually, put_artifact, running
+from tests.support.eventually import eventually
+from tests.support.web_client import Web, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.web_client import Web, eventually, running
+from tests.support.eventually import eventually
+from tests.support.web_client import Web, running
 from transports import UsageError
 from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger

@@ -71,6 +71,21 @@ VIEW_TYPE = "text/html;profile=mcp-app"
 _MAX_DEPTH = 200
 
 Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
+#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
+_SIZE_ERROR = "over the limit of"
+#: Seconds for connecting and sending. Each call has its own limit for the answer.
+_CONNECT_TIMEOUT = 30.0
+_CHUNK_BYTES = 1 << 20
+#: Bytes of stderr that are kept, and characters of stderr in a message.
+_STDERR_BYTES, _STDERR_CHARS = 8192, 500
+#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
+_GRACE = 1.0
+#: Whether processes have groups, which are signalled together.
+_HAS_GROUPS = hasattr(os, "killpg")
+_POLL_INTERVAL = 0.01
+#: Seconds until a broken stream of changes is opened again.
+_RETRY_DELAY = 1.0
 
 
 class _Views(ClientExtension):
@@ -235,13 +250,6 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {}
 
 
-#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
-_SIZE_ERROR = "over the limit of"
-#: Seconds for connecting and sending. Each call has its own limit for the answer.
-_CONNECT_TIMEOUT = 30.0
-
-
 def is_size_error(message: str) -> bool:
     """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
     return _SIZE_ERROR in message or "Server-sent event exceeded" in message
@@ -351,15 +359,6 @@ def _in_place(body: bytes, aside: Aside) -> bytes:
         short.result = aside.put(short.result)
     return b"null" if short is None else short.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
-
-_CHUNK_BYTES = 1 << 20
-#: Bytes of stderr that are kept, and characters of stderr in a message.
-_STDERR_BYTES, _STDERR_CHARS = 8192, 500
-#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
-_GRACE = 1.0
-#: Whether processes have groups, which are signalled together.
-_HAS_GROUPS = hasattr(os, "killpg")
-_POLL_INTERVAL = 0.01
 
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -549,10 +548,6 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
             os.killpg(process.pid, signal.Signals[name])
         else:
             process.terminate()
-
-
-#: Seconds until a broken stream of changes is opened again.
-_RETRY_DELAY = 1.0
 
 
 class Connection:

@@ -113,7 +113,7 @@ class Reconnector:
         """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
             advice = "the transport is reconnecting" if self._reconnect else "connect again"
-            raise Disconnected(f"the MCP server is not connected now; {advice}", details={"sent": False})
+            raise Disconnected(f"the MCP server is not connected now; {advice}", sent=False)
         return self._connection
 
     async def open(self) -> None:
@@ -308,8 +308,7 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
     text = connection.server.redact(text)[:_MAX_TEXT]
     if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
-        never = {"sent": False} if text == _SESSION_EXPIRED else {}
-        return Disconnected(connection.lost.result(), details=never)
+        return Disconnected(connection.lost.result(), sent=False if text == _SESSION_EXPIRED else None)
     return CapabilityError(
         text, code=_ERROR_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
     )

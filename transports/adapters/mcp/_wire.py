@@ -54,6 +54,12 @@ _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+#: Characters of a server's message that an error repeats.
+_MAX_TEXT = 2000
+#: Characters of the address of a view.
+_MAX_URI = 2048
+#: Model name for a handler's message without one.
+_UNNAMED = "unknown"
 
 
 class Base64Run(str):
@@ -221,14 +227,6 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
         return None
     data = ErrorData(code=UNREADABLE, message=problem)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
-
-
-#: Characters of a server's message that an error repeats.
-_MAX_TEXT = 2000
-#: Characters of the address of a view.
-_MAX_URI = 2048
-#: Model name for a handler's message without one.
-_UNNAMED = "unknown"
 
 
 def to_capability(tool: Tool) -> dict[str, object]:

@@ -15,23 +15,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
+from ..._options import showing
 from ...base import Features
 from ...binary import BinaryData, Handle
 from ...browser import (
-    Browser,
-    BrowserLender,
     Document,
     PageAgent,
     PageEffects,
+    PageOptions,
     PageSource,
     PageTransport,
     ServerAddress,
-    StorageState,
     asks_to_sign_in,
     explain_load_failure,
     listen,
@@ -58,9 +57,31 @@ from ...protocol.messages import Message, Sender
 from ...tasks import cancel_and_wait
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
+    from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
 
 logger = logging.getLogger("transports.postmessage")
+
+#: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
+#: apps can both be embedded and keep the features of secure contexts.
+HARNESS_ORIGIN = "http://abp-harness.localhost"
+#: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
+#: second is for an app on the first.
+_PORTS = 47474, 47475
+_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
+<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
+#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
+#: browser's own would block the frame.
+_PRINT_SCRIPT = """if (self !== top) {
+  const post = top.postMessage.bind(top);
+  self.print = function print() { post({type: "print"}, %r); };
+}"""
+#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
+_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
+_PIXELS_PER_INCH = 96  # CSS pixels
+_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
+#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
+_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
 
 class AppFrame:
@@ -203,22 +224,6 @@ class NavigationWatcher:
 HarnessSite: TypeAlias = Literal["same", "other"]
 """Site of the harness: the app's own, or another one."""
 
-#: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
-#: apps can both be embedded and keep the features of secure contexts.
-HARNESS_ORIGIN = "http://abp-harness.localhost"
-#: The ports of a harness on the app's own site: a port is part of an origin and not of a site (HTML "same site"). The
-#: second is for an app on the first.
-_PORTS = 47474, 47475
-_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
-<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
-#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
-#: browser's own would block the frame.
-_PRINT_SCRIPT = """if (self !== top) {
-  const post = top.postMessage.bind(top);
-  self.print = function print() { post({type: "print"}, %r); };
-}"""
-
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
     """Load the harness for the app at ``url`` into ``page`` and return its origin."""
@@ -248,14 +253,6 @@ async def _serve(route: Route) -> None:
     await route.fulfill(body=_HTML, content_type="text/html; charset=utf-8", headers=headers)
 
 
-#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
-_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
-_PIXELS_PER_INCH = 96  # CSS pixels
-_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
-#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
-_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
-
-
 class PostMessageTransport(PageTransport):
     """Transport to the app at ``url``, embedded in an iframe.
 
@@ -275,31 +272,22 @@ class PostMessageTransport(PageTransport):
     features = Features(reconnects=True, cookies=True, appends=True)
     _scripts = ("codec.js", "effects.js", "harness.js")
 
+    @showing(PageOptions, headless=True)
     def __init__(
         self,
         url: str,
         *,
-        browser: Browser | BrowserLender | str | None = None,
-        context: BrowserContext | None = None,
-        profile: str | Path | None = None,
-        storage_state: StorageState | None = None,
-        cdp_url: str | None = None,
-        browser_server: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        headless: bool = True,
         timeout: float = 30.0,
         sandbox: str | None = _SANDBOX,
         allow: str = "",
         harness: HarnessSite = "same",
+        **options: Unpack[PageOptions],
     ) -> None:
         if harness not in ("same", "other"):
             raise UsageError(f"harness= is 'same' or 'other', not {harness!r}")
         if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
             raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
-        source = PageSource(
-            browser, None, context, profile, storage_state, cdp_url, None, headless, browser_server, headers
-        )
-        super().__init__(url, source=source, timeout=timeout)
+        super().__init__(url, source=PageSource(**options), timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow
         self._harness = harness

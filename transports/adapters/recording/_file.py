@@ -18,6 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -219,6 +220,7 @@ _MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Prefix of the names of content that is not whole yet.
 _STAGED = ".staged-"
+_map_os_errors = partial(map_os_errors, "write the recording", other="record to another file (record=, --record)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class Writer:
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
         self._content = Tree(_folder(path), own=True)
-        with map_os_errors("write the recording", path.parent):
+        with _map_os_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._opened()
             try:
@@ -309,14 +311,14 @@ class Writer:
 
     def _line(self, line: BaseModel) -> None:
         data = encode_json(line.model_dump(exclude_defaults=True) | _required_fields(line)) + b"\n"
-        with map_os_errors("write the recording", self._path.parent):
+        with _map_os_errors(self._path.parent):
             self._file.write(data)
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Store content and return its SHA-256. Equal content is stored once."""
         digest, staged = hashlib.sha256(), f"{_STAGED}{secrets.token_hex(8)}"
         with (
-            map_os_errors("write the recording", self._content.root),
+            _map_os_errors(self._content.root),
             self._content.folder(create=True) as folder,
         ):
             fd = folder.create(staged)

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar, Unpack
 
-from ...artifacts import ArtifactRef, PutOptions, Staged, WrappedTransport
-from ...base import Fetch, PageTools, PdfOptions, ScreenshotOptions, Transport
+from ...artifacts import ArtifactRef, PutOptions, Staged
+from ...base import Fetch, Fetched, PageTools, PdfOptions, ScreenshotOptions, Transport, WrappedTransport
 from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
-from ...http import Discovery, Fetched
+from ...http import Discovery
 from ...protocol.messages import Effect, Message
 from ._file import (
     FORMAT,
@@ -192,7 +192,7 @@ class Recorder(WrappedTransport):
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        """Run a download of the session and record its content (:class:`~transports.http.Downloads`)."""
+        """Run a download of the session and record its content."""
         with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
             copy = TeeStaged(staged, Path(folder) / "download")
 
@@ -202,7 +202,12 @@ class Recorder(WrappedTransport):
                     "leaves": [await self._require_open()[1].file(copy.copy)],
                 }
 
-            return await self._record("download", lambda: fetch(copy), describe, payload={"url": reference.url})
+            return await self._record(
+                "download",
+                lambda: self.wrapped.fetch_download(reference, copy, fetch),
+                describe,
+                payload={"url": reference.url},
+            )
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

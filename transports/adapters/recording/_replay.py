@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts import Staged
-from ...base import Features, Transport
+from ...base import Features, Fetched, Transport
 from ...binary import BinaryData, Download, Handle
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, Disconnected, NotRecorded, no_answer
-from ...http import Discovery, Fetched
+from ...http import Discovery
 from ...privacy import NO_SECRETS
 from ...protocol import encode_json
 from ...protocol.messages import Effect, Message
@@ -383,7 +383,7 @@ class ReplayTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Return the recorded reply, or raise the recorded error."""
         if not self._open.is_set() or self._progress.closed.is_set():
-            raise Disconnected("the transport is closed; connect again", details={"sent": False})
+            raise Disconnected("the transport is closed; connect again", sent=False)
         payload: Any = message.payload
         if message.type == "capabilities/cancel":
             payload = {**payload, "callId": self._recorded_ids.get(payload["callId"], payload["callId"])}
@@ -448,7 +448,7 @@ class ReplayTransport(Transport):
             await asyncio.to_thread(_copy, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
-        """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`). ``fetch`` is not used."""
+        """Write the recorded download to ``staged``. ``fetch`` is not used."""
         ask = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(ask)
         with await self._content(action, answer) as file:

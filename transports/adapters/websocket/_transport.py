@@ -425,7 +425,7 @@ class WebSocketTransport(Transport):
         connection = self._connection
         if connection is None:
             then = "" if self._state == "reconnecting" else "; connect again"
-            raise Disconnected(f"the connection is {self._state}{then}", details={"sent": False})
+            raise Disconnected(f"the connection is {self._state}{then}", sent=False)
         if message.origins is not None and origin_of(to := _http_address(connection)) not in message.origins:
             raise misdirected(to)
         if message.content or self._send_lock.locked() or connection.slow:

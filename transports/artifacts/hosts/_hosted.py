@@ -361,10 +361,7 @@ class StoreForHost(Generic[Ref]):
     async def get(self, artifact_id: str) -> bytes | None:
         """Return the content, verified by its hash; ``None`` for an unknown id. Raises
         :class:`~transports.errors.Corrupt`."""
-        try:
-            return await self.store.get(artifact_id)
-        except ArtifactNotFound:
-            return None
+        return await self.store.get(artifact_id)
 
     async def get_ref(self, artifact_id: str) -> Ref | None:
         """Return the reference; ``None`` for an unknown id."""

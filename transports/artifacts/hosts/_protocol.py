@@ -7,12 +7,13 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from ...errors import StoreError
 from .._ref import Scope
 
 
+@runtime_checkable
 class HostStore(Protocol):
     """The store protocol of docs/requirements.md R2-5.2, as a host implements it.
 
@@ -53,6 +54,7 @@ class HostStore(Protocol):
         """Return whether there is an artifact of this id."""
 
 
+@runtime_checkable
 class HostFacade(Protocol):
     """The facade that tools of a host get in place of its store, bound to one scope (``ScopedArtifacts``)."""
 

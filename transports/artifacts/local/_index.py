@@ -24,6 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from ... import database
 from ...errors import StoreError
 from ...protocol import encode_json
 from .._ref import ArtifactRef, Metadata, Scope, stamp
@@ -34,6 +35,31 @@ logger = logging.getLogger("transports.artifacts")
 
 #: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
 Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
+T = TypeVar("T")
+_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_WAIT = 2.0  # seconds of waiting for another process that writes
+_PAUSE = 30.0  # seconds for which the index is not used after an error
+_VERSION = 2  # an index of another version is replaced
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS artifacts (
+    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
+    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
+CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
+INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
+PRAGMA user_version={_VERSION};
+"""
+_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
+_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
+_COLUMNS, _INODE, _USED = 14, 8, 9
+_FILE = "text.sqlite"
+_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
+_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
+_TEXT_SCHEMA = """
+CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
+"""
 
 
 def row_of(metadata: Metadata, inode: int) -> tuple[object, ...]:
@@ -76,28 +102,6 @@ def where(scope: Scope) -> tuple[str, list[str]]:
     return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
 
 
-T = TypeVar("T")
-
-
-_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_WAIT = 2.0  # seconds of waiting for another process that writes
-_PAUSE = 30.0  # seconds for which the index is not used after an error
-_VERSION = 2  # an index of another version is replaced
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS artifacts (
-    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
-    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
-CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
-INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
-PRAGMA user_version={_VERSION};
-"""
-_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
-_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
-_COLUMNS, _INODE, _USED = 14, 8, 9
-
-
 class Index:
     """The index of the metadata files. Every method blocks.
 
@@ -138,7 +142,7 @@ class Index:
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
         def work(db: sqlite3.Connection) -> int:
-            with _transaction(db):
+            with database.sqlite_transaction(db):
                 db.executemany(insert, rows)
                 db.execute(_CHANGED)
             return len(rows)
@@ -150,7 +154,7 @@ class Index:
         parameters = [(key,) for key in keys]
 
         def work(db: sqlite3.Connection) -> None:
-            with _transaction(db):
+            with database.sqlite_transaction(db):
                 db.executemany("DELETE FROM artifacts WHERE id = ?", parameters)
                 db.execute(_CHANGED)
 
@@ -265,7 +269,8 @@ class Index:
             raise
         except sqlite3.DatabaseError as error:
             logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
-            self._remove()
+            self._close()
+            _remove(self._tree, _FILES)
             return work(self._open(create=True))
 
     def _open(self, create: bool) -> sqlite3.Connection:
@@ -288,7 +293,7 @@ class Index:
         if emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
         self._close()
-        db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        db = database.open_sqlite(path, wait=_WAIT)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:
@@ -305,16 +310,16 @@ class Index:
             weakref.finalize(self, _close, db, os.getpid())
         return db
 
-    def _remove(self) -> None:
-        self._close()
-        with self._tree.folder(".abp") as folder:
-            for name in _FILES:
-                folder.unlink(name)
-
     def _close(self) -> None:
         db, self._db = self._db, None
         if db:
             _close(db, self._opened[0])
+
+
+def _remove(tree: Tree, files: Iterable[str]) -> None:
+    with tree.folder(".abp") as folder:
+        for name in files:
+            folder.unlink(name)
 
 
 def _only_row(found: sqlite3.Cursor) -> tuple[int, ...]:
@@ -332,27 +337,6 @@ def _close(db: sqlite3.Connection, process: int) -> None:
 
 
 _inherited: list[sqlite3.Connection] = []
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")  # a writer waits at its start, not in the middle
-    try:
-        yield
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-
-
-_FILE = "text.sqlite"
-_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
-_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
-_TEXT_SCHEMA = """
-CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
-CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
-"""
 
 
 class TextIndex:
@@ -399,10 +383,9 @@ class TextIndex:
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:
-                self._remove()
+                _remove(self._tree, _TEXT_FILES)
                 db = self._connect()
-            with closing(db), db:
-                db.execute("BEGIN IMMEDIATE")
+            with closing(db), database.sqlite_transaction(db):
                 yield db
         except sqlite3.DatabaseError as error:
             path = self._tree.root / ".abp" / _FILE
@@ -415,7 +398,7 @@ class TextIndex:
                 os.close(folder.create(_FILE))
             if not folder.lstat(_FILE):
                 raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
-        db = sqlite3.connect(self._tree.root / ".abp" / _FILE, timeout=_TEXT_WAIT, isolation_level=None)
+        db = database.open_sqlite(self._tree.root / ".abp" / _FILE, wait=_TEXT_WAIT)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
             db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
@@ -424,8 +407,3 @@ class TextIndex:
             db.close()
             raise
         return db
-
-    def _remove(self) -> None:
-        with self._tree.folder(".abp") as folder:
-            for name in _TEXT_FILES:
-                folder.unlink(name)

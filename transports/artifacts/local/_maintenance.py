@@ -21,6 +21,11 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name
+_MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection
+#: Staged files; :mod:`transports.browser.transfer._ladder` puts slices of a file beside them.
+_STAGED = re.compile(r"(\d+)-[0-9a-f]+(?:\.slice\d)?")
+_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Stray(NamedTuple):
@@ -143,13 +148,6 @@ def _is_stray(stray: Stray, at: ContentFolders) -> bool:
 def _alive(intent: str, modified: float) -> bool:
     writer = intent.partition("-")[0]
     return bool(writer) and may_be_running(int(writer), modified)
-
-
-_MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
-_QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection
-#: Staged files; :mod:`transports.browser.transfer._ladder` puts slices of a file beside them.
-_STAGED = re.compile(r"(\d+)-[0-9a-f]+(?:\.slice\d)?")
-_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Maintenance:

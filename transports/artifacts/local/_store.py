@@ -10,13 +10,15 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -28,7 +30,7 @@ from ...tasks import finished, in_thread
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, as_bytes, measure_file, nothing_written
-from .._files import OTHER_FOLDER, TO_SYNC, map_os_errors, read_at, write_all
+from .._files import OTHER_FOLDER, TO_SYNC, foreign_owner, map_os_errors, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
@@ -353,13 +355,17 @@ class LocalStaged(StagedFile):
     def _discard(self) -> None:
         self._stop_following()
         self._close()
-        try:
-            with self._tree.folder(".abp", "staging") as staging:
+        with ExitStack() as stack:
+            try:
+                staging = stack.enter_context(self._tree.folder(".abp", "staging"))
+            except (OSError, StoreError):
+                return  # the folder is gone, or was never ours: then there is no file, and storing it has failed
+            try:
                 staging.unlink(self._name)
-        except FileNotFoundError:
-            pass  # the whole folder is gone
-        except (OSError, StoreError) as error:
-            logger.warning("the staged file %s could not be removed: %s", self.path, error)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
         """Remove the file unless it was committed.
@@ -390,8 +396,26 @@ _TICK = 0.1
 
 
 def default_root() -> Path:
-    """Return ``<temp folder>/abp-mcp-bridge``, the folder of a store without a root."""
+    """Return ``<temp folder>/abp-mcp-bridge``, the folder of a store without a root.
+
+    All users share the temp folder: if this name is another user's, the user's own name is added to it, with a
+    warning."""
+    root = _documented_root()
+    owner = foreign_owner(root)
+    if owner is None:
+        return root
+    own = root.with_name(f"{root.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', user_name(os.geteuid()))}")
+    _tell_of_other_root(root, owner, own)
+    return own
+
+
+def _documented_root() -> Path:
     return Path(tempfile.gettempdir()) / "abp-mcp-bridge"
+
+
+@lru_cache(maxsize=8)
+def _tell_of_other_root(root: Path, owner: str, own: Path) -> None:
+    logger.warning("%s belongs to %s; files go to %s (ABP_OUTPUT_DIR names another folder)", root, owner, own)
 
 
 class LocalStore(ArtifactStore):
@@ -426,12 +450,11 @@ class LocalStore(ArtifactStore):
         write beyond that raises :class:`~transports.errors.StoreFull`. The other arguments are those of
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
-        default = default_root()
-        self.root = (root or default).expanduser().absolute()
+        self.root = (root or default_root()).expanduser().absolute()
         self.url = self.root.as_uri()
-        # another user may have made a folder of this name in the shared temp folder
         self._min_free = min_free_bytes
-        self._tree = Tree(self.root, own=self.root == default.absolute())
+        # another user may have made a folder of this name in the shared temp folder
+        self._tree = Tree(self.root, own=root is None or self.root == _documented_root().absolute())
         index = Index(self._tree, live=retention is not None)
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)

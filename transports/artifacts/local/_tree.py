@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 from ...errors import StoreError, UsageError
 from ...files import regular_file
-from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, write_all
+from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, user_name, write_all
 
 
 class OpenFile(NamedTuple):
@@ -335,9 +335,7 @@ class Tree:
         root = self._open((), None, create)
         if self._own and (owner := root.owner()) is not None:
             root.close()
-            raise StoreError(
-                f"the folder {self.root} belongs to another user (uid {owner}) and is not used; {OTHER_FOLDER}"
-            )
+            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {OTHER_FOLDER}")
         return root
 
     def _open(self, parts: tuple[str, ...], parent: Folder | None, create: bool) -> Folder:

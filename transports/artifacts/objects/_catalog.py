@@ -24,6 +24,16 @@ logger = logging.getLogger("transports.artifacts")
 
 _CONCURRENCY = 16  # requests for metadata at once
 _PAGE = 1000  # listed objects of one step
+T = TypeVar("T")
+#: Seconds between two searches for changes that the index lacks, and the age from which an announcement is followed up.
+_INTERVAL = 60.0
+#: Seconds after which the writer of an announced change is certain to have ended.
+_GIVEN_UP = 900.0
+#: Artifacts of one page of a full listing, and size of the cache of metadata for reading content.
+_INDEX_PAGE, _MAX_REMEMBERED = 5000, 10_000
+#: Times that an index is built for one query.
+_ATTEMPTS = 3
+_UNINDEXED = "unindexed/"
 
 
 class Listed(NamedTuple):
@@ -189,20 +199,6 @@ class Catalog:
                     return None
 
         return [one for one in await asyncio.gather(*map(read, keys)) if one]
-
-
-T = TypeVar("T")
-
-
-#: Seconds between two searches for changes that the index lacks, and the age from which an announcement is followed up.
-_INTERVAL = 60.0
-#: Seconds after which the writer of an announced change is certain to have ended.
-_GIVEN_UP = 900.0
-#: Artifacts of one page of a full listing, and size of the cache of metadata for reading content.
-_INDEX_PAGE, _MAX_REMEMBERED = 5000, 10_000
-#: Times that an index is built for one query.
-_ATTEMPTS = 3
-_UNINDEXED = "unindexed/"
 
 
 class IndexedCatalog(Catalog):

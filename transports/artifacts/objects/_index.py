@@ -34,6 +34,23 @@ COLUMNS = (
 _LONGEST = 200
 #: The largest code point: ends a range query by prefix.
 _END = "\U0010ffff"
+T = TypeVar("T")
+#: Seconds of attempts to reopen a lost connection, and of the pause after them in which the index is not used.
+_PATIENCE, _PAUSE = 3.0, 10.0
+#: The last relations that :func:`tables` creates: if both exist, all do.
+_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
+#: Rows that one statement reads.
+_PAGE = 5000
+_INSERT = (
+    f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
+    "ON CONFLICT (store, id) DO "
+)
+_SET = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+_UPDATE = (
+    f"UPDATE abp_artifacts_1 SET {', '.join(f'{name} = ?' for name in COLUMNS[1:])} "
+    "WHERE store = ? AND id = ? AND e_tag = ?"
+)
+_ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
 
 
 class Indexed(NamedTuple):
@@ -136,14 +153,6 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
     return text, values
 
 
-T = TypeVar("T")
-
-#: Seconds of attempts to reopen a lost connection, and of the pause after them in which the index is not used.
-_PATIENCE, _PAUSE = 3.0, 10.0
-#: The last relations that :func:`tables` creates: if both exist, all do.
-_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
-
-
 class NotBuilt(Exception):
     """Raised if the index was not compared with all metadata yet: it cannot answer a query over all artifacts."""
 
@@ -224,20 +233,6 @@ class IndexTables:
         if built and found[0][1] is None:
             raise NotBuilt
         return work(cursor, cast(int, found[0][0]))
-
-
-#: Rows that one statement reads.
-_PAGE = 5000
-_INSERT = (
-    f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
-    "ON CONFLICT (store, id) DO "
-)
-_SET = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
-_UPDATE = (
-    f"UPDATE abp_artifacts_1 SET {', '.join(f'{name} = ?' for name in COLUMNS[1:])} "
-    "WHERE store = ? AND id = ? AND e_tag = ?"
-)
-_ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
 
 
 class StoreIndex:

@@ -40,6 +40,8 @@ from ._index import StoreIndex
 from ._index_address import open_index
 
 _IN_MEMORY = 1 << 20  # bytes kept in memory before a temporary file is made
+_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
+_QUARANTINE = 86400.0  # seconds that damaged objects are kept for inspection
 
 
 class ContentPublisher(Publisher, Protocol):
@@ -90,10 +92,6 @@ class ObjectStaged(SpooledFile):
             self._file.close()
             self._file = None
         await super().aclose()
-
-
-_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0  # seconds that damaged objects are kept for inspection
 
 
 class Maintenance:

@@ -51,6 +51,16 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+#: Seconds between two checks of the ledger and the actors.
+_LOOK = 0.5
+#: Maximum number of lost actors in a row while no job ends.
+_MAX_FAILURES = 5
+#: Seconds for the actors to settle their jobs after a request to stop.
+_STOP = 15.0
+#: Seconds for an actor to start on a free CPU, and for it to find a free CPU while no other actor works.
+_START, _ROOM = 90.0, 600.0
+#: Seconds between two checks of the cluster.
+_CHECK = 5.0
 
 
 def require_ray() -> Any:
@@ -333,18 +343,6 @@ class RayWorker:
         """Cancel the running jobs, and settle them."""
         if self._task is not None:
             self._task.cancel()
-
-
-#: Seconds between two checks of the ledger and the actors.
-_LOOK = 0.5
-#: Maximum number of lost actors in a row while no job ends.
-_MAX_FAILURES = 5
-#: Seconds for the actors to settle their jobs after a request to stop.
-_STOP = 15.0
-#: Seconds for an actor to start on a free CPU, and for it to find a free CPU while no other actor works.
-_START, _ROOM = 90.0, 600.0
-#: Seconds between two checks of the cluster.
-_CHECK = 5.0
 
 
 @dataclass(slots=True)

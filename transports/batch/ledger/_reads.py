@@ -31,6 +31,16 @@ _MAX_JOB, _MAX_FILES = 256 << 10, 64 << 10
 _SHORT_COLUMNS = COLUMNS.replace(
     "job,", f'CASE WHEN length(job) <= {_MAX_JOB} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
 ).replace("artifacts", f"CASE WHEN length(artifacts) <= {_MAX_FILES} THEN artifacts ELSE '[]' END")
+FINAL = tuple(state for state in State if state.is_final)
+#: Seconds after which the count of ended jobs is permanent: by then the transactions with earlier ends are committed.
+_SETTLING = 10.0
+#: Minimum interval of full recounts in seconds, and as a multiple of a recount's duration.
+_RECOUNT, _RECOUNT_FACTOR = 30.0, 200.0
+#: Points of the throughput over time.
+_POINTS = 100
+#: Maximum number of distinct codes, characters of each, and number of latest errors whose codes are counted.
+_CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +153,6 @@ def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
     except (ABPError, OverflowError):
         pass
     raise UsageError("`after` belongs to a different query; start again without it")
-
-
-FINAL = tuple(state for state in State if state.is_final)
-#: Seconds after which the count of ended jobs is permanent: by then the transactions with earlier ends are committed.
-_SETTLING = 10.0
-#: Minimum interval of full recounts in seconds, and as a multiple of a recount's duration.
-_RECOUNT, _RECOUNT_FACTOR = 30.0, 200.0
-#: Points of the throughput over time.
-_POINTS = 100
-#: Maximum number of distinct codes, characters of each, and number of latest errors whose codes are counted.
-_CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,9 +301,6 @@ class Tally:
 def _number(cursor: Cursor, sql: str, *values: str) -> float:
     cursor.execute(sql, values)
     return cast(float, cursor.fetchall()[0][0])
-
-
-T = TypeVar("T")
 
 
 class LedgerView:

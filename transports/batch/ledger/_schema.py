@@ -11,6 +11,19 @@ from ...protocol import JSONValue, decode_json, encode_json
 from .._jobs import Job, State, job_document, parse_job
 from ._entries import Row
 
+#: Columns of a :class:`Row`.
+COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
+#: The same columns of a copy ``c`` and its job ``j``.
+COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))
+#: Version of the schema. Ledgers of other versions are refused.
+VERSION = "4"
+#: Condition with a literal instead of a parameter, so that both databases can match it with the partial indexes.
+LEASED = "state = 'leased'"
+#: Prefix of the names of a run's inputs.
+INPUT = "input "
+#: Last statement's index. If it exists, the whole schema exists.
+_LAST = "abp_jobs_ended"
+
 
 def encoded(value: object) -> str:
     """Return a JSON value as text."""
@@ -25,12 +38,6 @@ def decoded_object(text: Value) -> dict[str, JSONValue]:
 def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
     """Return the JSON objects of a cell."""
     return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
-
-
-#: Columns of a :class:`Row`.
-COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
-#: The same columns of a copy ``c`` and its job ``j``.
-COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))
 
 
 def new_row(job: Job, line: int) -> tuple[Value, ...]:
@@ -85,15 +92,6 @@ class Database(Connection, Protocol):
         """Register ``worker`` as live until this connection closes or its process ends."""
 
 
-#: Version of the schema. Ledgers of other versions are refused.
-VERSION = "4"
-#: Condition with a literal instead of a parameter, so that both databases can match it with the partial indexes.
-LEASED = "state = 'leased'"
-#: Prefix of the names of a run's inputs.
-INPUT = "input "
-
-#: Last statement's index. If it exists, the whole schema exists.
-_LAST = "abp_jobs_ended"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS abp_runs (run TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, "
     "PRIMARY KEY (run, name))",

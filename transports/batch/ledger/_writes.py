@@ -23,6 +23,25 @@ from ._schema import INPUT, LEASED, Database, decoded_object, encoded, new_row, 
 _HOSTS = 64
 #: Seconds for which a worker that finds enough jobs caches the hosts. Finding them is half of a lease's cost.
 _KNOWN = 1.0
+#: Ids of the new lines, with the number of lines.
+_FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
+    SELECT id FROM abp_jobs WHERE run = ? AND position > ?
+    UNION ALL SELECT id FROM abp_copies WHERE run = ? AND position > ?
+) a WHERE id IS NOT NULL GROUP BY id"""
+#: Ids and keys of failed lines that new lines correct.
+_FIND_WRONG = """INSERT INTO abp_wrong (id, key)
+WITH changed AS (
+    SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND +position <= ?
+    UNION SELECT c.id, c.key FROM abp_copies c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key
+    WHERE c.run = ? AND j.state = ? AND c.position <= ?
+    EXCEPT SELECT id, key FROM abp_input
+)
+SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs FROM changed) c
+JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
+#: Lines per INSERT, so that each statement ends long before the database's statement timeout.
+_CHUNK = 20_000
+#: Tables whose rows are lines of inputs.
+_LINES = ("abp_jobs", "abp_copies")
 
 
 class HostTurns:
@@ -243,23 +262,6 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
     return replaced
 
 
-#: Ids of the new lines, with the number of lines.
-_FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
-    SELECT id FROM abp_jobs WHERE run = ? AND position > ?
-    UNION ALL SELECT id FROM abp_copies WHERE run = ? AND position > ?
-) a WHERE id IS NOT NULL GROUP BY id"""
-#: Ids and keys of failed lines that new lines correct.
-_FIND_WRONG = """INSERT INTO abp_wrong (id, key)
-WITH changed AS (
-    SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND +position <= ?
-    UNION SELECT c.id, c.key FROM abp_copies c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key
-    WHERE c.run = ? AND j.state = ? AND c.position <= ?
-    EXCEPT SELECT id, key FROM abp_input
-)
-SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs FROM changed) c
-JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
-
-
 @dataclass(frozen=True, slots=True)
 class Addition:
     """Addition of an input that ``source`` reads in batches. ``fingerprint`` identifies the input. Setting
@@ -338,12 +340,6 @@ class Addition:
             (last, *chosen, last, self.run, last, self.run, last),
         )
         return _number(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last)
-
-
-#: Lines per INSERT, so that each statement ends long before the database's statement timeout.
-_CHUNK = 20_000
-#: Tables whose rows are lines of inputs.
-_LINES = ("abp_jobs", "abp_copies")
 
 
 def _number(cursor: Cursor, sql: str, *values: Value) -> int:

@@ -151,27 +151,25 @@ class HeldSession:
     def __init__(self, target: str, session: Session) -> None:
         self.target = target
         self.session = session
-        self._opened = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._task = asyncio.ensure_future(self._hold())
 
     async def _hold(self) -> None:
         async with self.session:
-            self._opened.set()
+            self._opened.set_result(None)
             await self._leave.wait()
 
     async def opened(self, timeout: float) -> None:
         """Wait until the session is open, ``timeout`` seconds at most; the session's own limit is stricter.
 
         Raises the errors of opening. Cancelling this method closes the session."""
-        waiting = asyncio.ensure_future(self._opened.wait())
         try:
-            await asyncio.wait((waiting, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._opened, self._task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
-            if not self._opened.is_set() and not self._task.done():
+            if not self._opened.done() and not self._task.done():
                 await cancel_and_wait((self._task,))
-        if self._opened.is_set():
+        if self._opened.done():
             return
         if not self._task.done() or self._task.cancelled():
             raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and does not end")
@@ -434,7 +432,10 @@ class Slots:
 
     def _find(self, target: str) -> Slot | None:
         """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
-        recently used one."""
+        recently used one.
+
+        Of slots that cost the same it is the one used last: its browser has the most in its caches, and the sessions
+        that go unused become the least recently used ones, which are closed first."""
         free = self._free()
         usable = [slot for slot in free if slot.held and slot.held.target == target]
         if len(usable) < len(free) and self._may_open():
@@ -504,7 +505,7 @@ class Fleet:
         """End all browsers. Waiting calls fail. Takes seconds at most."""
         self._closed = True
         for slots in (self.slots, self.others):
-            slots.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
+            slots.fail(lambda: Disconnected("the pool is closed; open another one", sent=False))
         tasks = tuple(self._tasks)
         await cancel_and_wait(tasks)
         for member in (*self.slots.members, *self.others.members, *self.draining):
@@ -673,7 +674,7 @@ class _Attempts:
 
 def _unsent(error: ABPError) -> ABPError:
     """Return a copy of an error for another unsent call."""
-    copied = type(error)(error.message, code=error.code, retryable=True, details={**error.details, "sent": False})
+    copied = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     copied.__cause__ = error.__cause__
     return copied
 
@@ -685,5 +686,5 @@ def no_memory() -> TransportError:
         "min_free_memory=",
         code="OUT_OF_MEMORY",
         retryable=True,
-        details={"sent": False},
+        sent=False,
     )

@@ -73,7 +73,7 @@ class Leases:
     async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
         """Return the result of ``work`` in a session for ``target`` of its own.
 
-        Raises the errors of opening, with ``sent: False`` in the details, the errors of ``work``, and
+        Raises the errors of opening (their ``sent`` is ``False``), the errors of ``work``, and
         :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
         slot = await self._open_slot(target)
         assert slot.held is not None
@@ -119,7 +119,7 @@ class Leases:
                 "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
                 code="LIMIT_REACHED",
                 retryable=True,
-                details={"sent": False},
+                sent=False,
             ) from None
 
     async def _within_lease(
@@ -198,7 +198,7 @@ class Leases:
                     self._fleet.retire(slot.member, "ended")
                 if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
                     continue
-                error.details["sent"] = False
+                error.sent = False
                 raise
             return slot
         raise AssertionError("unreachable")

@@ -253,7 +253,7 @@ class Pool:
         of the pool. Waits for a free session, without a time limit of its own.
 
         ``files`` are inserted into ``params`` at their places (``image``, ``pages.cover``). Raises the errors of
-        opening a session and of the call; ``details["sent"]`` is ``False`` if the call was never sent. A call that may
+        opening a session and of the call; ``sent`` is ``False`` if the call was never sent. A call that may
         have run is not sent again. Also raises :class:`~transports.errors.CallTimeout` if the session does not end the
         call after its timeout, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
         """

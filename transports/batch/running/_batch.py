@@ -28,6 +28,13 @@ from ._reading import fingerprint, read_jobs, require_input, spool_jobs
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
 
 Source = str | os.PathLike[str] | Iterable[Job]
+#: Fields of a file name template, besides the carried fields of the input.
+_FIELDS = ("id", "key", "capability", "field")
+_FIELD = r"\{([^{}]*)\}"
+#: Digits of a key that make the names of two jobs' files unique.
+_DIGITS = 16
+#: Bytes of a name before its unique part and its extension.
+_MAX_BYTES = 80
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
@@ -117,15 +124,6 @@ async def run(
             pool = await stack.enter_async_context(own)
         await Runner(ledger, pool, options, on_settled).run()
         return await export_run(ledger, folder)
-
-
-#: Fields of a file name template, besides the carried fields of the input.
-_FIELDS = ("id", "key", "capability", "field")
-_FIELD = r"\{([^{}]*)\}"
-#: Digits of a key that make the names of two jobs' files unique.
-_DIGITS = 16
-#: Bytes of a name before its unique part and its extension.
-_MAX_BYTES = 80
 
 
 async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name: str = "{id}") -> int:

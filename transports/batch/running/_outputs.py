@@ -43,6 +43,15 @@ _MERGED = {
     frozenset({"int53", "int64"}): "int64",
     frozenset({"int53", "double"}): "double",
 }
+#: Maximum number of names in hints.
+_MOST = 10
+#: Codes of apps for parameters that are missing.
+_MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
+#: Points of the throughput over time, and the percentiles of a report.
+_POINTS = 60
+_PERCENTILES = (50, 90, 95, 99)
+#: Rows per write.
+_CHUNK = 500
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
@@ -111,12 +120,6 @@ def _cell(value: object, kind: str) -> object:
     return encode_json(value).decode() if kind == "json" and value is not None else value
 
 
-#: Maximum number of names in hints.
-_MOST = 10
-#: Codes of apps for parameters that are missing.
-_MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
-
-
 def input_notes(added: Added, path: Path) -> list[str]:
     """Return notes for the user about an added input.
 
@@ -168,13 +171,6 @@ def _hints(names: Iterable[str]) -> list[str]:
 def _place(name: str) -> str:
     """Return the name without a misspelt prefix ``params.``, such as ``Params .``."""
     return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
-
-
-#: Points of the throughput over time, and the percentiles of a report.
-_POINTS = 60
-_PERCENTILES = (50, 90, 95, 99)
-#: Rows per write.
-_CHUNK = 500
 
 
 async def export_run(

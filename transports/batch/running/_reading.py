@@ -25,6 +25,9 @@ _MOST, _MAX_CHARS = 20, 300
 #: Columns in a message, and characters of each name.
 _COLUMNS, _COLUMN_CHARS = 20, 60
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+_AGAIN = "correct it, and give the same command again"
+#: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
+_BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 class Refused:
@@ -56,9 +59,6 @@ class Refused:
             )
 
 
-_AGAIN = "correct it, and give the same command again"
-
-
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
     """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, or with more columns
     than a job may have fields.
@@ -82,10 +82,6 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     else:
         advice = "one must be capability, with the capability of each row, such as export.pdf"
     raise UsageError(f"{path}: {found}; {advice}")
-
-
-#: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
-_BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 def fingerprint(path: Path, target: str | None) -> str:

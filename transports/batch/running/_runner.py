@@ -40,6 +40,21 @@ _FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
 _REFUSALS_PER_RETRY = 5
 #: Jobs with remembered refusals. Beyond that number, refusals of the oldest count as other retries.
 _MAX_REFUSED = 10_000
+#: Maximum of any other limit, within the range of the ledger's integers.
+_MOST = 1_000_000_000
+#: Maximum average duration of short jobs in seconds.
+_SHORT = 0.1
+#: Seconds that a prefetched job may wait here: another worker may be free.
+_MAX_WAIT = 1.0
+#: Part of a lease within which a job is started. Later, its lease might have expired.
+_SAFE = 0.5
+#: Seconds between two requests to a ledger without jobs for this worker. They double up to a quarter of a lease, since
+#: a thousand idle workers would keep the ledger busy.
+_IDLE = 0.4
+#: Seconds after which an ended job is written even if the batch of ended jobs is small.
+_LATEST = 0.02
+_ABANDON_TIMEOUT = 10.0
+_ABANDONED = "the run was stopped while the job ran; it may have run: look at the app before you send it again"
 
 
 class Rate:
@@ -142,10 +157,6 @@ class Retries:
                 del self._refusals[next(iter(self._refusals))]
 
 
-#: Maximum of any other limit, within the range of the ledger's integers.
-_MOST = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """Limits of one worker.
@@ -185,14 +196,6 @@ def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
     that each of ``concurrency`` jobs has a session."""
     count = browsers or min(concurrency, os.cpu_count() or 1)
     return count, -(-concurrency // count)
-
-
-#: Maximum average duration of short jobs in seconds.
-_SHORT = 0.1
-#: Seconds that a prefetched job may wait here: another worker may be free.
-_MAX_WAIT = 1.0
-#: Part of a lease within which a job is started. Later, its lease might have expired.
-_SAFE = 0.5
 
 
 class Elapsed:
@@ -278,12 +281,6 @@ class Ahead:
         else:
             self._average = self._average * 7 / 8 + seconds / 8 if self._average < math.inf else seconds
 
-
-#: Seconds between two requests to a ledger without jobs for this worker. They double up to a quarter of a lease, since
-#: a thousand idle workers would keep the ledger busy.
-_IDLE = 0.4
-#: Seconds after which an ended job is written even if the batch of ended jobs is small.
-_LATEST = 0.02
 
 OnSettled: TypeAlias = Callable[[Settlement], object]
 
@@ -545,7 +542,3 @@ class Runner:
 def _not_begun(leased: Leased) -> Settlement:
     """Return the settlement that returns a job to the queue without counting an attempt."""
     return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False)
-
-
-_ABANDON_TIMEOUT = 10.0
-_ABANDONED = "the run was stopped while the job ran; it may have run: look at the app before you send it again"

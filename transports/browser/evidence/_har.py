@@ -44,6 +44,26 @@ _HEAD_END = re.compile(r"\r?\n\r?\n")
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
 #: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
 TEXT_FRAME = 1
+_REDACTOR = Redactor()
+#: Keys of a HAR whose values are not content of the app.
+_STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
+#: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_FRAMES = "_webSocketMessages"
+#: Largest unpacked bytes of one file in a trace, and of all its files.
+_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
+#: Time limit in seconds for one search of all files.
+_SECONDS = 20.0
+#: Actions that type, in lower case, and their parameters with typed text.
+_TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
+                     "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
+_TYPED = ("value", "text", "key")
+_TYPED_LOG = re.compile(
+    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
+)
+_LOGS = (".trace", ".network", ".stacks")
+#: Attributes of a field in a trace's snapshots: the initial value, and the current one as Playwright records it.
+_VALUES = ("value", "__playwright_value_")
 
 
 def is_textual(mime_type: str) -> bool:
@@ -303,15 +323,6 @@ def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object]
     return value if isinstance(value, dict | list) else None
 
 
-_REDACTOR = Redactor()
-#: Keys of a HAR whose values are not content of the app.
-_STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
-
-#: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
-_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-_FRAMES = "_webSocketMessages"
-
-
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
     """Return the HAR in a file, after learning its secrets. Raises :class:`ValueError` if the file is not a HAR."""
     har = msgspec.json.decode(path.read_bytes())
@@ -444,10 +455,6 @@ def sides(entry: object) -> Iterator[dict[str, Any]]:
             yield side
 
 
-#: Largest unpacked bytes of one file in a trace, and of all its files.
-_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
-#: Time limit in seconds for one search of all files.
-_SECONDS = 20.0
 #: Keys of a trace's log that its viewer needs; their values are not content of the app.
 _TRACE_STRUCTURE = frozenset(
     [
@@ -472,16 +479,6 @@ _TRACE_STRUCTURE = frozenset(
         "_monotonicTime",
     ]
 )
-#: Actions that type, in lower case, and their parameters with typed text.
-_TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
-                     "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
-_TYPED = ("value", "text", "key")
-_TYPED_LOG = re.compile(
-    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
-)
-_LOGS = (".trace", ".network", ".stacks")
-#: Attributes of a field in a trace's snapshots: the initial value, and the current one as Playwright records it.
-_VALUES = ("value", "__playwright_value_")
 
 
 def learn_trace(path: Path, secrets: SecretValues) -> None:

@@ -14,6 +14,8 @@ from ...protocol import iso_utc
 #: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a screenshot at the end.
 EvidenceKind: TypeAlias = Literal["trace", "video", "har", "console", "screenshot"]
 KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
+#: Lines kept, and characters of each.
+_MAX_LINES, MAX_CHARS = 5000, 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,6 @@ class EvidenceFile:
     path: Path
     mime_type: str
     ending: str
-
-
-#: Lines kept, and characters of each.
-_MAX_LINES, MAX_CHARS = 5000, 4000
 
 
 class TimedLines:

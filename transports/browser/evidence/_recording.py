@@ -33,6 +33,23 @@ from ._kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Request
 
+T = TypeVar("T")
+#: Kinds that the browser can record for one call at a time only.
+EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
+#: Seconds for one step. A browser that hangs loses its evidence, but delays the call no longer than that.
+_STEP = 10.0
+#: Seconds for the screenshot at the end; a page that hangs has none.
+_PICTURE = 5.0
+#: Largest HAR in bytes; a larger one is not searched for secrets, and so not kept.
+_MAX_HAR = 16 << 20
+_TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
+          "screenshot": "image/png"}  # fmt: skip
+_ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
+#: Current values of password fields, to be redacted in all files.
+_PASSWORDS = (
+    "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
+)
+
 
 def find_ffmpeg() -> tuple[Path, bool]:
     """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
@@ -112,26 +129,6 @@ class ConsoleLog:
         self._secrets.learn(dict(request.headers))
         with contextlib.suppress(UnicodeDecodeError):  # a binary body
             self._secrets.learn_pairs((request.post_data or "")[:MAX_CHARS])
-
-
-T = TypeVar("T")
-
-
-#: Kinds that the browser can record for one call at a time only.
-EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
-#: Seconds for one step. A browser that hangs loses its evidence, but delays the call no longer than that.
-_STEP = 10.0
-#: Seconds for the screenshot at the end; a page that hangs has none.
-_PICTURE = 5.0
-#: Largest HAR in bytes; a larger one is not searched for secrets, and so not kept.
-_MAX_HAR = 16 << 20
-_TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
-          "screenshot": "image/png"}  # fmt: skip
-_ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
-#: Current values of password fields, to be redacted in all files.
-_PASSWORDS = (
-    "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
-)
 
 
 class CallRecording:

@@ -386,10 +386,10 @@ class PageAgent(Agent):
                 task.cancel()
                 task.add_done_callback(partial(drop, work))
 
-    def loss(self, **details: bool) -> TransportError:
-        """Return a new error with the reason of the loss and these ``details``."""
+    def loss(self, *, sent: bool | None = None) -> TransportError:
+        """Return a new error with the reason of the loss."""
         lost = self._lost.result()
-        return type(lost)(lost.message, retryable=lost.retryable, details=details)
+        return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         """Return the error of ours for one of Playwright's."""
@@ -398,7 +398,7 @@ class PageAgent(Agent):
             return self.loss()
         if any(text in first for text in NAVIGATED_MESSAGES):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
-            lost.details |= {"sent": False} if any(text in first for text in NOT_SENT_MESSAGES) else {}
+            lost.sent = False if any(text in first for text in NOT_SENT_MESSAGES) else None
             return lost
         if any(text in first for text in CLOSED_MESSAGES):  # without an event: so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
@@ -423,7 +423,7 @@ class FrameAgent(Agent):
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
 
-        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent: False`` in ``details``
+        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent`` set to ``False``
         if the work never reached it."""
         if self._gone.done():
             drop(work)
@@ -434,7 +434,7 @@ class FrameAgent(Agent):
         except ContextLost as lost:
             if self._owner.is_lost:
                 raise
-            raise self._lost(**{key: False for key in ("sent",) if lost.details.get(key) is False}) from None
+            raise self._lost(sent=lost.sent) from None
         finally:
             task.cancel()
             task.add_done_callback(partial(drop, work))
@@ -451,8 +451,8 @@ class FrameAgent(Agent):
             # A frame's session ends with the frame. Only the page's own session reports the end of page or browser.
             raise self._lost() from None
 
-    def _lost(self, **details: bool) -> ContextLost:
-        return ContextLost("the frame navigated or went away", details=details)
+    def _lost(self, *, sent: bool | None = None) -> ContextLost:
+        return ContextLost("the frame navigated or went away", sent=sent)
 
 
 #: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.

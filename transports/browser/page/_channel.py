@@ -24,6 +24,7 @@ OPAQUE = "null"
 
 #: Receiver of the output of a script of ours: a text, unless a script of the page has interfered.
 OnEmit: TypeAlias = Callable[[object], None]
+P = ParamSpec("P")
 
 
 class PageObject:
@@ -141,9 +142,6 @@ class Channel(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Undo :meth:`install`, if the page is still there."""
-
-
-P = ParamSpec("P")
 
 
 def listener(handle: Callable[P, object]) -> Callable[P, None]:

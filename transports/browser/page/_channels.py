@@ -121,8 +121,8 @@ class FrameSession:
                 reply.set_exception(_gone())
 
 
-def _gone(**details: bool) -> ContextLost:
-    return ContextLost("the frame navigated or went away", details=details)
+def _gone(*, sent: bool | None = None) -> ContextLost:
+    return ContextLost("the frame navigated or went away", sent=sent)
 
 
 class FrameContexts:

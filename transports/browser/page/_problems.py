@@ -262,6 +262,11 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
         return f"has a window.abp that throws: {found.threw[:200]}"
     if not found.present:
         return f"has {_LACKS[protocol]} {format_seconds(grace)} after it loaded"
+    if len(found.missing) == 2:
+        return (
+            "has a window.abp of another product, with neither initialize nor call (the ABP Framework of ASP.NET has "
+            f"one){'' if protocol == 'abp' else f', and no WebMCP tools {format_seconds(grace)} after it loaded'}"
+        )
     if found.missing:
         return f"has a window.abp without {' and '.join(found.missing[:2])}: it is incomplete"
     return ""
@@ -272,6 +277,9 @@ def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
     if status == 426:  # Upgrade Required
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":
-        return "is it the right address, and does the app speak ABP?"
+        return (
+            "is it the right address, and does the app speak ABP? a page that speaks no protocol needs a script that "
+            "makes an app of it: adapter= (docs/adapters.md)"
+        )
     without = "" if found.webmcp else "; this browser has no WebMCP, see `abp doctor`"
     return f"does it register tools, or a form with a toolname?{without}"

@@ -30,8 +30,9 @@ class Adapter:
     @property
     def source(self) -> str:
         """The script as it is installed in a page: a function that runs at its origin only."""
-        # The line break before the brace ends a comment in the script's last line.
-        return f"({load_script('adapter.js')})({json.dumps(self.origin)}, (abp) => {{\n{self.script}\n}})"
+        # The stack tells the line above the script. The line break before the brace ends a comment in its last line.
+        given = f"{json.dumps(self.origin)}, {json.dumps(self.name)}, new Error().stack"
+        return f"({load_script('adapter.js')})({given}, (abp) => {{\n{self.script}\n}})"
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:

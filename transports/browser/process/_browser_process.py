@@ -37,6 +37,17 @@ _HOW_TO_SEE_WHY = (
     "`playwright --version` shows why: a slim image of Debian, for one, lacks one of its libraries "
     "(apt-get install libatomic1)"
 )
+#: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
+_COMPILE_CACHE = "NODE_COMPILE_CACHE"
+#: Variables with the temp folder, on one system or another.
+_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
+#: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
+#: browser ends.
+SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
+#: Seconds for the browser and its driver to end by themselves before their processes are killed.
+_GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
@@ -63,10 +74,6 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     return playwright, [] if process is None else [process.pid]
 
 
-#: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
-_COMPILE_CACHE = "NODE_COMPILE_CACHE"
-#: Variables with the temp folder, on one system or another.
-_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
 _lock = threading.Lock()
 _users = 0
 _saved: dict[str, str | None] = {}
@@ -203,15 +210,6 @@ class Remote:
             else "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
         )
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
-
-
-#: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
-#: browser ends.
-SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
-#: Seconds for the browser and its driver to end by themselves before their processes are killed.
-_GRACE = 3.0
-#: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
-_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 
 
 class BrowserProcess:

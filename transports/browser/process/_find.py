@@ -49,6 +49,17 @@ _PLAYWRIGHT_BUILDS = {
     "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
     "webkit": ("webkit-*/*", ("pw_run.sh", "Playwright.exe")),
 }
+#: Folders of browsers with the user's profiles, below the system's folder for such data.
+_BRAVE = "BraveSoftware/Brave-Browser"
+_LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
+_MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
+_WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
+#: File in a profile's folder with the port and the path of the browser's own target.
+_FILE = "DevToolsActivePort"
+#: The port in all instructions.
+_USUAL_PORT = 9222
+#: Seconds for a browser to answer, and bytes of its answer.
+_TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +114,6 @@ def _playwright_browsers() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", "")) / "ms-playwright"
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ms-playwright"
-
-
-#: Folders of browsers with the user's profiles, below the system's folder for such data.
-_BRAVE = "BraveSoftware/Brave-Browser"
-_LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
-_MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
-_WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
-#: File in a profile's folder with the port and the path of the browser's own target.
-_FILE = "DevToolsActivePort"
-#: The port in all instructions.
-_USUAL_PORT = 9222
-#: Seconds for a browser to answer, and bytes of its answer.
-_TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

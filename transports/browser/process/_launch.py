@@ -29,6 +29,7 @@ from ...errors import (
     format_seconds,
     short_traceback,
 )
+from ...owner import Owner
 from ...protocol import checked_timeout
 from ...telemetry import BROWSER_RESTARTS, record, span
 from ._ahead import next_process
@@ -218,6 +219,7 @@ class Browser:
         self._stack = ExitStack()
         self._process = BrowserProcess()
         self._closed = True
+        self._owner = Owner("browser")
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
         self._display_name = self._remote.display_name if self._remote else name or "Chromium"
@@ -247,6 +249,7 @@ class Browser:
 
     @short_traceback
     async def __aenter__(self) -> Self:
+        self._owner.take()
         with span("abp.browser.start", {}):
             await self._start()
         self._closed = False
@@ -304,6 +307,7 @@ class Browser:
         Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
         :class:`~transports.errors.ConnectFailed` if it refuses this one.
         """
+        self._owner.require()
         if not self._extensions or self._process.cdp is None:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
         return await self._process.load_extension(folder.absolute(), self._display_name)
@@ -340,6 +344,7 @@ class Browser:
 
     async def responds(self, timeout: float = 3.0) -> bool:
         """Return whether the browser is alive and answers within ``timeout`` seconds."""
+        self._owner.require()
         return await self._process.responds(timeout)
 
     async def resident_bytes(self) -> int:
@@ -353,6 +358,7 @@ class Browser:
         Its sessions open their apps again by themselves. Without a ``profile``, cookies and storage are lost. So are
         pages that were opened without a session.
         """
+        self._owner.require()
         while self._restarting is not None and not self._restarting.done():
             await asyncio.wait((self._restarting,))  # not shared: it may find the browser alive and not restart it
         await self._restart_once(self._restart())
@@ -369,6 +375,11 @@ class Browser:
 
     async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
         """Run ``work`` in a task of its own, or wait for the restart that is under way instead."""
+        try:
+            self._owner.require()
+        except UsageError:
+            work.close()
+            raise
         if self._closed:
             work.close()
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
@@ -417,7 +428,10 @@ class Browser:
 
     async def aclose(self) -> None:
         """End the browser, or detach from a remote one. Idempotent. Takes a few seconds at most, and kills every
-        process that does not end by itself."""
+        process that does not end by itself. Raises :class:`~transports.errors.UsageError` in another event loop than
+        the browser's."""
+        if not self._closed:
+            self._owner.require()
         self._closed = True
         if self._restarting is not None:
             self._restarting.cancel()

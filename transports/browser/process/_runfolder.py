@@ -6,6 +6,7 @@ which is removed as a whole. Folders of processes that died are removed at the n
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -26,6 +27,25 @@ _SHORT = Path("/tmp")
 _lock = threading.Lock()
 _users = 0
 _path: Path | None = None
+_made: set[Path] = set()
+
+
+def _remove_all() -> None:
+    """Remove the folders of sessions and browsers that were never closed, since the program ends."""
+    for folder in tuple(_made):
+        _remove(folder)
+
+
+def _forget() -> None:
+    """Forget the folders in a forked process: they belong to its parent."""
+    global _lock, _users, _path
+    _lock, _users, _path = threading.Lock(), 0, None
+    _made.clear()
+
+
+atexit.register(_remove_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class RunFolder:
@@ -65,7 +85,9 @@ def short_folder(longest: int) -> Iterator[Path]:
 def _make(longest_base: int) -> Path:
     sweep()
     prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
+    _made.add(folder)
+    return folder
 
 
 def _remove(folder: Path) -> None:
@@ -78,6 +100,7 @@ def _remove(folder: Path) -> None:
                 users.append(process)
     psutil.wait_procs(users, timeout=2)
     shutil.rmtree(folder, ignore_errors=True)
+    _made.discard(folder)
 
 
 def _start_time(pid: int) -> int:

@@ -35,6 +35,25 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
 _INTERVAL = 0.003  # seconds between two checks for the file
+#: Chromium silently drops more than ten downloads a second from one frame.
+_MAX_PER_SECOND = 9
+#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
+_WAIT_FROM = 8 << 20
+#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+_START_TIMEOUT = 2.0
+#: Seconds for a download to begin after an earlier one has worked: then a late one is only slow.
+_SLOW_START_TIMEOUT = 30.0
+#: Seconds for the browser to accept a cancellation, and again to report the end of the download.
+_CANCEL_TIMEOUT = 2.0
+#: From this size in bytes on, the file can be read while the browser writes it.
+_LINK_FROM = 4 << 20
+#: Below this size in bytes text slices are as fast as a download over Playwright.
+_MIN_SIZE = 8 << 20
+#: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
+_NAME_LENGTH = 20
+#: Frames remembered, to separate their downloads from those of other pages of the browser.
+_MAX_FRAMES = 1000
+_REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class GrowingFile:
@@ -96,22 +115,6 @@ def move_file(source: Path, target: Path) -> None:
         source.rename(target)
     except OSError:  # another file system
         shutil.move(source, target)
-
-
-#: Chromium silently drops more than ten downloads a second from one frame.
-_MAX_PER_SECOND = 9
-#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
-_WAIT_FROM = 8 << 20
-#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
-_START_TIMEOUT = 2.0
-#: Seconds for a download to begin after an earlier one has worked: then a late one is only slow.
-_SLOW_START_TIMEOUT = 30.0
-#: Seconds for the browser to accept a cancellation, and again to report the end of the download.
-_CANCEL_TIMEOUT = 2.0
-#: From this size in bytes on, the file can be read while the browser writes it.
-_LINK_FROM = 4 << 20
-#: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
-_NAME_LENGTH = 20
 
 
 class RungUnusable(Exception):
@@ -374,12 +377,6 @@ def is_over(progress: Mapping[str, Any], limit: int) -> bool:
     return size > limit
 
 
-#: Seconds between two downloads: Chromium silently drops more than ten a second from one frame.
-_MIN_INTERVAL = 1 / 9
-#: Below this size in bytes text slices are as fast.
-_MIN_SIZE = 8 << 20
-
-
 class PlaywrightDownloads:
     """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
 
@@ -407,7 +404,7 @@ class PlaywrightDownloads:
             if self._unusable_reason:
                 raise RungUnusable(self._unusable_reason)
             await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + _MIN_INTERVAL
+            self._next = time.monotonic() + 1 / _MAX_PER_SECOND
             try:
                 await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
             except TransportError as error:
@@ -445,11 +442,6 @@ class PlaywrightDownloads:
         finally:
             with contextlib.suppress(Error):
                 await download.delete()
-
-
-#: Frames remembered, to separate their downloads from those of other pages of the browser.
-_MAX_FRAMES = 1000
-_REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class AppDownloads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol import plain_text
-from ._options import Json, Output, spread_groups
+from ._options import Json, Output, seconds_between, spread_groups
 from ._output import asynchronous, print_error, print_json, print_note, print_text
 
 if TYPE_CHECKING:
@@ -144,7 +145,12 @@ def store_at(url: str | None, retention: Retention | None = None) -> ArtifactSto
 async def gc(
     ttl: Annotated[
         float | None,
-        typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
+        typer.Option(
+            "--ttl",
+            metavar="TIME",
+            parser=seconds_between(0, math.inf),
+            help="Also remove artifacts that were stored longer ago than this: seconds, or 90s, 30m, 1h, 7d.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; remove nothing.")] = False,
     output: Output = None,
@@ -170,7 +176,8 @@ async def gc(
     width = max((len(one.id) for one in removed), default=0)
     for one in removed:
         print_text(f"{one.kind:<10} {one.id:<{width}} {one.size_bytes:>12,}  {one.reason}")
-    print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+    files = f"{len(removed):,} file{'' if len(removed) == 1 else 's'}"
+    print_note(f"{'would remove' if dry_run else 'removed'} {files}, {size:,} bytes")
     return 0
 
 
@@ -250,7 +257,7 @@ async def list_(
         such = "" if wanted == QueryOptions() else "such "
         print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
         if page.next:
-            print_note(f"the {len(page.artifacts)} that were stored last; there are older ones")
+            print_note(f"Showing the {len(page.artifacts)} most recent; `--limit` shows more")
 
 
 @app.command("versions")

@@ -6,6 +6,7 @@ subcommands."""
 from __future__ import annotations
 
 import asyncio
+import math
 import shlex
 import sys
 import time
@@ -17,12 +18,13 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
 
 from ...errors import UsageError
 from ._options import (
+    OUT,
     AdapterFile,
     EvidenceText,
     Headed,
@@ -32,6 +34,7 @@ from ._options import (
     Token,
     headers_of,
     local_folder,
+    seconds_between,
     spread_groups,
     start_driver,
 )
@@ -50,8 +53,12 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...batch import Consent, Pool, RunOptions
+    from ...batch import Consent, Ledger, Pool, RunOptions
+    from ...batch.engines import Engine
     from ...batch.ledger import Counts, Settlement
+    from ...protocol import JSONValue
+
+    MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
 
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Store of the files: a folder, s3://BUCKET/…")
@@ -68,7 +75,13 @@ Retries = Annotated[
     typer.Option("--retries", metavar="N", min=0, help="Retries after an error, for jobs that may be repeated."),
 ]
 Deadline = Annotated[
-    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Start no more jobs after S seconds.")
+    float | None,
+    typer.Option(
+        "--deadline",
+        metavar="TIME",
+        parser=seconds_between(0.001, math.inf),
+        help="Start no more jobs after this time: seconds, or 90s, 30m, 8h.",
+    ),
 ]
 Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
 AllowPrograms = Annotated[
@@ -146,6 +159,15 @@ class WorkerOptions:
             timeout=self.timeout,
             connect=keeping(partial(connect, adapter=self.adapter, headers=headers), self.evidence),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoneWorkerOptions(WorkerOptions):
+    """Options of ``abp batch worker``, which has no folder of a run: its ``--out`` is the store of the files."""
+
+    store: Annotated[
+        str | None, typer.Option(*OUT, metavar="STORE", help="Store of the files: a folder, s3://BUCKET/…")
+    ] = None
 
 
 #: Window of the rate in seconds, and most job ends that are remembered for the rate.
@@ -239,15 +261,6 @@ class BatchProgress:
             self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")
 
 
-if TYPE_CHECKING:
-    from ...batch import Consent, Ledger
-    from ...batch.engines import Engine
-    from ...batch.ledger import Counts
-    from ...protocol import JSONValue
-
-    MakeEngine = Callable[[Ledger, BatchProgress], Engine]
-
-
 #: Exit status of a run in which not every job succeeded.
 _SOME_FAILED = 3
 
@@ -339,7 +352,7 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-        print_text("To replace them by a corrected copy: the same command with that input and --extend")
+        print_text("To fix them, edit a copy of failed.jsonl and run the same command with it and --extend")
     if count.get("queued") or count.get("leased"):
         print_text("To resume: the same `abp batch run` command")
     if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
@@ -456,7 +469,7 @@ async def worker(
         str, typer.Argument(metavar="URL", help="The run's ledger: postgresql://HOST/DATABASE?run=NAME, or its folder.")
     ],
     *,
-    working: WorkerOptions,
+    working: LoneWorkerOptions,
     as_json: Events = False,
 ) -> int:
     """Work on a run until it is done, from any machine that reaches its ledger and its apps."""

@@ -1,27 +1,24 @@
-"""``abp bench``: benchmark of one capability, with latency statistics and a histogram."""
+"""``abp bench``: benchmark of one capability, with latency statistics."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
-from xml.sax.saxutils import escape
 
 import typer
 
 from ...errors import ABPError, UsageError
-from ...protocol import plain_line
-from ._options import ConnectionOptions, Json, Target, Timeout, spread_groups
+from ._calls import fitting
+from ._options import OUT, ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
-from ._params import ParamOptions, require_folder
+from ._params import ParamOptions, Params
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -42,13 +39,10 @@ def bench(
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Calls under way at once.")
     ] = 1,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Also draw the histogram into a picture.")
-    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
+            *OUT, metavar="STORE", help="Store that the calls use: a folder, none:, … (default: a temporary folder)."
         ),
     ] = None,
     timeout: Timeout = None,
@@ -63,27 +57,24 @@ def bench(
     connection = options.connection()
 
     def work() -> Coroutine[object, object, int]:
-        require_folder(plot)
-        if plot is not None and plot.suffix.lower() != ".svg":
-            raise UsageError(f"--plot {plot}: the picture is SVG; name a file that ends in .svg")
         return measure(params.read())
 
-    async def measure(values: dict[str, object]) -> int:
+    async def measure(given: Params) -> int:
 
         measured = Measurement(capability, calls, concurrency)
         try:
             with ProgressBar(capability) as bar:
-                async with _store(store) as kept, connection.open(target, store=kept, pause=bar.pause) as app:
+                async with _store(store) as kept, open_app(target, connection, store=kept, pause=bar.pause) as app:
 
                     def show(count: int) -> None:
                         bar.set_label(f"{capability} {count}/{calls}")
 
-                    await measured.run(app, values, timeout=timeout, on_call=show)
+                    await measured.run(app, fitting(given, app, capability), timeout=timeout, on_call=show)
         except asyncio.CancelledError:
             if measured.calls:
-                _report(measured, plot, as_json=as_json)
+                _report(measured, as_json=as_json)
             raise
-        _report(measured, plot, as_json=as_json)
+        _report(measured, as_json=as_json)
         return 1 if measured.failed else 0
 
     return run_async(work)
@@ -101,22 +92,16 @@ async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
             yield store.scoped(Scope(session=f"bench-{uuid.uuid4().hex}"))
 
 
-def _report(measured: Measurement, plot: Path | None, *, as_json: bool) -> None:
+def _report(measured: Measurement, *, as_json: bool) -> None:
     if as_json:
         print_json(measured.as_dict())
     else:
         _print(measured)
-    if plot is not None:
-        _draw(measured, plot)
     if missing := measured.planned - measured.calls:
         why = "the session has ended" if measured.session_ended else "interrupted"
         print_note(f"{why}; {missing} of {measured.planned} calls were not made", always=True)
     if measured.failed:
         print_note(f"{measured.failed} of {measured.calls} calls failed", always=True)
-
-
-def _heading(measured: Measurement) -> str:
-    return f"{measured.capability} over {measured.transport}"
 
 
 def _figures(measured: Measurement) -> dict[str, str]:
@@ -135,7 +120,7 @@ def _figures(measured: Measurement) -> dict[str, str]:
 
 
 def _print(measured: Measurement) -> None:
-    """Print the figures as a table, then errors, then the histogram."""
+    """Print the figures as tables, then errors."""
     from io import StringIO
 
     from rich.console import Console
@@ -144,7 +129,7 @@ def _print(measured: Measurement) -> None:
 
     latencies = {f"{name} ms": format_ms(value) for name, value in measured.latency_ms().items()}
     shown = _figures(measured)
-    print_text(_heading(measured))
+    print_text(f"{measured.capability} over {measured.transport}")
     for row in (shown, latencies):
         table = Table(box=None, pad_edge=False)
         for name in row:
@@ -157,30 +142,6 @@ def _print(measured: Measurement) -> None:
             print_text("\n".join(line.rstrip() for line in captured.get().splitlines()))
     for code, failure in measured.failures.items():
         print_text(f"{failure.count} × {code}: {failure.message}")
-    if measured.latencies:
-        blocks = _has_blocks()
-        print_text("\n".join(histogram_lines([1000 * value for value in measured.latencies], blocks=blocks)))
-
-
-def _has_blocks() -> bool:
-    """Return whether stdout can show block characters."""
-    try:
-        "█▏".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _draw(measured: Measurement, plot: Path) -> None:
-
-    if not measured.latencies:
-        print_note(f"{plot} was not written: no call succeeded, so there is nothing to draw", always=True)
-        return
-    notes = " · ".join(f"{name} {value}" for name, value in _figures(measured).items())
-    marks = {name: value for name, value in measured.latency_ms().items() if name in ("median", "p95", "p99")}
-    values = [1000 * value for value in measured.latencies]
-    picture = histogram_picture(plain_line(_heading(measured)), plain_line(notes), values, marks)
-    plot.write_text(picture, encoding="utf-8", errors="replace")
 
 
 #: Percentiles of a report by name; the 0th is the fastest call, the 100th the slowest.
@@ -338,126 +299,7 @@ def percentile(ordered: Sequence[float], at: float) -> float:
     return ordered[max(math.ceil(len(ordered) * at / 100) - 1, 0)]
 
 
-#: Length of the longest bar in a terminal, in characters.
-_BAR_CHARS = 40
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_WIDTH, _HEIGHT = 720, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 690, 130, 350
-#: Most labels on the time axis.
-_LABELS = 6
-_STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #222 } .title { font-weight: bold; font-size: 15px }
-.quiet { fill: #666 } .page { fill: #fff } .bar { fill: #5a97e3 } .grid { stroke: #ddd } .axis { stroke: #666 }
-.mark { stroke: #7a3d00; stroke-width: 1.5; stroke-dasharray: 4 3 } .label { fill: #7a3d00 }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { fill: #3d74bd } .grid { stroke: #3a3d44 }
-.axis { stroke: #a8a8a8 } .mark { stroke: #f5bd85 } .label { fill: #f5bd85 } }
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Histogram bin: the number of values from ``low`` to ``high``, excluding ``high`` except in the last bin."""
-
-    low: float
-    high: float
-    count: int
-
-
-def bins_of(values: Sequence[float], most: int) -> list[Bin]:
-    """Return a histogram of positive values with about as many bins as the square root of their number, ``most`` at
-    most. Bins grow by a constant factor; with equal widths, a few slow calls would leave all others in the first bin.
-    Equal values are in one bin."""
-    low, high = min(values), max(values)
-    number = 1 if low == high else min(most, math.ceil(math.sqrt(len(values))))
-    counts = [0] * number
-    for value in values:
-        counts[min(int(number * _place(value, low, high)), number - 1)] += 1
-    edges = [low * (high / low) ** (step / number) for step in range(number)] + [high]
-    return [Bin(edges[i], edges[i + 1], count) for i, count in enumerate(counts)]
-
-
-def _place(value: float, low: float, high: float) -> float:
-    """Return the position of a value from ``low`` (0) to ``high`` (1) on a logarithmic axis; 0.5 if they are equal."""
-    return math.log(value / low) / math.log(high / low) if high > low else 0.5
-
-
 def format_ms(value: float) -> str:
     """Return milliseconds with three significant digits: ``0.123``, ``1.23``, ``12.3``, ``1,234``."""
     decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{decimals}f}"
-
-
-def histogram_lines(values: Sequence[float], *, blocks: bool = True) -> list[str]:
-    """Return a histogram of latencies in milliseconds as lines: limits of a bin, bar, count. Without ``blocks`` the
-    bars are ASCII."""
-    bins = bins_of(values, 12)
-    limits = [(format_ms(one.low), format_ms(one.high)) for one in bins]
-    width = max(len(text) for pair in limits for text in pair)
-    most = max(one.count for one in bins)
-    return [
-        f"{low:>{width}} - {high:>{width}} ms  {_bar(one.count / most, blocks=blocks)} {one.count}"
-        for one, (low, high) in zip(bins, limits, strict=True)
-    ]
-
-
-def _bar(part: float, *, blocks: bool) -> str:
-    if not blocks:
-        return "#" * round(part * _BAR_CHARS)
-    whole, eighths = divmod(round(part * _BAR_CHARS * 8), 8)
-    return "█" * whole + _EIGHTHS[eighths].strip()
-
-
-def histogram_picture(title: str, notes: str, values: Sequence[float], marks: Mapping[str, float]) -> str:
-    """Return a histogram of latencies in milliseconds as an SVG file. ``notes`` are printed below the ``title``;
-    ``marks`` are named values, each drawn as a labelled line."""
-    bins = bins_of(values, 30)
-    low, high = bins[0].low, bins[-1].high
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>",
-        f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}"/>',
-        _text(20, 28, title, "title"),
-        _text(20, 50, notes, "quiet"),
-        *_bars(bins),
-        *_axis(bins),
-    ]
-    for number, (name, value) in enumerate(marks.items()):
-        x, y = _LEFT + (_RIGHT - _LEFT) * _place(value, low, high), 82 + 17 * number
-        lines.append(f'<line class="mark" x1="{x:.1f}" y1="{y - 11}" x2="{x:.1f}" y2="{_BOTTOM}"/>')
-        before = x > (_LEFT + _RIGHT) / 2
-        label = f"{name} {format_ms(value)} ms"
-        lines.append(_text(x - 6 if before else x + 6, y, label, "label", "end" if before else "start"))
-    return "\n".join([*lines, "</svg>\n"])
-
-
-def _bars(bins: Sequence[Bin]) -> Iterator[str]:
-    most, wide = max(one.count for one in bins), (_RIGHT - _LEFT) / len(bins)
-    for count in sorted({most, most // 2, 0}):
-        y = _BOTTOM - (_BOTTOM - _TOP) * count / most
-        yield f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{_RIGHT}" y2="{y:.1f}"/>'
-        yield _text(_LEFT - 8, y + 4, f"{count:,}", "quiet", "end")
-    for number, one in enumerate(bins):
-        height = (_BOTTOM - _TOP) * one.count / most
-        x, y = _LEFT + wide * number + 1, _BOTTOM - height
-        label = f"{one.count:,} from {format_ms(one.low)} to {format_ms(one.high)} ms"
-        yield (
-            f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{max(wide - 2, 1):.1f}" height="{height:.1f}">'
-            f"<title>{label}</title></rect>"
-        )
-
-
-def _axis(bins: Sequence[Bin]) -> Iterator[str]:
-    yield f'<line class="axis" x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_BOTTOM}"/>'
-    edges = [one.low for one in bins] + [bins[-1].high]
-    every = math.ceil(len(bins) / (_LABELS - 1))
-    for number in range(0, len(edges), every):
-        x = _LEFT + (_RIGHT - _LEFT) * number / len(bins)
-        yield _text(x, _BOTTOM + 20, format_ms(edges[number]), "quiet", "middle")
-    legend = "milliseconds of a call (logarithmic); number of calls"
-    yield _text((_LEFT + _RIGHT) / 2, _BOTTOM + 40, legend, "quiet", "middle")
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

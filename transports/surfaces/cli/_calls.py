@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ABPError, UsageError
-from ...protocol import plain_json, plain_line
-from ...protocol.schema import is_file
+from ...errors import ABPError, ProtocolError, UsageError
+from ...protocol import decode_json, plain_line
+from ...protocol.schema import check_output, is_file
 from ._detached import Detach, ServerUrl, start_detached
-from ._options import ConnectionOptions, EvidenceText, Json, Output, Target, Timeout, spread_groups
+from ._options import (
+    ConnectionOptions,
+    EvidenceText,
+    InlineData,
+    Json,
+    OnOff,
+    Output,
+    Target,
+    Timeout,
+    open_app,
+    spread_groups,
+)
 from ._output import (
     ProgressBar,
     asynchronous,
@@ -30,47 +39,15 @@ from ._output import (
     print_text,
     run_async,
 )
-from ._params import ParamOptions, require_folder
+from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
+from ._results import print_result, print_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol import AppInfo, Capability
-    from ...routing import Result
+    from ...routing import RoutingConfig
     from ...session import Session
-
-#: Characters of a summary: enough for hundreds of files.
-_MAX_SUMMARY = 100_000
-
-
-def print_result(result: Result) -> None:
-    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
-    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
-    print_warnings(result)
-    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
-    if on_terminal:
-        _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
-    for line in evidence_lines(result.evidence):
-        print_text(line)
-
-
-def print_warnings(result: Result) -> None:
-    """Print the warnings of a result on stderr, a line each."""
-    for warning in result.warnings:
-        print_note(f"warning: {warning}")
-
-
-def _print_value(value: object) -> None:
-    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
-    from rich.console import Console
-    from rich.highlighter import JSONHighlighter
-
-    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
-    encoding = sys.stdout.encoding or "utf-8"
-    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
-    Console(file=sys.stdout).print(coloured, soft_wrap=True)
-
 
 #: Words for the hints of tools (MCP, WebMCP).
 _HINTS = {
@@ -81,8 +58,8 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
-#: Most characters of a cell, except the last of a row, and of a value in the example.
-_MAX_CELL, _MAX_VALUE = 40, 200
+#: Most characters of a cell, except the last of a row, and of the choices of an enum.
+_MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
@@ -120,7 +97,7 @@ def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterato
         one = inner if isinstance(inner, Mapping) else {}
         needed = "yes" if isinstance(required, list) and name in required else ""
         default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
-        yield _cut(f"{above}{name}"), _cut(_type_of(one)), needed, default, str(one.get("description", ""))
+        yield _cut(f"{above}{name}"), _type_of(one), needed, default, str(one.get("description", ""))
         if depth < _MAX_DEPTH and not is_file(one):
             yield from _rows(one, f"{above}{name}.", depth + 1)
 
@@ -130,14 +107,15 @@ def _cut(text: str) -> str:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a parameter, or its allowed values."""
+    """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
     if is_file(schema):
         return "file"
     values = schema.get("enum")
     if isinstance(values, list):
-        return " | ".join(map(str, values))
+        choices = " | ".join(map(str, values))
+        return choices if len(choices) <= _MAX_CHOICES else f"{_cut(choices)} ({len(values)})"
     kind = schema.get("type")
-    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+    return _cut(" | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any"))
 
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
@@ -145,39 +123,48 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
     from ...binary import BinaryData
     from ...testing import CannotGenerate, generated_params
 
-    words = [*target, capability.name]
+    words, schema = [*target, capability.name], capability.input_schema
     try:
-        params = generated_params(capability.name, capability.input_schema)[0]
+        params = generated_params(capability.name, schema)[0]
     except CannotGenerate:
         params = {}
-    parts = [" ".join(map(shlex.quote, words))]
+    if not schema.get("examples"):
+        params |= {name: placeholder for name in params if (placeholder := _placeholder(name, schema))}
+    parts = [" ".join(map(shell_word, words))]
+    values: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, BinaryData):
-            parts.append(f"--file {name}={value.filename}" if target else f"{name}@{value.filename}")
-            continue
-        text = value if target and isinstance(value, str) and _is_text(value) else json.dumps(value, ensure_ascii=False)
-        given = f"{name}={text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + '…'}"
-        parts.append(f"-p {shlex.quote(given)}" if target else given)
+            file = name.upper() + Path(value.filename or "").suffix
+            parts.append(f"--file {shell_word(f'{name}={file}')}" if target else f"{name}@{file}")
+        else:
+            values[name] = value
+    parts += example_words(values) if target else [f"{name}={json_line(value)}" for name, value in values.items()]
     return " ".join(parts)
 
 
-def _is_text(value: str) -> bool:
-    """Return whether ``-p KEY=VALUE`` passes the text unchanged, not decoded as JSON or ``@FILE``."""
-    from ._params import parse_value
-
-    return parse_value(value) == value and not value.startswith("@")
+#: Keywords of a schema without which any text of some length fits, so that a generated one means nothing.
+_MEANINGFUL = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
 
 
-def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
-    """Return the number and the parameters of each non-empty line of a JSON Lines file. A line overrides the
-    ``common`` parameters. Raises :class:`~transports.errors.UsageError` for a line that is not a JSON object, before
-    any call is made."""
+def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
+    """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
+    more than that it is a text."""
+    properties = schema.get("properties")
+    one = properties.get(name) if isinstance(properties, Mapping) else None
+    if not isinstance(one, Mapping) or one.get("type") != "string" or any(key in one for key in _MEANINGFUL):
+        return ""
+    return "" if check_output(one, name.upper()) else name.upper()
+
+
+def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
+    """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
+    :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
     from ...protocol import json_lines
 
     try:
         with file.open("rb") as lines:
             found = json_lines(lines, f"--each {file}", "of parameters")
-            out = [(number, {**common, **params}) for number, _, params in found]
+            out = [(number, params) for number, _, params in found]
     except OSError as error:
         raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
     if not out:
@@ -193,11 +180,13 @@ async def call_each(
     timeout: float | None,
     bar: ProgressBar,
     as_json: bool,
+    inline_data: bool,
 ) -> int:
     """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
 
     A failed call does not end the others, unless it ended the session. With ``as_json`` one document is printed, whose
-    ``results`` are those of ``abp call --json``, each with its ``line``."""
+    ``results`` are those of ``abp call --json``, each with its ``line``. Without ``inline_data`` only places of files
+    are printed."""
     results: list[dict[str, object]] = []
     failed = 0
     for count, (number, params) in enumerate(lines, 1):
@@ -217,6 +206,7 @@ async def call_each(
                 print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
                 break
         else:
+            result = result if inline_data else result.by_reference()
             results.append({"line": number, **result.as_dict()})
             with bar.pause():
                 if as_json:
@@ -229,6 +219,36 @@ async def call_each(
     if failed:
         print_note(f"{failed} of {len(lines)} calls failed", always=True)
     return 1 if failed else 0
+
+
+def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
+    """Return ``params`` for a capability of the app, as its schema takes them."""
+    known = app.capabilities.get(capability)
+    return params.fitting(known.input_schema) if known is not None else params
+
+
+def routing_of_options(preset: str | None, given: Sequence[str] | None) -> RoutingConfig | str | None:
+    """Return the routing of ``--preset`` and ``--routing KEY=VALUE``, for :func:`transports.connect`.
+
+    Dots in a key lead into tables, and a value is JSON, else text. Settings of a file hold besides, unless there is a
+    preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
+    if not given:
+        return preset
+    from ...binary.detect import set_path  # late: `abp --help` need not wait for these
+    from ...routing import RoutingConfig
+    from ...session import read_config, routing_of
+
+    table: dict[str, Any] = {}
+    for option in given:
+        key, equals, text = option.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--routing {option!r} is not of the form KEY=VALUE, such as max_inline_chars=2000")
+        value: object = text
+        with suppress(ProtocolError):
+            value = decode_json(text)
+        set_path(table, key.strip().split("."), value)
+    settings = routing_of(read_config()) if preset is None else RoutingConfig({"preset": preset})
+    return settings.with_options(table, "--routing")
 
 
 @spread_groups
@@ -256,6 +276,15 @@ def call(
         str | None,
         typer.Option("--preset", metavar="NAME", help="Routing of answers: tableau, github, or an installed plug-in."),
     ] = None,
+    routing: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--routing",
+            metavar="KEY=VALUE",
+            help="A setting of the routing, such as max_inline_chars=2000 or agent.max_bytes=9000 (repeatable).",
+        ),
+    ] = None,
+    inline_data: InlineData = None,
     detach: Detach = False,
     server: ServerUrl = None,
     as_json: Json = False,
@@ -274,6 +303,8 @@ def call(
             "--record": record,
             "--evidence": evidence,
             "--preset": preset,
+            "--routing": routing,
+            "--inline-data": inline_data,
             "--insecure-private-addresses": insecure_private_addresses,
             "--server without --detach": not detach,
         }
@@ -288,21 +319,29 @@ def call(
             as_json=as_json,
             refused=refused,
         )
-    connection = options.connection(evidence=evidence)
+    connection, shows_data = options.connection(evidence=evidence), inline_data is not OnOff.OFF
+    policy = routing_of_options(preset, routing)
 
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
         require_folder(record)
         values = params.read()
-        return answer(values, None if each is None else read_each(each, values))
+        return answer(values, None if each is None else read_each(each))
 
-    async def answer(values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None) -> int:
+    async def answer(given: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
-            async with connection.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
+            async with open_app(
+                target, connection, store=output, record=record, routing=policy, pause=bar.pause
+            ) as app:
+                values = fitting(given, app, capability)
                 if lines is not None:
-                    return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
+                    lines = [(number, values | line) for number, line in lines]
+                    return await call_each(
+                        app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
+                    )
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
+        result = result if shows_data else result.by_reference()
         if as_json:
             print_warnings(result)
             print_json(result.as_dict())
@@ -329,7 +368,7 @@ def capabilities(
     async def work() -> int:
         from ...protocol import find_capability, redact_url
 
-        async with connection.open(target, store="none:") as app:
+        async with open_app(target, connection, store="none:") as app:
             known = app.capabilities
             chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
             if as_json:

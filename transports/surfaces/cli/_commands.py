@@ -145,7 +145,10 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_version, help="Show the version, and the browser's, and exit."
+            *("-V", "--version"),
+            is_eager=True,
+            callback=_version,
+            help="Show the version, and the browser's, and exit.",
         ),
     ] = False,
 ) -> None:
@@ -174,6 +177,8 @@ def _command(name: str) -> Any:  # a command of the click that Typer vendors
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
+    if [*args[:1]] == ["help"]:
+        args = [*args[1:], "--help"]
     try:
         if (completed := complete(partial(_command, ""))) is not None:
             return completed

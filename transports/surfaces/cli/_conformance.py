@@ -20,6 +20,7 @@ from ._options import (
     Token,
     TransportName,
     headers_of,
+    seconds_between,
 )
 from ._output import asynchronous, is_quiet, print_json, print_text
 from ._params import require_folder
@@ -45,7 +46,13 @@ async def conformance(
     ] = None,
     no_calls: Annotated[bool, typer.Option("--no-calls", help="Call no capability at all.")] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="Seconds that each call is given.")
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="TIME",
+            parser=seconds_between(0.1, 3600),
+            help="Time that each call is given: seconds, or 5s, 2m.",
+        ),
     ] = 5.0,
     browser: BrowserName = None,
     headed: Headed = False,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..shared import cannot_listen
-from ._options import local_folder
+from ._options import OUT, local_folder
 from ._output import asynchronous, print_json, print_note, print_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @asynchronous
 async def demo(
     output: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", parser=local_folder, help="Folder for the files.")
+        Path | None, typer.Option(*OUT, metavar="DIR", parser=local_folder, help="Folder for the files.")
     ] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:

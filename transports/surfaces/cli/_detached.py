@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,16 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
-from ...protocol import plain_json, plain_line
+from ...protocol import plain_line
 from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, run_async
 from ._params import ParamOptions
+from ._results import print_result, result_of
 
 app = typer.Typer(
     name="calls",
-    help="Look at calls of a running `abp serve` that were made with `abp call --detach`, wait for them, cancel them.",
+    help="List, wait for or cancel detached calls. `abp call --detach` makes one in a running `abp serve`.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 Detach = Annotated[
@@ -110,19 +109,19 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
 
     asked = False
     async with open_server(server, token) as opened:
-        while not CallStatus((ended := await opened.wait(call))["status"]).final:
-            if ended["status"] == "input_required" and not asked:
+        while not (status := CallStatus((ended := await opened.wait(call))["status"])).final:
+            if status is CallStatus.INPUT_REQUIRED and not asked:
                 asked = True
                 print_note("the app asks a question; answer it in the gallery", always=True)
     document = ended["result"]
-    if ended["status"] != "completed":
+    if status is not CallStatus.COMPLETED:
         raise _error(ended)
     if document is None:
         raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
     if as_json:
         print_json(document)
     else:
-        _print_document(document)
+        print_result(result_of(document))
 
 
 @app.command("cancel")
@@ -149,15 +148,3 @@ def _error(call: Mapping[str, Any]) -> ABPError:
     error = CapabilityError(message, code=code, retryable=problem.get("retryable") is True)
     error.cancelled = call["status"] == "cancelled"
     return error
-
-
-def _print_document(document: Mapping[str, Any]) -> None:
-    """Print a result like ``abp call``: warnings, the answer, and the files."""
-    for warning in document["warnings"]:
-        print_note(f"warning: {warning}")
-    print_text(plain_json(json.dumps(document["data"], ensure_ascii=False)))
-    for artifact in document["artifacts"]:
-        print_text(
-            plain_line(f"File saved: {artifact['path'] or artifact['uri']}")
-            + f"\nType: {artifact['mime_type']}\nSize: {artifact['size_bytes']} bytes"
-        )

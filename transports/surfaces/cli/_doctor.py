@@ -11,8 +11,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -118,6 +119,7 @@ Facts: TypeAlias = dict[str, Fact]
 #: Distribution of each extra; the extra counts as installed if the distribution is.
 _EXTRAS = {
     "cloud": "obstore",
+    "compression": "brotli",
     "images": "pillow",
     "mcp": "mcp",
     "otel": "opentelemetry-sdk",
@@ -135,7 +137,7 @@ _PRINTED_VARIABLES = (
 )
 #: State of the tests on each system (docs/compatibility.md).
 _SYSTEMS = {
-    "Linux": "the whole test suite was run",
+    "Linux": "supported; the full test suite passes on it",
     "Darwin": "macOS: written for, not run; please report what fails",
     "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
 }
@@ -202,10 +204,23 @@ async def _system(facts: Facts) -> None:
 
 
 async def _settings(facts: Facts) -> None:
-    names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
+    names = sorted(name for name in os.environ if name.upper().startswith("ABP_") and os.environ[name])
     shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
     text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
     facts["settings"] = Fact(text or "all as they are by default", shown)
+    if unknown := _unknown(names):
+        likely = {name: f" (did you mean {meant}?)" if meant else "" for name, meant in unknown.items()}
+        facts["unknown settings"] = Fact(", ".join(f"{name}{meant}" for name, meant in likely.items()), unknown)
+
+
+def _unknown(names: Iterable[str]) -> dict[str, str | None]:
+    """Return the variables that nothing reads, each with the known one that was probably meant."""
+    from ...session import settings_variables
+    from . import _mcp as mcp, _serve as serve
+
+    known = {"ABP_BROWSER", *settings_variables(), *mcp.variables(), *serve.variables()}
+    unknown = [name for name in names if name.upper() not in known]
+    return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.75)), None) for name in unknown}
 
 
 async def _store(facts: Facts) -> None:

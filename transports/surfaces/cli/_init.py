@@ -70,14 +70,19 @@ def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = 
     written, templates = [], dict(_templates(files(__package__) / kind))
     if there := [name for name in templates if (folder / name).exists()]:
         raise UsageError(f"{folder / there[0]} exists; move it away, so that nothing is overwritten")
-    for name, source in templates.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = source.read_bytes()
-        if target != _TARGET:
-            content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
-        path.write_bytes(content)
-        written.append(name)
+    try:
+        for name, source in templates.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = source.read_bytes()
+            if target != _TARGET:
+                content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
+            path.write_bytes(content)
+            written.append(name)
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
+        ) from error
     if as_json:
         print_json({"success": True, "folder": str(folder.absolute()), "files": written})
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import AdapterFile, Output, SharedBrowsers
+from ._options import AdapterFile, InlineData, OnOff, Output, SharedBrowsers
 from ._output import print_note, print_text, run_async
 from ._retention import Limits, State, Ttl, open_limited_store
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ..shared import CallLedger, Connect
     from ..web import Served
+
+
+def variables() -> set[str]:
+    """Return the names of the variables that the bridge reads."""
+    from ..mcp import Options
+
+    return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
 
 def trust_found_file() -> int:
@@ -64,6 +71,7 @@ def mcp(
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
     browsers: SharedBrowsers = None,
+    inline_data: InlineData = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust abp.toml here as it is now, print its settings, and exit.")
     ] = False,
@@ -88,7 +96,14 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
+        options = Options.load(
+            config=config,
+            apps=apps or None,
+            adapter=adapter,
+            token=token,
+            browsers=browsers,
+            inline_data=None if inline_data is None else inline_data is OnOff.ON,
+        )
         store = open_limited_store(output, ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed, named = partial(connect, config=config), app_entries(read_config(config))
         users: dict[str, str] = {}

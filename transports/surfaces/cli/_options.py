@@ -1,30 +1,33 @@
 """Shared options of commands: target, connection, credentials, store and evidence.
 
-:class:`ConnectionOptions` are options as the parser reads them, :class:`Connection` the resulting arguments of
+:class:`ConnectionOptions` are options as the parser reads them, :func:`open_app` takes the resulting arguments of
 :func:`transports.connect`. :class:`spread_groups` lets commands take such groups of options as one parameter."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_type_hints
 
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol import MAX_TIMEOUT, folder_of, is_page
+from ...protocol import MAX_TIMEOUT, folder_of, is_page, parse_duration
 from ._output import print_note
 from ._params import refuse_file_name
 from ._questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
-    from ...session import Evidence, Session
+    from ...routing import RoutingConfig
+    from ...session import ConnectOptions, Session
 
 R = TypeVar("R")
 
@@ -108,6 +111,27 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
             return found[int(answer) - 1].url
 
 
+#: Names of the option for the place of the files.
+OUT = ("--out", "--store")
+
+
+def seconds_between(least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
+
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            found = parse_duration(text)
+            seconds = math.nan if found is None else found
+        if not least <= seconds <= most:
+            form = f"seconds from {least:g} to {most:,}" if most < math.inf else f"{least:g} seconds or more"
+            raise typer.BadParameter(f"{text!r} is not a time of {form}; write 5, 5s, 2m, 1h or 7d")
+        return seconds
+
+    return read
+
+
 Target = Annotated[
     str,
     typer.Argument(
@@ -126,7 +150,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 Output = Annotated[
     str | None,
     typer.Option(
-        "--out", metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
+        *OUT, metavar="STORE", help="Folder of the files, or s3://bucket/place (default: ABP_STORE, ABP_OUTPUT_DIR)."
     ),
 ]
 BrowserName = Annotated[
@@ -173,61 +197,67 @@ EvidenceText = Annotated[
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
 ]
-Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", metavar="S", min=0.001, max=MAX_TIMEOUT, help="Seconds to wait for an answer."),
+AcceptCompression = Annotated[
+    bool,
+    typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """Connection of a command to an app: its options for :func:`transports.connect`."""
+class OnOff(StrEnum):
+    """Value of an option that is on or off."""
 
-    transport: str = "auto"
-    browser: str | None = None
-    profile: Path | None = None
-    storage_state: Path | None = None
-    cdp_url: str | None = None
-    browser_server: str | None = None
-    adapter: Path | None = None
-    headless: bool | None = None
-    headers: dict[str, str] | None = field(default=None, repr=False)
-    evidence: Evidence | None = None
+    ON = "on"
+    OFF = "off"
 
-    @asynccontextmanager
-    async def open(
-        self,
-        target: str,
-        *,
-        store: ArtifactStore | Path | str | None = None,
-        record: Path | None = None,
-        routing: str | None = None,
-        pause: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> AsyncIterator[Session]:
-        """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
-        :func:`transports.connect`, as are the errors.
 
-        The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without
-        a terminal they get the default answer of a session without a handler, which a note on stderr reports."""
-        if isinstance(store, str):
-            refuse_file_name(store)
-        async with AsyncExitStack() as stack:
-            # with these, connecting does not probe the address before the browser starts, so this must not either
-            elsewhere = self.profile or self.cdp_url or self.browser_server
-            if self.transport == "auto" and not elsewhere:
-                await start_driver(target, stack)
-            from ...session import connect  # late: it is imported while the driver starts
-            from ._questions import Questions, at_terminal, noting_questions
+InlineData = Annotated[
+    OnOff | None,
+    typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=seconds_between(0.001, MAX_TIMEOUT),
+        help="Time to wait for an answer: seconds, or 5s, 2m, 1h.",
+    ),
+]
 
-            own = {one.name: getattr(self, one.name) for one in fields(self)}
-            options: dict[str, Any] = {**own, "store": store, "record": record, "routing": routing}
-            asking = at_terminal()
-            if asking:
-                options["on_elicitation"] = Questions(pause).answer
-            app = await stack.enter_async_context(connect(target, **options))
-            if not asking:
-                await stack.enter_async_context(noting_questions(app))
-            yield app
+
+@asynccontextmanager
+async def open_app(
+    target: str,
+    options: ConnectOptions,
+    *,
+    store: ArtifactStore | Path | str | None = None,
+    record: Path | None = None,
+    routing: RoutingConfig | str | None = None,
+    pause: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> AsyncIterator[Session]:
+    """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
+    :func:`transports.connect`, as are the errors.
+
+    The app's questions are asked at the terminal, within the context ``pause``, which stops other output. Without
+    a terminal they get the default answer of a session without a handler, which a note on stderr reports."""
+    if isinstance(store, str):
+        refuse_file_name(store)
+    async with AsyncExitStack() as stack:
+        # with these, connecting does not probe the address before the browser starts, so this must not either
+        elsewhere = options.keys() & {"profile", "cdp_url", "browser_server"}
+        if options.get("transport", "auto") == "auto" and not elsewhere:
+            await start_driver(target, stack)
+        from ...session import connect  # late: it is imported while the driver starts
+        from ._questions import Questions, at_terminal, noting_questions
+
+        asking = at_terminal()
+        if asking:
+            options = {**options, "on_elicitation": Questions(pause).answer}
+        options = {**options, "store": store, "record": record, "routing": routing}
+        app = await stack.enter_async_context(connect(target, **options))
+        if not asking:
+            await stack.enter_async_context(noting_questions(app))
+        yield app
 
 
 def local_folder(text: str) -> Path:
@@ -265,24 +295,24 @@ class ConnectionOptions:
     adapter: AdapterFile = None
     token: Token = None
     header: Headers = None
+    accept_compression: AcceptCompression = False
 
-    def connection(self, *, evidence: str = "") -> Connection:
-        """Return the connection that the options describe. ``--attach`` runs an event loop to find the browser, so this
-        must not be called in one. Raises :class:`~transports.errors.UsageError` for invalid headers or evidence."""
+    def connection(self, *, evidence: str = "") -> ConnectOptions:
+        """Return the given options as those of :func:`transports.connect`. ``--attach`` runs an event loop to find the
+        browser, so this must not be called in one. Raises :class:`~transports.errors.UsageError` for invalid headers or
+        evidence."""
         from ...session import read_evidence  # late: `abp --help` need not wait for it
 
-        return Connection(
-            transport=self.transport,
-            browser=self.browser,
-            profile=self.profile,
-            storage_state=self.storage_state,
-            cdp_url=attached_to(self.attach, self.cdp_url),
-            browser_server=self.browser_server,
-            adapter=self.adapter,
-            headless=False if self.headed else None,
-            headers=headers_of(self.token, self.header or ()),
-            evidence=read_evidence(evidence) if evidence else None,
-        )
+        own = ("attach", "headed", "header", "token")
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in own}
+        given |= {
+            "cdp_url": attached_to(self.attach, self.cdp_url),
+            "headless": False if self.headed else None,
+            "headers": headers_of(self.token, self.header or ()),
+            "evidence": read_evidence(evidence) if evidence else None,
+            "accept_compression": True if self.accept_compression else None,
+        }
+        return cast("ConnectOptions", {name: value for name, value in given.items() if value is not None})
 
     def of_this_command(self) -> dict[str, object]:
         """Return the options by name, without those that ``--detach`` passes on to the server."""

@@ -20,7 +20,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, TransportError, UsageError
+from ...errors import (
+    ABPError,
+    CapabilityError,
+    NotRecorded,
+    PersonRequired,
+    StoredFile,
+    StoreError,
+    TransportError,
+    UsageError,
+)
 from ...protocol import plain_json, plain_line, plain_text
 from ...telemetry import is_tracing, use_global_providers
 from ._signals import on_signal
@@ -47,6 +56,18 @@ _OPTIONS = {
     "allow_programs=": "--allow-programs",
     "files_from=": "--files-from",
     "with target=": "with --target",
+    "leave headless=True": "leave --headed out",
+    "headless=False": "--headed",
+    "browser=": "--browser",
+    "(--out, store=)": "(--out)",
+    "set ABP_STORE (store=)": "set ABP_STORE, or --out,",
+    "store=": "--out",
+    "evidence=": "--evidence",
+    "(record=, --record)": "(--record)",
+    "written by record= or `abp call --record`": "written by `abp call --record`",
+    "with record= or `abp call --record`": "with `abp call --record`",
+    ", or give a context= that was made with ignore_https_errors=True": "",
+    "give on_elicitation=": "no terminal",
 }
 #: Arguments that are not part of an option or of the query of a URL.
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
@@ -59,16 +80,22 @@ _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is n
 def naming_options(error: E) -> E:
     """Return an error, changed in place, with names of options instead of arguments. For a text parameter that was
     decoded as JSON, the message gains the ``-p`` that quotes it. The app's own words stay."""
-    if isinstance(error, UsageError | TransportError):
-        error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
-    elif isinstance(error, CapabilityError):  # the hint of a session without a handler for questions
-        error.message = error.message.replace("nobody answered: give on_elicitation=", "nobody answered: no terminal")
+    if isinstance(error, UsageError | TransportError | StoreError):
+        error.message = _naming_options(error.message)
+    elif isinstance(error, PersonRequired):
+        error.message = error.message.replace("(headless=False)", "(--headed)")
+    elif isinstance(error, CapabilityError):
+        error.message = error.message.removesuffix(error.added) + _naming_options(error.added)
     faults = error.details.get("faults") if isinstance(error, UsageError) else None
     for fault in faults if isinstance(faults, list) else ():
         if found := _READ_AS_JSON.match(str(fault)):
             error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
             break
     return error
+
+
+def _naming_options(text: str) -> str:
+    return _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)
 
 
 _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import json
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ProtocolError, UsageError
+from ...protocol import plain_line
 from ._output import print_note
 
 if TYPE_CHECKING:
@@ -28,6 +32,32 @@ _FILE_NAME = re.compile(
 )
 
 
+class Params(dict[str, object]):
+    """Parameters of a call. ``texts`` are those of ``KEY=VALUE`` that were decoded as JSON, by the path of the key."""
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        super().__init__(values or {})
+        self.texts: dict[tuple[str, ...], str] = {}
+
+    def fitting(self, schema: Mapping[str, object]) -> dict[str, object]:
+        """Return the parameters for a capability with this schema: a text where it takes text, though the text is JSON,
+        such as ``-p phone=12345``."""
+        from ...binary.detect import prepare_params, set_path
+        from ...protocol.schema import fits_at
+
+        fitting: dict[str, Any] = dict(self)
+        for path, text in self.texts.items() if schema else ():
+            as_text = copy.deepcopy(fitting)
+            set_path(as_text, path, text)
+            fits = []
+            for values in (fitting, as_text):
+                prepared, content = prepare_params(values)
+                fits.append(fits_at(schema, prepared, path, [found.path for found in content]))
+            if fits == [False, True]:
+                fitting = as_text
+        return fitting
+
+
 @dataclass(frozen=True, slots=True)
 class ParamOptions:
     """Command-line options for the parameters of a call."""
@@ -40,27 +70,27 @@ class ParamOptions:
         typer.Option(
             "-p",
             metavar="KEY=VALUE",
-            help="One parameter; JSON if it is valid JSON, else text; @FILE reads it from a file.",
+            help="One parameter: JSON, or text where the app takes text; @FILE reads it from a file.",
         ),
     ] = None
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
-    def read(self) -> dict[str, object]:
+    def read(self) -> Params:
         """Read the parameters with :func:`read_params`."""
         return read_params(self.params, self.pairs or (), self.files or ())
 
 
-def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
+def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> Params:
     """Return the parameters of a call.
 
     ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`read_value`) and
     ``files`` are ``KEY=PATH``; a dot in KEY leads into an object. A key may be given once and overrides ``text``.
     May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
-    params = {} if text is None else _document(text)
+    params = Params(None if text is None else _document(text))
     given: set[tuple[str, ...]] = set()
     for pair in pairs:
         key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
-        set_param(params, key, read_value(value, f"-p {pair}"), given)
+        set_value(params, key, value, f"-p {pair}", given)
     for pair in files:
         key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
         set_param(params, key, read_file(value, f"--file {pair}"), given)
@@ -165,15 +195,56 @@ def parse_value(text: str) -> object:
         return text
 
 
-def read_value(text: str, source: str) -> object:
-    """Return the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise. ``@FILE`` stands for the content of a
-    file, ``@@`` for a text that begins with ``@``. Raises :class:`~transports.errors.UsageError`, with ``source`` in
-    its message, for a file that cannot be read, is larger than 64 MB, or is not UTF-8."""
+def set_value(params: Params, key: Sequence[str], text: str, source: str, given: set[tuple[str, ...]]) -> None:
+    """Set the parameter at the path ``key`` to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise.
+
+    ``@FILE`` stands for the content of a file, ``@@`` for a text that begins with ``@``. Raises the errors of
+    :func:`set_param`, and :class:`~transports.errors.UsageError`, with ``source`` in its message, for a file that
+    cannot be read, is larger than 64 MB, or is not UTF-8."""
     if text.startswith("@@"):
-        return text[1:]
+        return set_param(params, key, text[1:], given)
     if text.startswith("@"):
         text = _read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
-    return parse_value(text)
+    value = parse_value(text)
+    set_param(params, key, value, given)
+    if not isinstance(value, str):
+        params.texts[tuple(key)] = text
+    return None
+
+
+#: Most characters of a value in an example; a longer one is read from a file.
+_MAX_EXAMPLE = 2000
+#: Backslashes that fish reads as an escape inside of single quotes.
+_ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
+
+
+def example_words(params: Mapping[str, object]) -> list[str]:
+    """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
+    if any(re.search(r"[.=]|\A@|\A\Z", name) or plain_line(name) != name for name in params):  # no KEY of KEY=VALUE
+        return ["--params", shell_word(json_line(params))]
+    words = []
+    for name, value in params.items():
+        plain = isinstance(value, str) and plain_line(value) == value and parse_value(value) == value
+        text = str(value) if plain and not str(value).startswith("@") else json_line(value)
+        if len(text) > _MAX_EXAMPLE:
+            text = f"@{name}.{'txt' if isinstance(value, str) else 'json'}"
+        words += ["-p", shell_word(f"{name}={text}")]
+    return words
+
+
+def json_line(value: object) -> str:
+    """Return ``value`` as JSON that stays as it is in one plain line."""
+    text = json.dumps(value, ensure_ascii=False)
+    if plain_line(text) == text:
+        return text
+    return json.dumps(value).replace("  ", " \\u0020").replace("\x7f", "\\u007f")
+
+
+def shell_word(text: str) -> str:
+    """Return ``text`` as one word of bash, zsh and fish. ``text`` is without control characters."""
+    if not _ESCAPES_IN_FISH.search(text):
+        return shlex.quote(text) if text[:1] not in ("=", "%") else f"'{text}'"
+    return '"\\\\"'.join(shlex.quote(part) if part else "" for part in text.split("\\"))
 
 
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:

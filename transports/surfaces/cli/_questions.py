@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: Most characters of a question in a note, and of the label of a field.
 _MAX_TEXT, _MAX_LABEL = 300, 80
 _YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
+_LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
 
 
 class _Declined(Exception):
@@ -163,9 +164,6 @@ class Questions:
             return await reader.read(f"{plain_text(prompt)}: ")
         except (reader.Interrupted, EOFError):
             raise _Declined from None
-
-
-_LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
 
 
 class _Field:

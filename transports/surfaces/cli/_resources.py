@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol import plain_line
-from ._options import Connection, Headers, Json, Output, Timeout, Token, headers_of
+from ._options import Headers, Json, Output, Timeout, Token, headers_of, open_app
 from ._output import asynchronous, print_event, print_json, print_text
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ async def resources(
     """List the resources of an MCP server, or read some of them into files.
 
     With --watch and --json, each reading is a line of JSON."""
-    reach = Connection(headers=headers_of(token, header or ()))
-    async with reach.open(target, store=output if read or watch else "none:") as app:
+    async with open_app(
+        target, {"headers": headers_of(token, header or ())}, store=output if read or watch else "none:"
+    ) as app:
         if read:
             results = [await app.resources.read(uri, timeout=timeout) for uri in read]
             if as_json:

@@ -15,6 +15,13 @@ from ._output import asynchronous, print_json, print_text
 from ._retention import Limits, State, Ttl, open_limited_store
 
 
+def variables() -> set[str]:
+    """Return the names of the variables that the web server reads."""
+    from ..web import Options
+
+    return {f"ABP_SERVE_{name.upper()}" for name in Options.model_fields}
+
+
 @asynchronous
 async def serve(
     targets: Annotated[

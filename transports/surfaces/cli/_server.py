@@ -114,6 +114,12 @@ class Server:
         problem = document.get("error") if isinstance(document, dict) else None
         if not isinstance(problem, dict):
             raise ProtocolError(f"{self._url} answered {answer.status} and no JSON object; is it an `abp serve`?")
+        if answer.status == 401:
+            raise ABPError(
+                f"the server refused the token; give the one that `abp serve` printed at {self._url}, with --token or "
+                "ABP_SERVE_TOKEN",
+                code=str(problem.get("code")),
+            )
         raise ABPError(
             str(problem.get("message")), code=str(problem.get("code")), retryable=problem.get("retryable") is True
         )

@@ -23,11 +23,12 @@ from ...privacy import Redactor
 from ...protocol import plain_line
 from ...tasks import cancel_and_wait
 from ..shared import state_folder
-from ._calls import print_result
-from ._options import ConnectionOptions, Output, Target, Timeout, spread_groups
+from ._calls import fitting
+from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async
-from ._params import parse_value, read_file, read_value, set_param
+from ._params import Params, read_file, set_param, set_value
 from ._questions import at_terminal
+from ._results import print_result
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _HELP = """\
 CAPABILITY KEY=VALUE KEY@FILE …   call it: export.pdf html="<h1>Hi</h1>" options.landscape=true
 CAPABILITY {"key": "value"}       the same, with parameters as JSON
 help CAPABILITY                   its parameters
-exit                              end; as Ctrl-D. Ctrl-C cancels a call. Tab completes, ↑ goes back."""
+exit, quit                        end; as Ctrl-D. Ctrl-C cancels a call. Tab completes, ↑ goes back."""
 
 
 @spread_groups
@@ -56,7 +57,7 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
 
         async def answer() -> int:
             bar = ProgressBar("")
-            async with connection.open(target, store=output, pause=bar.pause) as app:
+            async with open_app(target, connection, store=output, pause=bar.pause) as app:
                 lines = _typed(app) if given is None else _listed(given)
                 return await _Shell(app, timeout, bar, interactive=given is None).run(lines)
 
@@ -97,8 +98,8 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
-        """Run lines until ``exit``, and return the exit status: 1 if any line failed and the shell is not interactive,
-        otherwise 0."""
+        """Run lines until ``exit`` or ``quit``, and return the exit status: 1 if any line failed and the shell is not
+        interactive, otherwise 0."""
         loop = asyncio.get_running_loop()
         interrupts = (
             on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)) if self._interactive else nullcontext()
@@ -106,7 +107,7 @@ class _Shell:
         failed = False
         with interrupts:
             async for line in lines:
-                if line.strip() == "exit" and "exit" not in self._app.capabilities:
+                if line.strip() in ("exit", "quit") and line.strip() not in self._app.capabilities:
                     break
                 try:
                     await self._run(line)
@@ -141,10 +142,11 @@ class _Shell:
         else:
             print_capability(find_capability(self._app.info.name, name, self._app.capabilities))
 
-    async def _run_call(self, name: str, params: Mapping[str, object]) -> None:
+    async def _run_call(self, name: str, params: Params) -> None:
         self._bar.set_label(name)
         with self._bar:
-            work = self._app.call(name, params, timeout=self._timeout, on_progress=self._bar.on_progress)
+            values = fitting(params, self._app, name)
+            work = self._app.call(name, values, timeout=self._timeout, on_progress=self._bar.on_progress)
             self._call = asyncio.ensure_future(work)
             try:
                 await asyncio.wait((self._call,))
@@ -186,12 +188,13 @@ class _History(FileHistory):
 COMMANDS = {
     "help": "list capabilities and commands; help CAPABILITY: its parameters",
     "exit": "end the shell, as Ctrl-D does",
+    "quit": "end the shell, as exit does",
 }
 _KEY = re.compile(r"\s*([^\s=@'\"{}\[\]]+)([=@])")
 _DECODER = json.JSONDecoder()
 
 
-def parse_line(line: str) -> tuple[str, dict[str, object]]:
+def parse_line(line: str) -> tuple[str, Params]:
     """Parse a line into its first word and its parameters.
 
     These are one JSON object, or any number of ``KEY=VALUE`` and ``KEY@PATH`` (a file); a dot in KEY leads into an
@@ -200,8 +203,8 @@ def parse_line(line: str) -> tuple[str, dict[str, object]]:
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
-        return name, _json_object(rest)
-    params: dict[str, object] = {}
+        return name, Params(_json_object(rest))
+    params = Params()
     given: set[tuple[str, ...]] = set()
     while rest:
         match = _KEY.match(rest)
@@ -209,11 +212,13 @@ def parse_line(line: str) -> tuple[str, dict[str, object]]:
         if match is None or not all(path):
             word = rest.split()[0]
             raise UsageError(f"{word!r} is not of the form KEY=VALUE or KEY@FILE, such as title=Report or image@a.png")
-        value, text, rest = _value(rest[match.end() :], match[1], is_file=match[2] == "@")
+        text, verbatim, rest = _value(rest[match.end() :], match[1], is_file=match[2] == "@")
         if match[2] == "@":
             set_param(params, path, read_file(text, f"{match[1]}@{text}"), given)
+        elif verbatim:
+            set_param(params, path, text, given)
         else:
-            set_param(params, path, value, given)
+            set_value(params, path, text, f"{match[1]}={text}", given)
     return name, params
 
 
@@ -228,13 +233,15 @@ def _json_object(text: str) -> dict[str, object]:
     return params
 
 
-def _value(rest: str, key: str, *, is_file: bool) -> tuple[object, str, str]:
-    """Split ``rest`` into the value at its beginning, the text of this value, and the remaining text."""
+def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
+    """Split ``rest`` into the text of the value at its beginning and the remaining text.
+
+    The second item is true if the text is the value, and not decoded as JSON or ``@FILE``."""
     if rest[:1] == "'":
         text, quote, after = rest[1:].partition("'")
         if not quote or after[:1].strip():
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
-        return text, text, after.strip()
+        return text, True, after.strip()
     if rest[:1] in ('"', "{", "["):
         try:
             decoded, end = _DECODER.raw_decode(rest)
@@ -242,9 +249,9 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[object, str, str]:
             raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
         if rest[end : end + 1].strip():
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")
-        return parse_value(rest[:end]), str(decoded), rest[end:].strip()
+        return (str(decoded) if is_file else rest[:end]), False, rest[end:].strip()
     text, _, after = rest.partition(" ")
-    return (text if is_file else read_value(text, f"{key}={text}")), text, after.strip()
+    return text, False, after.strip()
 
 
 class LineCompleter(Completer):

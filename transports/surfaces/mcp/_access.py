@@ -45,6 +45,11 @@ _LEEWAY = 30.0
 _MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
 #: Most bytes, and most keys, of an issuer's key set.
 _MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
+#: Most bytes of a request that are read before it is passed on. The bridge checks a larger call too, but its answer
+#: lacks the header that asks the client for more scopes.
+_MAX_READ = 256 * 1024
+#: Tools that act on an app, apart from the tools of its capabilities.
+_OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
@@ -232,13 +237,6 @@ def _public_key(file: Path) -> Any:
         return load_pem_public_key(file.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
-
-
-#: Most bytes of a request that are read before it is passed on. The bridge checks a larger call too, but its answer
-#: lacks the header that asks the client for more scopes.
-_MAX_READ = 256 * 1024
-#: Tools that act on an app, apart from the tools of its capabilities.
-_OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
 
 
 def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:

@@ -86,6 +86,22 @@ _FILE_INSTRUCTIONS = (
     " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
     "calls by their id, in `files`."
 )
+#: Tools in one page, and most characters of a cursor.
+_PAGE, _MAX_CURSOR = 100, 9
+_TOOLS = "tools/call"
+#: Most capabilities in a prompt, characters of each, and values of one completion (MCP's maximum).
+_MAX_CAPABILITIES, _MAX_LINE, _MAX_VALUES = 100, 300, 100
+#: Most characters of a prompt's argument.
+_MAX_ARGUMENT = 1000
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_ARGUMENTS = [
+    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
+    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
+    PromptArgument(name="value", description="The value of that parameter."),
+    PromptArgument(name="artifact", description="Id of an artifact to hand over as a file."),
+]
+#: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
+_READY_TIMEOUT = 10.0
 
 
 class SdkServer(Server[None]):
@@ -106,10 +122,6 @@ def instructions(*, files: bool, retention: object) -> str:
     return f"{text} Each artifact is {retention}." if retention else text
 
 
-#: Tools in one page, and most characters of a cursor.
-_PAGE, _MAX_CURSOR = 100, 9
-
-
 def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
     """Return the page of ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
@@ -117,9 +129,6 @@ def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
     start = int(cursor or 0)
     more = str(start + _PAGE) if len(tools) > start + _PAGE else None
     return ListToolsResult(tools=list(tools[start : start + _PAGE]), next_cursor=more, ttl_ms=0)
-
-
-_TOOLS = "tools/call"
 
 
 class _Failed(dict[str, Any]):
@@ -182,19 +191,6 @@ def observe(server: Server[None]) -> None:
 def _is_known(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> bool:
     find = server.get_request_handler if ctx.request_id is not None else server.get_notification_handler
     return ctx.method in ("initialize", "notifications/initialized") or find(ctx.method) is not None
-
-
-#: Most capabilities in a prompt, characters of each, and values of one completion (MCP's maximum).
-_MAX_CAPABILITIES, _MAX_LINE, _MAX_VALUES = 100, 300, 100
-#: Most characters of a prompt's argument.
-_MAX_ARGUMENT = 1000
-_UNSAFE = re.compile(r"[^a-z0-9]+")
-_ARGUMENTS = [
-    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
-    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
-    PromptArgument(name="value", description="The value of that parameter."),
-    PromptArgument(name="artifact", description="Id of an artifact to hand over as a file."),
-]
 
 
 def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
@@ -311,10 +307,6 @@ def _by_name(apps: Apps) -> dict[str, App]:
             name, number = f"{base}_{number}", number + 1
         named[name] = app
     return named
-
-
-#: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
-_READY_TIMEOUT = 10.0
 
 
 class Bridge:

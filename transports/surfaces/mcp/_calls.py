@@ -43,6 +43,10 @@ from ..shared import Question as AppQuestion, question_of
 _SAMPLING = "sampling/create"
 #: Default of ``max_tokens`` for a prompt without a limit.
 _DEFAULT_MAX_TOKENS = 1000
+#: Increment of the progress value by a heartbeat, since MCP requires growing values.
+_STEP = 1e-6
+#: Timeout of a question in seconds.
+QUESTION_TIMEOUT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +155,6 @@ def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []
 
 
-#: Increment of the progress value by a heartbeat, since MCP requires growing values.
-_STEP = 1e-6
-
-
 class ProgressReporter:
     """Progress notifications of one request, if it has a ``progressToken``.
 
@@ -204,9 +204,6 @@ class ProgressReporter:
             except MCPError:
                 return  # the client is gone
 
-
-#: Timeout of a question in seconds.
-QUESTION_TIMEOUT = 600.0
 
 Context = ServerRequestContext[Any, Any]
 

@@ -28,10 +28,11 @@ from ...errors import ABPError, OutcomeUnknown, UsageError
 from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
-from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, PendingCall, call_record
+from ...tasks import in_thread
+from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
-from ._results import ArtifactView, call_result, error_result, text_result
+from ._results import ArtifactView, ImageLimits, call_result, error_result, text_result
 from ._users import User
 
 #: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
@@ -90,11 +91,11 @@ class DetachedTools:
     async def shown(self, result: Result, app: App | None) -> CallToolResult:
         """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app."""
         return await call_result(
-            result,
+            result if self._options.inline_data else await in_thread(result.by_reference),
             session=app.key if app else None,
             store=app.session.store if app else self._user.store,
             max_bytes=self._options.max_answer_bytes,
-            max_image_bytes=self._options.max_image_bytes,
+            image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
         )
 
@@ -163,17 +164,6 @@ def _document(record: CallRecord) -> dict[str, object]:
         "started": iso_utc(record.started),
         "progress": whole["progress"],
     }
-
-
-async def listed_in(
-    pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
-) -> Result:
-    """Await ``work`` while ``call`` is in the list ``pending``."""
-    pending.append(call)
-    try:
-        return await work(call)
-    finally:
-        pending.remove(call)
 
 
 _EXTENSION = "io.modelcontextprotocol/tasks"

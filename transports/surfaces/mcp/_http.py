@@ -32,6 +32,10 @@ from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
 
+_PATH = "/mcp"
+#: Seconds for running requests when the server ends.
+_SHUTDOWN_TIMEOUT = 1
+
 
 def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
     """Return the route of Prometheus metrics. It needs a bearer token of the bridge with these scopes, and a ``Host``
@@ -46,11 +50,6 @@ def metrics_route(exposition: Exposition, security: TransportSecuritySettings, s
         await response(scope, receive, send)
 
     return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
-
-
-_PATH = "/mcp"
-#: Seconds for running requests when the server ends.
-_SHUTDOWN_TIMEOUT = 1
 
 
 def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:

@@ -31,8 +31,10 @@ _NARROWING = frozenset(
         "blocked_hosts",
         "show_tools",
         "hide_tools",
+        "inline_data",
         "max_answer_bytes",
         "max_image_bytes",
+        "max_total_image_bytes",
         "max_resource_bytes",
         "max_sessions",
         "max_files",
@@ -47,6 +49,7 @@ _NARROWING = frozenset(
     }
 )
 _FOLDERS = {"roots", "export_roots"}
+_MIB = 1 << 20
 Texts = Annotated[tuple[str, ...], NoDecode]
 #: Pattern of a scope (RFC 6749 3.3), which is quoted in a header.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
@@ -58,7 +61,9 @@ class Options(BaseSettings):
     """Settings from arguments, ``ABP_MCP_*`` variables and the table ``[mcp]`` of ``abp.toml``, in this order of
     precedence.
 
-    In a variable, lists are separated by commas, except ``apps`` (one per line) and folders (as in ``PATH``).
+    In a variable, lists are separated by commas, except ``apps`` (one per line) and folders (as in ``PATH``). Arguments
+    and the table may also have the names of docs/requirements.md R4-10, ``max_file_size_mb`` and
+    ``allowed_mime_types``.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
@@ -82,8 +87,11 @@ class Options(BaseSettings):
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
-    #: Most bytes of images in one result, before base64 (docs/requirements.md R3-5).
+    #: False to answer references of files only, also in the place of small data (docs/requirements.md R0-2).
+    inline_data: bool = True
+    #: Most bytes of each image in a result, and of all images in one result, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
+    max_total_image_bytes: int = Field(default=2_000_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
     #: Most apps that one user may have connected at once.
@@ -129,6 +137,11 @@ class Options(BaseSettings):
 
     #: False if ``allowed_hosts`` comes from an untrusted file, which must not allow private addresses.
     _private_hosts_allowed: bool = PrivateAttr(default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _documented(cls, given: object) -> object:
+        return in_own_names(given) if isinstance(given, dict) else given
 
     @field_validator("roots", "export_roots", mode="before")
     @classmethod
@@ -232,7 +245,7 @@ class Options(BaseSettings):
         """
         read = read_config(config)
         file = read.path
-        from_file = {} if file is None else _table(file, read.table(_TABLE), cls.model_fields)
+        from_file = {} if file is None else _table(file, _documented_table(file, read.table(_TABLE)), cls.model_fields)
         chosen = {key: value for key, value in given.items() if value is not None}
         from_file = {
             key: value
@@ -252,6 +265,30 @@ class Options(BaseSettings):
         if not read.trusted and "allowed_hosts" in from_file:
             options._private_hosts_allowed = False
         return options
+
+
+def in_own_names(given: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with the names of docs/requirements.md R4-10 replaced by those of the bridge:
+    ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types``.
+
+    Raises ``ValueError`` for a setting that is given under both names."""
+    own = dict(given)
+    for other, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
+        if other not in own:
+            continue
+        if name in own:
+            raise ValueError(f"{other} and {name} are one setting; give one of them")
+        own[name] = value = own.pop(other)
+        if name == "max_file_bytes" and isinstance(value, int | float) and not isinstance(value, bool):
+            own[name] = int(value * _MIB) if abs(value) < _MIB else value
+    return own
+
+
+def _documented_table(file: Path, table: Mapping[str, object]) -> dict[str, object]:
+    try:
+        return in_own_names(table)
+    except ValueError as error:
+        raise UsageError(f"{file}: {_TABLE}: {error}") from None
 
 
 def _narrows(key: str, value: object) -> bool:

@@ -22,6 +22,9 @@ from ..shared import SLOW_BODY, BodyDeadline, Connections
 
 #: Most bytes of a refused request that are read and dropped, as a multiple of the limit, and the timeout in seconds.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
+#: Most sessions (of clients with a handshake) of one user.
+MAX_SESSIONS = 100
+_SESSION = "mcp-session-id"
 
 
 class TooLargeReply:
@@ -149,11 +152,6 @@ TOO_MANY: Mapping[str, object] = error_body(
     code=TooLarge.code,
     limit=MAX_REQUESTED,
 )
-
-
-#: Most sessions (of clients with a handshake) of one user.
-MAX_SESSIONS = 100
-_SESSION = "mcp-session-id"
 
 
 class UserLimits:

@@ -68,7 +68,7 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
         size = max(0, min(length, ref.size_bytes - offset))
         if size > max_bytes:
             raise _over_limit(ref, max_bytes)
-        data = await store.get(ref.id) if not query else await store.get(ref.id, offset=offset, length=size)
+        data = await store.get(ref) if not query else await store.get(ref, offset=offset, length=size)
     except (ArtifactNotFound, Corrupt, UsageError) as error:
         raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
     except ValueError:
@@ -140,7 +140,7 @@ async def _stored_contents(
         if max_bytes < 0:
             raise _over_limit(ref, max_bytes + ref.size_bytes)
         try:
-            content = await app.session.store.get(ref.id)
+            content = await app.session.store.get(ref)
         except ABPError as error:
             raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
         contents.append(_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))

@@ -11,6 +11,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from mcp_types import Annotations, CallToolResult, ContentBlock, ImageContent, Resource, ResourceLink, TextContent
@@ -32,6 +33,7 @@ from ...routing import (
     large_file_warning,
 )
 from ...session import READ_HINT
+from ...tasks import in_thread
 from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
@@ -51,16 +53,24 @@ class Images:
     note: str = ""
 
 
-async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> Images:
-    """Return the first four images among ``refs``, with ``max_bytes`` at most in total before base64. If Pillow is
-    installed, large images are made smaller, and types that clients do not show are converted."""
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """Limits of the images in one result, in bytes before base64: of each image, and of all of them."""
+
+    each: int
+    total: int
+
+
+async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Images:
+    """Return the first four images among ``refs`` within ``limits``. If Pillow is installed, large images are made
+    smaller, and types that clients do not show are converted."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Images()
-    if not images or not max_bytes:
+    if not images or not limits.each or not limits.total:
         return result
     shown = 0
     chosen = images[:_MAX_IMAGES]
-    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, max_bytes), strict=True), 1):
+    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
         made = await _image(ref, store, share)
         if made is None:
             continue
@@ -76,14 +86,14 @@ async def read_images(refs: Sequence[ArtifactRef], store: ArtifactStore, max_byt
     return result
 
 
-def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
+def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
     """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
-    shares = [0] * len(refs)
+    shares, left = [0] * len(refs), limits.total
     by_size = sorted(range(len(refs)), key=lambda at: (refs[at].mime_type in _CONVERTED, refs[at].size_bytes))
-    for left, at in zip(range(len(refs), 0, -1), by_size, strict=True):
-        shares[at] = max_bytes // left
+    for images, at in zip(range(len(refs), 0, -1), by_size, strict=True):
+        shares[at] = min(limits.each, left // images)
         as_it_is = refs[at].mime_type in _SHOWN
-        max_bytes -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
+        left -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
     return shares
 
 
@@ -92,7 +102,7 @@ async def _image(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> tupl
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
-        data = await store.get(ref.id)
+        data = await store.get(ref)
     except ABPError:  # removed meanwhile, or damaged: the result still has its reference
         return None
     if ref.mime_type in _SHOWN and len(data) <= max_bytes:
@@ -149,7 +159,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
     64 MiB, and without pypdfium2. Propagates errors of the store."""
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
         raise UsageError(f"text: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
-    made = await run_reader("pdf_text", await store.get(ref.id), _MAX_ALL)
+    made = await run_reader("pdf_text", await store.get(ref), _MAX_ALL)
     if made is None:
         missing = importlib.util.find_spec("pypdfium2") is None
         reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'" if missing else "it cannot be read"
@@ -158,7 +168,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
 
 
 async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    data = await store.get(ref.id, offset=0, length=4 * limit)  # a character has at most four bytes
+    data = await store.get(ref, offset=0, length=4 * limit)  # a character has at most four bytes
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == ref.size_bytes)
     except UnicodeDecodeError:
@@ -171,7 +181,7 @@ async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
 async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
-    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref.id), limit)) is None:
+    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref), limit)) is None:
         return ""
     about, data = made
     text, pages = data.decode(), about["pages"]
@@ -271,6 +281,8 @@ class ArtifactView:
 _MAX_SUMMARY = 4000
 #: Keys of :meth:`~transports.Result.for_agent` that replace large data.
 _AGENT_KEYS = ("data", "truncated")
+#: Bytes of an answer above which it is read for an agent in a thread: it may have a million values.
+_LARGE_BYTES = 128 * 1024
 #: Most attempts to shrink a result; each halves its largest value.
 _MAX_CUTS = 40
 
@@ -281,27 +293,30 @@ async def call_result(
     session: str | None,
     store: ArtifactStore,
     max_bytes: int,
-    max_image_bytes: int,
+    image_limits: ImageLimits,
     view: ArtifactView,
 ) -> CallToolResult:
     """Return the result of a call: a text with the beginnings of text files, images, and links.
 
-    As a message it has at most ``max_bytes``, without images, which have at most ``max_image_bytes`` in total before
-    base64. Omitted data is in an artifact, or marked as omitted. A file that was not stored has no link."""
+    As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
+    artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
+    neither images nor beginnings of files."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if "effects" in document:
         document["effects"] = plain_tree(document["effects"])
-    if json_size(document["data"]) > max_bytes // 4:
-        document |= {
-            key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
-        }
+    size = json_size(document["data"])
+    if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
+        read = partial(result.for_agent, max_bytes=max_bytes // 4)
+        seen = await in_thread(read) if size > _LARGE_BYTES else read()
+        document |= {key: value for key, value in seen.items() if key in _AGENT_KEYS}
     refs = [ref for ref in result.artifacts.values() if ref.stored]
     # files that the router made from data; the text shows the data, so they need no preview
     made = {"", *map(field_of, result.previews)} - result.inline_fields
     files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
-    images = await read_images(files, store, max_image_bytes)
+    files = files if result.inline_data else []
+    images = await read_images(files, store, image_limits)
     texts = await read_texts(files, store, max_bytes // 4)
     notes = [images.note] if images.note else []
     if refs and store.retention and store.retention.ttl_seconds is not None:
@@ -352,7 +367,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
         lines.append(f"Retryable: yes{after}")
     else:
-        lines.append("Retryable: not before something has changed")
+        lines.append("Retryable: no, not until something changes")
     if error.alternatives:
         lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
     lines.append(f"Next: {_next(error)}")

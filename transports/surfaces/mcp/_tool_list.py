@@ -20,7 +20,8 @@ SESSION = {
 }
 _FILES = {
     "type": "array",
-    "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object).",
+    "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object); "
+    "without it, a file is the one parameter for a file, else an item of the list `files`.",
     "items": {
         "type": "object",
         "properties": {
@@ -31,7 +32,6 @@ _FILES = {
             "artifact": {"type": "string", "description": "Id of an artifact, instead of content."},
             "path": {"type": "string", "description": "A file on the bridge's machine, if it allows that."},
         },
-        "required": ["param"],
         "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
         "additionalProperties": False,
     },
@@ -41,13 +41,12 @@ _FILES = {
 BRIEF_FILES = {
     "type": "array",
     "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
-    "param: its place, such as a.b.",
+    "param: its place, such as a.b; by default the only file.",
     "items": {
         "type": "object",
         "properties": {
             key: {"type": "string"} for key in ("param", "content", "artifact", "path", "name", "mime_type")
         },
-        "required": ["param"],
         "additionalProperties": False,
     },
 }
@@ -120,7 +119,8 @@ _LOOKUP = _hints(read_only=True, idempotent=True)
 _TOOLS = (
     _tool(
         "abp_connect",
-        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool.",
+        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool. Of an "
+        "app that is open already, the open session.",
         {
             "url": {
                 "type": "string",
@@ -133,6 +133,7 @@ _TOOLS = (
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
+            "new": {"type": "boolean", "description": "Open another session of an app that is open already (false)."},
             "timeout": _SECONDS,
         },
         hints=_hints(open_world=True),

@@ -13,10 +13,11 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from fnmatch import fnmatchcase
-from itertools import islice
+from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -40,15 +41,15 @@ from ...base import ScreenshotOptions
 from ...binary.detect import set_path
 from ...errors import ABPError, StoreError, TooLarge, UsageError
 from ...http import is_public, own_addresses
-from ...protocol import find_capability, is_address, plain_line, plain_tree, redact_url
-from ...protocol.schema import check_params
+from ...protocol import Capability, find_capability, is_address, plain_line, plain_tree, redact_url
+from ...protocol.schema import check_params, is_file
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App
+from ..shared import App, listed_in
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall
-from ._detached import TASK_AFTER, DetachedTools, listed_in, new_task, takes_tasks
+from ._detached import TASK_AFTER, DetachedTools, new_task, takes_tasks
 from ._options import Options
 from ._resources import read_slice
 from ._results import ArtifactView, document_text, text_result
@@ -391,7 +392,7 @@ class ArtifactTools:
             ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
 
         async def read(offset: int, length: int) -> bytes:
-            return await store.get(ref.id, offset=offset, length=length) if whole is None else whole[offset:][:length]
+            return await store.get(ref, offset=offset, length=length) if whole is None else whole[offset:][:length]
 
         offset, length = arguments.get("offset", 0), arguments.get("length")
         return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
@@ -402,19 +403,25 @@ async def with_files(
     files: Sequence[Mapping[str, Any]],
     store: ArtifactStore,
     options: Options,
-    capability: str,
+    capability: Capability,
 ) -> dict[str, object]:
-    """Return ``params`` with each file at the place in its ``param``; files are checked and stored first.
+    """Return ``params`` with each file at its place; files are checked and stored first.
+
+    The place is the ``param`` of a file; without one, the only parameter for a file, else the list ``files``.
 
     Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
-    that is not allowed. Propagates errors of :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
+    that is not allowed, and for a place that is not clear. Propagates errors of
+    :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
     filled: dict[str, Any] = dict(params)
     with ExitStack() as opened:
         try:
-            given = {file["param"]: _given(file, options.roots, opened) for file in files}
-            accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
+            places = _places(files, capability.input_schema, filled)
+            given = {
+                place: _given(file, place, options.roots, opened) for place, file in zip(places, files, strict=True)
+            }
+            accepted = await accept_files(given, store=store, limits=options.files, capability=capability.name)
         except ABPError as error:
             error.details["argument"] = "files"
             raise
@@ -423,13 +430,32 @@ async def with_files(
     return filled
 
 
-def _given(file: Mapping[str, Any], roots: Sequence[Path], opened: ExitStack) -> GivenFile | OpenFile:
+def _places(files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]) -> list[str]:
+    """Return the place of each file in the parameters. Files that have none are items of the list ``files``, which is
+    copied or begun in ``filled``, unless the capability declares a parameter for a file."""
+    properties = schema.get("properties")
+    named = properties.items() if isinstance(properties, Mapping) else ()
+    declared = [name for name, one in named if isinstance(one, Mapping) and is_file(one)]
+    if len(declared) > 1 and any("param" not in file for file in files):
+        raise UsageError(f"files: say in `param` which of {', '.join(declared)} each file is")
+    places: list[str] = [file.get("param") or next(iter(declared), "") for file in files]
+    if "" in places and isinstance(listed := filled.get("files", []), list):
+        filled["files"] = [*listed]
+        numbers = count(len(listed))
+        places = [one or f"files.{next(numbers)}" for one in places]
+    for one in places:
+        if places.count(one) > 1:
+            raise UsageError(f"files: several files are given as {one}; say in `param` where each belongs")
+    return places
+
+
+def _given(file: Mapping[str, Any], place: str, roots: Sequence[Path], opened: ExitStack) -> GivenFile | OpenFile:
     name, mime_type = file.get("name"), file.get("mime_type")
     if "content" in file or "artifact" in file:
         given: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
         given |= {"filename": name, "mimeType": mime_type}
         return cast(GivenFile, {key: value for key, value in given.items() if value is not None})
-    refused = UsageError(f"files: {file['param']}: this path may not be read; send `content` or `artifact` instead, or "
+    refused = UsageError(f"files: {place}: this path may not be read; send `content` or `artifact` instead, or "
                          "have the user allow its folder with ABP_MCP_ROOTS")  # fmt: skip
     one = opened.enter_context(open_beneath(file["path"], roots, refused))
     return OpenFile(one, mime_type, name or Path(str(one.name)).name)
@@ -515,9 +541,9 @@ class Tools:
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
         async def work(call: ToolCall) -> Result:
-            find_capability(app.session.info.name, capability, app.session.capabilities)
+            known = find_capability(app.session.info.name, capability, app.session.capabilities)
             files, store = arguments.get("files", []), self._user.store
-            filled = await with_files(params, files, store, self._options, capability)
+            filled = await with_files(params, files, store, self._options, known)
             timeout = arguments.get("timeout")
             result = await app.session.call(
                 capability, filled, timeout=timeout, on_progress=call.progress, call_id=call.id
@@ -592,13 +618,22 @@ class Tools:
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
         """Connect an app with the arguments of `abp_connect`. ``key`` is its previous session name, if another tool
         opens it again; the token needs the scopes of `abp_connect` in this case too."""
+        connect, _, _ = self._resolve(arguments)
+        return await connect(key)
+
+    def _resolve(
+        self, arguments: Mapping[str, object]
+    ) -> tuple[Callable[[str | None], Awaitable[App]], str, dict[str, object]]:
+        """Return what opens an app with the arguments of `abp_connect`, its target, and its options. Raises
+        :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
         options = dict(arguments)
+        options.pop("new", None)
         name = options.pop("name", None)
         if (name is None) == ("url" not in options):
             raise UsageError("give url, or the name of an app that abp_status lists")
         if name is not None:
-            return await self._user.connect_named(str(name), options, key)
+            return partial(self._user.connect_named, str(name), options), str(name), options
         target = str(options.pop("url"))
         if not is_address(target):
             raise UsageError(
@@ -606,19 +641,24 @@ class Tools:
                 details={"argument": "url"},
             )
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        return await self._user.connect(target, options, key)
+        return partial(self._user.connect, target, options), target, options
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
-        app = await self._open(arguments)
-        await self._user.connections.keep(app, arguments)
+        connect, target, options = self._resolve(arguments)
+        found = None if arguments.get("new") is True else await self._user.connections.open_already(target, options)
+        app = found or await connect(None)
+        if found is None:
+            await self._user.connections.keep(app, {name: one for name, one in arguments.items() if name != "new"})
         names = capability_names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
-            f"Connected: {app_name(app)} (session {app.key}, {app.session.transport.name})\n"
+            f"{'Already connected' if found else 'Connected'}: {app_name(app)} (session {app.key}, "
+            f"{app.session.transport.name}){'; `new`: true opens it once more' if found else ''}\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
-        return text_result(text, {"success": True, **app_document(app)}, self._options.max_answer_bytes)
+        document = {"success": True, "new": found is None, **app_document(app)}
+        return text_result(text, document, self._options.max_answer_bytes)
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
         apps, capability = self._user.apps, arguments.get("capability")

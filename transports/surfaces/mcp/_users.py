@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias, cast
+from urllib.parse import urlsplit
 
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -41,7 +42,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
-from ...protocol import CapabilitiesChanged, JSONValue, Notification, plain_tree, redact_url
+from ...protocol import CapabilitiesChanged, JSONValue, Notification, is_address, plain_tree, redact_url
 from ...routing import Result, clamp
 from ...session import AppEntry, ConnectionChanged, Event, is_app_name, keeping
 from ...tasks import cancel_and_wait, spawn
@@ -71,6 +72,19 @@ _CONFIGURED = "configured"
 _NOTE = (
     "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was repeated"
 )
+
+
+#: Arguments of `abp_connect` that choose how an app runs, with their defaults.
+_CHOICES: Mapping[str, object] = {"transport": "auto", "browser": "chromium", "headless": True}
+
+
+def _compared(target: str) -> str:
+    """Return a target for comparison: of an address, scheme and host in small letters, and a path."""
+    if not is_address(target):
+        return target
+    parts = urlsplit(target)  # which has the scheme in small letters
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=user + at + host.lower(), path=parts.path or "/").geturl()
 
 
 class Connections:
@@ -103,6 +117,19 @@ class Connections:
         for key in closed[: max(len(known) - MAX_CONNECTIONS, 0)]:
             del known[key]
         await self._ledger.keep_connection(self._scope, known[app.key])
+
+    async def open_already(self, target: str, options: Mapping[str, object]) -> App | None:
+        """Return the oldest open app of a target that was connected with the same ``transport``, ``browser`` and
+        ``headless``; ``None`` without one."""
+        known = await self._known()
+        for key, app in self._apps.items():
+            own = known[key].arguments if key in known else {}
+            wanted = {name: options.get(name, default) for name, default in _CHOICES.items()}
+            way = wanted.pop("transport") in ("auto", app.session.transport.name)
+            same = all(value == own.get(name, _CHOICES[name]) for name, value in wanted.items())
+            if way and same and _compared(app.target) == _compared(target):
+                return app
+        return None
 
     def forget(self, key: str) -> None:
         """Remove a connection from the ledger. Idempotent."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Connect as Connect,
         PendingCall as PendingCall,
         adapter_options as adapter_options,
+        listed_in as listed_in,
         pooled as pooled,
     )
     from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
@@ -60,6 +61,7 @@ else:
                 "Connect",
                 "PendingCall",
                 "adapter_options",
+                "listed_in",
                 "pooled",
             ),
             "_connections": (

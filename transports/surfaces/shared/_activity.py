@@ -35,6 +35,14 @@ from ._store_watcher import StoreChange
 MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
 #: Largest result in bytes of JSON; the data of a larger one is left out.
 _MAX_RESULT_BYTES = 1 << 20
+#: Maximum number of entries of the log, and of calls.
+_MAX_ENTRIES, _MAX_CALLS = 2000, 1000
+#: Maximum number of results, kept for the calls that ended last.
+_MAX_RESULTS = 50
+#: Entries per request of a client.
+_BATCH = 100
+#: Seconds between two entries about the progress of one call. Progress in between only updates its record.
+_PROGRESS_INTERVAL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +131,6 @@ def result_document(event: CallFinished) -> bytes:
         encoded = encode_json({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
     return encoded
 
-
-#: Maximum number of entries of the log, and of calls.
-_MAX_ENTRIES, _MAX_CALLS = 2000, 1000
-#: Maximum number of results, kept for the calls that ended last.
-_MAX_RESULTS = 50
-#: Entries per request of a client.
-_BATCH = 100
-#: Seconds between two entries about the progress of one call. Progress in between only updates its record.
-_PROGRESS_INTERVAL = 0.1
 
 #: Subject of an entry: an artifact, a call, or a small JSON object.
 Subject: TypeAlias = ArtifactRef | CallRecord | Mapping[str, object]

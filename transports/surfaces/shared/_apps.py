@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ... import batch
 from ...artifacts import ArtifactStore, Scope
 from ...browser import read_adapter
 from ...errors import UsageError
 from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
+from ...routing import Result
 from ...session import Event, Session, Settings, is_app_name, shares_browser
 from ...tasks import cancel_and_wait, spawn
 
@@ -57,6 +58,20 @@ class PendingCall(Protocol):
         """Cancel the call, in the app too."""
 
 
+C = TypeVar("C", bound=PendingCall)
+
+
+async def listed_in(
+    pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
+) -> Result:
+    """Return the result of ``work``. Meanwhile ``call`` is in the list ``pending``."""
+    pending.append(call)
+    try:
+        return await work(call)
+    finally:
+        pending.remove(call)
+
+
 class AppListener(Protocol):
     """Protocol of a receiver of apps' events. The methods may not block."""
 
@@ -79,7 +94,7 @@ class App:
         self.session: Session
         #: Running calls, oldest first.
         self.pending_calls: list[PendingCall] = []
-        self._opened = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -99,18 +114,14 @@ class App:
         Raises the errors of opening a session. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
         self._task = asyncio.ensure_future(self._run(on_event))
-        opened = asyncio.ensure_future(self._opened.wait())
-        try:
-            await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            opened.cancel()
-        if not self._opened.is_set():
+        await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if not self._opened.done():
             await self._task  # raises the error
 
     async def _run(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
             forwarding = asyncio.ensure_future(self._forward(events, on_event))
-            self._opened.set()
+            self._opened.set_result(None)
             try:
                 await self._stop.wait()
             finally:
@@ -124,7 +135,7 @@ class App:
         """Close the session, or stop opening it. An error while closing is logged, not raised."""
         self._stop.set()
         if self._task is not None:
-            if not self._opened.is_set():
+            if not self._opened.done():
                 self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled() and (error := self._task.exception()):

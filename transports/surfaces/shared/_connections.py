@@ -17,6 +17,11 @@ from ...protocol import is_loopback
 _HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0
 #: Maximum number of connections, and minimum number of descriptors that stay free for the store and apps.
 _MAX_CONNECTIONS, _MIN_FREE_DESCRIPTORS = 4096, 64
+T = TypeVar("T")
+#: Seconds for a client to send the next piece, and its minimum rate in bytes per second after the first minute.
+_READ_TIMEOUT, _MIN_RATE = 60.0, 1024
+#: Message of a response with the status 408.
+SLOW_BODY = f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little; send the request again"
 
 
 class Connections:
@@ -176,14 +181,6 @@ def _connection_limit() -> int:
     if soft == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
     return max(16, min(_MAX_CONNECTIONS, soft - max(_MIN_FREE_DESCRIPTORS, soft // 4)))
-
-
-T = TypeVar("T")
-
-#: Seconds for a client to send the next piece, and its minimum rate in bytes per second after the first minute.
-_READ_TIMEOUT, _MIN_RATE = 60.0, 1024
-#: Message of a response with the status 408.
-SLOW_BODY = f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little; send the request again"
 
 
 class BodyDeadline:

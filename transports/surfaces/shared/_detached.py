@@ -103,7 +103,7 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS connections (owner TEXT NOT NULL, session TEXT NOT NULL, arguments TEXT NOT NULL,
     position INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE (owner, session))""",
 )
-_ENDED = "status NOT IN ('working', 'input_required')"
+_ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus if not status.final)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ thumbnail is PNG, or JPEG for a JPEG, which is mostly a photo.
 
 A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at most
 four million pixels. If it has too many bytes, it is reduced to 256 colours, then to fewer pixels. An image of a type
-that clients cannot show keeps its size if possible.
+that clients cannot show may be 1,200 pixels wide (docs/requirements.md R3-4).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-#: Maximum width of a thumbnail in pixels, and its maximum number of pixels.
-_WIDTH, _PIXELS = 800, 4_000_000
+#: Maximum widths in pixels of a thumbnail and of an image that is only converted, and their maximum number of pixels.
+_WIDTH, _CONVERTED_WIDTH, _PIXELS = 800, 1200, 4_000_000
 #: Types that clients can show, and types that are only converted.
 _SHOWN, _CONVERTED = ("PNG", "JPEG", "GIF", "WEBP"), ("BMP", "TIFF", "AVIF")
 #: Scales of a thumbnail, tried until the image has few enough bytes.
@@ -38,7 +38,7 @@ def main() -> int:
     with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=(*_SHOWN, *_CONVERTED)) as image:
         kind, source, frames = image.format, image.size, getattr(image, "n_frames", 1)
         picture = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    for size in _sizes(*source, whole=kind in _CONVERTED):
+    for size in _sizes(*source, converted=kind in _CONVERTED):
         picture = picture.resize(size, reducing_gap=2.0)
         for data in _encoded(picture, photo=kind == "JPEG"):
             if len(data) <= limit:
@@ -48,13 +48,12 @@ def main() -> int:
     return 1
 
 
-def _sizes(width: int, height: int, *, whole: bool) -> Iterator[tuple[int, int]]:
-    pixels = width * height
-    if whole and pixels <= _PIXELS:
-        yield width, height
-    thumbnail = min(1.0, _WIDTH / width, (_PIXELS / pixels) ** 0.5)
-    for part in _SCALES:
-        yield max(1, int(width * thumbnail * part + 1e-6)), max(1, int(height * thumbnail * part + 1e-6))
+def _sizes(width: int, height: int, *, converted: bool) -> Iterator[tuple[int, int]]:
+    most = min(1.0, (_PIXELS / (width * height)) ** 0.5)
+    thumbnail = min(most, _WIDTH / width)
+    scales = [thumbnail * part for part in _SCALES]
+    for scale in [min(most, _CONVERTED_WIDTH / width), *scales] if converted else scales:
+        yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))
 
 
 def _encoded(picture: Picture, *, photo: bool) -> Iterator[bytes]:

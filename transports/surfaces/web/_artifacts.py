@@ -240,7 +240,7 @@ class ThumbnailRoutes:
         made = None
         if ref.mime_type in _PROGRAMS and ref.size_bytes <= MAX_SOURCE:
             async with self._running:
-                data = await self._artifacts.view(visitor).get(ref.id)
+                data = await self._artifacts.view(visitor).get(ref)
                 made = await run_reader(_PROGRAMS[ref.mime_type][0], data, _PROGRAMS[ref.mime_type][1])
         self._remember(key, b"" if made is None else made[1])
 

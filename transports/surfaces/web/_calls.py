@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import cast
@@ -25,7 +25,7 @@ from ...protocol import (
 from ...protocol.messages import new_id
 from ...routing import GivenFile, Result, accept_files
 from ...session import is_app_name
-from ..shared import Activity, App, Apps, ConnectedApp, DetachedCalls, call_record
+from ..shared import Activity, Apps, ConnectedApp, DetachedCalls, call_record, listed_in
 from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
 from ._responses import RequestRefused, json_response, read_json, scope_in
@@ -254,17 +254,12 @@ class CallRoutes:
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
         call = _WebCall(new_id(), self._calls, self._question_timeout)
         record = call_record(app, call.key, capability, detached=True)
-        await self._calls.start(record, call, self._run(call, app, capability, params, timeout))
-        return json_response(record.as_dict(), status=202)
 
-    async def _run(
-        self, call: _WebCall, app: App, capability: str, params: Mapping[str, object], timeout: float | None
-    ) -> Result:
-        app.pending_calls.append(call)
-        try:
-            return await app.session.call(capability, params, timeout=timeout, call_id=call.key)
-        finally:
-            app.pending_calls.remove(call)
+        def work(_: _WebCall) -> Coroutine[object, object, Result]:
+            return app.session.call(capability, params, timeout=timeout, call_id=call.key)
+
+        await self._calls.start(record, call, listed_in(app.pending_calls, call, work))
+        return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         given: dict[str, GivenFile] = {}

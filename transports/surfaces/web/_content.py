@@ -20,6 +20,22 @@ from ._responses import Metrics
 #: Characters that RFC 8187 does not require to be percent-encoded, besides letters and digits.
 _UNQUOTED = "!#$&+-.^_`|~"
 _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
+_IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
+_AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
+_VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
+#: MIME types that a browser shows without running scripts in them.
+INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+_TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
+#: Bytes per read and write; a request holds two such pieces.
+_PIECE = 128 << 10
+#: Seconds for a client to receive one piece.
+_WRITE_TIMEOUT = 30.0
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
+#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
+_POLICY_PDF = f"{_CLOSED}; object-src 'self'"
+_POLICY = f"sandbox; {_CLOSED}"
 
 
 def content_disposition(kind: str, filename: str, mime_type: str) -> str:
@@ -34,13 +50,6 @@ def content_disposition(kind: str, filename: str, mime_type: str) -> str:
 
 
 Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
-
-_IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
-_AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
-_VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
-#: MIME types that a browser shows without running scripts in them.
-INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
-_TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
 
 
 def preview_of(mime_type: str) -> Preview:
@@ -80,18 +89,6 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
         "preview": preview_of(ref.mime_type),
         "url": f"/artifacts/{ref.id}",
     }
-
-
-#: Bytes per read and write; a request holds two such pieces.
-_PIECE = 128 << 10
-#: Seconds for a client to receive one piece.
-_WRITE_TIMEOUT = 30.0
-_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
-_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
-#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
-_POLICY_PDF = f"{_CLOSED}; object-src 'self'"
-_POLICY = f"sandbox; {_CLOSED}"
 
 
 async def serve_content(

@@ -35,6 +35,13 @@ _MAX_RUNS, _MAX_FOLDERS = 100, 10_000
 _MAX_OPEN, _IDLE = 8, 60.0
 #: Seconds between two reads of a watched run, and the minimum as a multiple of a read's duration.
 _INTERVAL, _PAUSE_FACTOR = 1.0, 10
+#: Jobs in one page (default and maximum), and files of a job in a list and in its own document.
+_PAGE, _MAX_PAGE = 50, 200
+_LISTED_FILES, _MAX_FILES = 4, 500
+#: Maximum characters of a name, of an error, and of parameters.
+_NAME, _ERROR, _PARAMS = 200, 2000, 20_000
+#: Maximum size of a report in bytes.
+_MAX_REPORT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +207,6 @@ def _run_in(folder: Path) -> Place | None:
         with suppress(OSError):
             times.append((folder / name).stat().st_mtime)
     return Place(str(folder), folder.name, folder, max(times)) if times else None
-
-
-#: Jobs in one page (default and maximum), and files of a job in a list and in its own document.
-_PAGE, _MAX_PAGE = 50, 200
-_LISTED_FILES, _MAX_FILES = 4, 500
-#: Maximum characters of a name, of an error, and of parameters.
-_NAME, _ERROR, _PARAMS = 200, 2000, 20_000
-#: Maximum size of a report in bytes.
-_MAX_REPORT = 1 << 20
 
 
 class RunRoutes:

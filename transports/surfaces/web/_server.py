@@ -33,6 +33,27 @@ from ._signing import Signer, registered, signing_key
 logger = logging.getLogger("transports")
 
 _READING = ("GET", "HEAD", "OPTIONS")
+#: Default lifetime of a token for a scope in seconds.
+_DAY = 86400.0
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
+)
+_SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Robots-Tag": "noindex",
+    "Server": "abp",
+}
+#: Replaces aiohttp's logger, which would log the URLs of malformed requests: they may hold a signed link.
+_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
+#: Seconds for running responses when the server ends.
+_SHUTDOWN_TIMEOUT = 1.0
+#: Lifetime of a link in an answer of the MCP bridge in seconds.
+_LINK_SECONDS = 86400.0
 
 
 @web.middleware
@@ -58,21 +79,6 @@ async def trace_request(
 
 _PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Default lifetime of a token for a scope in seconds.
-_DAY = 86400.0
-_PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'"
-)
-_SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "X-Robots-Tag": "noindex",
-    "Server": "abp",
-}
 
 
 class Site:
@@ -244,14 +250,6 @@ async def _empty_icon(_: web.Request) -> web.StreamResponse:
 
 async def _health(_: web.Request) -> web.StreamResponse:
     return json_response({"status": "ok"})
-
-
-#: Replaces aiohttp's logger, which would log the URLs of malformed requests: they may hold a signed link.
-_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
-#: Seconds for running responses when the server ends.
-_SHUTDOWN_TIMEOUT = 1.0
-#: Lifetime of a link in an answer of the MCP bridge in seconds.
-_LINK_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ MAX_SECONDS = 30 * 86400.0
 #: Seconds by which the clock may have been set back since a value was signed. A value with a later end was signed by a
 #: clock that was wrong, and would be valid almost forever.
 _MAX_SET_BACK = 86400.0
+_KEY = "serve.key"
+_SERVERS = "servers"
 
 
 class Expired(ABPError):
@@ -100,10 +102,6 @@ def encode_scope(scope: Scope) -> str:
 def decode_scope(text: str) -> Scope:
     """Return the scope of a text by :func:`encode_scope`. The text must come from a value with a valid signature."""
     return Scope(**json.loads(text))
-
-
-_KEY = "serve.key"
-_SERVERS = "servers"
 
 
 def signing_key() -> str:

@@ -29,6 +29,10 @@ from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
 GRACE = 1.0
+#: Bytes of a file that are kept, enough to recognise its type.
+_HEAD = 4096
+#: Maximum bytes of a download.
+_MAX_BYTES = 1 << 30
 
 
 class Client:
@@ -163,12 +167,6 @@ class Client:
                         request = parse(ElicitationRequest, message.payload, "an elicitation request")
                         answer = Message("elicitation/response", default_answer(request), id=message.id)
                         await transport.notify(answer)
-
-
-#: Bytes of a file that are kept, enough to recognise its type.
-_HEAD = 4096
-#: Maximum bytes of a download.
-_MAX_BYTES = 1 << 30
 
 
 async def measured_content(

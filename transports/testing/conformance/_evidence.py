@@ -23,6 +23,10 @@ from ...session import Settings
 
 #: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
+#: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
+_MAX_FINDINGS = 8
+#: Maximum characters of one finding.
+_MAX_LENGTH = 300
 
 
 @dataclass(slots=True)
@@ -240,11 +244,6 @@ Level: TypeAlias = Literal["MUST", "SHOULD"]
 Status: TypeAlias = Literal["passed", "failed", "warning", "not-applicable"]
 #: Function that yields descriptions of breaches of a rule, nothing if it is kept. May raise :class:`NotApplicable`.
 Judge: TypeAlias = Callable[[Evidence], Iterable[str]]
-
-#: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
-_MAX_FINDINGS = 8
-#: Maximum characters of one finding.
-_MAX_LENGTH = 300
 
 
 class NotApplicable(Exception):

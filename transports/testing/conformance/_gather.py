@@ -54,6 +54,21 @@ UNKNOWN_NAME = "abp-conformance.nothing"
 #: Timeout in seconds of each step of the probe.
 _STEP_TIMEOUT = 2.0
 _POLL = 0.05
+_EVENTS = ("notification", "progress", "elicitation/request")
+#: Maximum bytes of content in one message. High, since large answers are a finding and must be read to be measured.
+_MAX_BYTES = 192 << 20
+#: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
+_CLOSED_BY_US = {
+    1002: "it sent frames that break RFC 6455",
+    1007: "it sent a text frame that is not UTF-8",
+    1009: "it sent a huge message",
+    1011: "it did not answer a ping",
+}
+_MAX_CANCELLED = 3
+#: Seconds that a call runs before it is cancelled.
+_RUNNING = 0.15
+#: Timeout in seconds of one download, and the minimum timeout for opening a page or a connection.
+_DOWNLOAD, _OPENING = 20.0, 15.0
 
 
 async def probe_page(
@@ -126,18 +141,6 @@ def _steps(text: str) -> dict[str, ProbeStep]:
     return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
 
 
-_EVENTS = ("notification", "progress", "elicitation/request")
-#: Maximum bytes of content in one message. High, since large answers are a finding and must be read to be measured.
-_MAX_BYTES = 192 << 20
-#: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
-_CLOSED_BY_US = {
-    1002: "it sent frames that break RFC 6455",
-    1007: "it sent a text frame that is not UTF-8",
-    1009: "it sent a huge message",
-    1011: "it did not answer a ping",
-}
-
-
 class StrictWebSocket(WebSocketTransport):
     """Transport over one connection to the app at ``url``, without reconnection.
 
@@ -198,13 +201,6 @@ class StrictWebSocket(WebSocketTransport):
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
         return True
-
-
-_MAX_CANCELLED = 3
-#: Seconds that a call runs before it is cancelled.
-_RUNNING = 0.15
-#: Timeout in seconds of one download, and the minimum timeout for opening a page or a connection.
-_DOWNLOAD, _OPENING = 20.0, 15.0
 
 
 async def gather(

@@ -68,7 +68,7 @@ class Report:
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
         yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
-        counted = ", ".join(f"{number} {status}" for status, number in self.counts.items())
+        counted = ", ".join(_counted(status, number) for status, number in self.counts.items())
         verdict = "conformant" if self.conformant else "NOT CONFORMANT"
         yield f"{verdict}: {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
 
@@ -104,12 +104,17 @@ class Report:
         message = (
             "not conformant"
             if not self.conformant
-            else f"conformant ({warnings} warnings)"
+            else f"conformant ({_counted('warning', warnings)})"
             if warnings
             else "conformant"
         )
         colour = "red" if not self.conformant else "yellowgreen" if warnings else "brightgreen"
         return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
+
+
+def _counted(status: Status, number: int) -> str:
+    plural = "s" if status == "warning" and number != 1 else ""
+    return f"{number} {status.replace('-', ' ')}{plural}"
 
 
 def _printable(text: str) -> str:

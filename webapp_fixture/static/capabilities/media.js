@@ -1,9 +1,10 @@
-// Pictures and sound: chart.render, image.resize, image.info, export.pages, audio.tone.
+// Pictures and sound: chart.render, generate.qrcode, image.resize, image.info, export.pages, audio.tone.
 
 import { AbpError } from '../protocol/errors.js';
 import { encodeBase64 } from '../lib/base64.js';
 import { filenameFor, readBinary, sha256, wrapBlob } from '../lib/binary.js';
 import { chartData, drawChart } from '../lib/chart.js';
+import { generate, mode } from '../lib/leanqr.js';
 import { encodeWav } from '../lib/wav.js';
 
 const extensionOf = (blob) => blob.type.replace('image/', '').replace('jpeg', 'jpg');
@@ -25,6 +26,31 @@ async function renderChart({ csv, type = 'bar', format = 'png', width = 800, hei
   }
   const image = await wrapBlob(blob, filenameFor(title || 'chart', extensionOf(blob)), as);
   return { image, points, series: data.series.length };
+}
+
+// Other modes are shorter for some languages, but readers take their characters for those of another encoding.
+const MODES = [mode.numeric, mode.alphaNumeric, mode.ascii, mode.utf8];
+const QUIET = 4; // modules of white around a code (ISO/IEC 18004)
+
+async function qrCode({ text, scale = 8 }) {
+  let code;
+  try {
+    code = generate(text, { minCorrectionLevel: 1, modes: MODES }); // M or better: 15 % of it may be unreadable
+  } catch {
+    throw new AbpError('INVALID_PARAMS', `text (${text.length} characters) is more than a QR code holds`);
+  }
+  const side = (code.size + 2 * QUIET) * scale;
+  const [canvas, context] = canvasOf(side, side);
+  context.fillStyle = '#ffffff';
+  context.fillRect(0, 0, side, side);
+  context.fillStyle = '#000000';
+  for (let y = 0; y < code.size; y += 1) {
+    for (let x = 0; x < code.size; x += 1) {
+      if (code.get(x, y)) context.fillRect((x + QUIET) * scale, (y + QUIET) * scale, scale, scale);
+    }
+  }
+  const blob = await canvas.convertToBlob({ type: 'image/png' });
+  return { image: await wrapBlob(blob, 'qr-code.png'), modules: code.size };
 }
 
 async function decodeImage(value) {
@@ -102,6 +128,7 @@ async function tone({ frequency = 440, seconds = 1, sampleRate = 44100 }) {
 
 export const media = {
   'chart.render': renderChart,
+  'generate.qrcode': qrCode,
   'image.resize': resizeImage,
   'image.info': imageInfo,
   'export.pages': exportPages,

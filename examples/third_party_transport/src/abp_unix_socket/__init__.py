@@ -81,7 +81,7 @@ class UnixSocketTransport(Transport):
 
     async def _send(self, message: Message) -> None:
         if self._writer is None:
-            raise Disconnected("the connection is closed; connect again", details={"sent": False})
+            raise Disconnected("the connection is closed; connect again", sent=False)
         line = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
         try:
             self._writer.write(line + b"\n")

@@ -13,8 +13,8 @@ from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
 _NATIVE = {"dialog", "popup", "filechooser", "download"}
-#: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12).
-_LARGE = 10 * 1000 * 1000
+#: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12): 10 MB of 1,024 × 1,024 bytes.
+_LARGE = 10 << 20
 #: Seconds that an answer may take in transit.
 _TOLERANCE = 0.25
 #: Fields of an answer that only reports success: texts, names of files, all others.

@@ -21,7 +21,7 @@ function failure(error) {
 const newId = () => crypto.getRandomValues(new Uint32Array(4)).join('-');
 const notify = (event, data) => window.__abp_notification?.({ event, data });
 
-/** Ask the client. Answers the data of its answer, or null if it declines or nobody is there. */
+/** Ask the client. Answers the data of its answer, or null if it declines or cannot answer. */
 async function ask(method, params, timeout = 60_000) {
   const answer = await window.__abp_elicitation?.({ method, params, timeout });
   return answer?.success ? answer.data : null;

@@ -1,0 +1,442 @@
+"""The JavaScript that the source documents of docs/requirements.md print, run as it stands there: what an app answers
+in a page, over postMessage and over a WebSocket, and what an agent of the documents' own does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
+from websockets.asyncio.server import ServerConnection, serve as serve_websocket
+
+from tests.e2e.conftest import Connect
+from transports import Browser, PostMessageTransport, Result, connect
+from transports.testing.conformance import Plan, check_app
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+# --- the documents, verbatim ------------------------------------------------------------------------------------------
+
+#: R0-6 "App returns binary data".
+EXPORT_FLAT = """
+async exportPdf({ html, options }) {
+  const pdfBlob = await generatePdf(html, options);
+  const pdfBase64 = await blobToBase64(pdfBlob);
+
+  return {
+    success: true,
+    data: {
+      pdf: pdfBase64,           // Base64-encoded
+      mimeType: 'application/pdf',
+      size: pdfBlob.size
+    }
+  };
+}
+"""
+#: R0-11 "Wrong - don't do this" and "Correct - return data instead".
+WRONG = """
+const filePath = '/tmp/output.pdf';
+fs.writeFileSync(filePath, pdfBlob);
+return { success: true, data: { filePath } };
+"""
+CORRECT = """
+const pdfBase64 = await blobToBase64(pdfBlob);
+return {
+  success: true,
+  data: {
+    pdf: pdfBase64,
+    mimeType: 'application/pdf',
+    size: pdfBlob.size
+  }
+};
+"""
+#: R1-7 "App-side: return ArrayBuffer or Blob".
+HANDLE_PDF_EXPORT = """
+async function handlePdfExport(params) {
+  const pdfBlob = await generatePdf(params.html, params.options);
+
+  return {
+    success: true,
+    data: {
+      document: {
+        content: await pdfBlob.arrayBuffer(),  // ArrayBuffer transfers directly
+        mimeType: 'application/pdf',
+        size: pdfBlob.size,
+        filename: 'export.pdf'
+      }
+    }
+  };
+}
+"""
+#: R1-7 "Agent-side: receive and convert", the part in the page.
+AGENT_SIDE = """async (html) => {
+  return await window.abp.call('export.pdf', { html });
+}"""
+#: R1-8 "App-side: use transfer list for zero-copy".
+POST = """
+const arrayBuffer = await blob.arrayBuffer();
+
+window.parent.postMessage({
+  type: 'capabilities/call-result',
+  id: requestId,
+  payload: {
+    success: true,
+    data: {
+      document: {
+        content: arrayBuffer,
+        mimeType: 'application/pdf',
+        size: arrayBuffer.byteLength
+      }
+    }
+  }
+}, targetOrigin, [arrayBuffer]);  // Transfer list - zero-copy!
+"""
+#: R1-9 "App-side: encode as Base64" and "Agent-side: decode Base64".
+SEND = """
+const arrayBuffer = await blob.arrayBuffer();
+const base64 = btoa(String.fromCharCode(...new Uint8Array(arrayBuffer)));
+
+ws.send(JSON.stringify({
+  type: 'capabilities/call-result',
+  id: requestId,
+  payload: {
+    success: true,
+    data: {
+      document: {
+        content: base64,
+        mimeType: 'application/pdf',
+        encoding: 'base64',
+        size: arrayBuffer.byteLength
+      }
+    }
+  }
+}));
+"""
+DECODE = """
+const base64 = response.data.document.content;
+const binary = atob(base64);
+const bytes = new Uint8Array(binary.length);
+for (let i = 0; i < binary.length; i++) {
+  bytes[i] = binary.charCodeAt(i);
+}
+const buffer = bytes.buffer;
+"""
+#: R1-11 "Agent sends image for processing", and "Agents MAY send ArrayBuffer directly", the part in the page.
+SEND_IMAGE = """
+const result = await abp.call('process.image', {
+  image: {
+    content: base64,
+    mimeType: 'image/png',
+    encoding: 'base64'
+  },
+  operations: [
+    { type: 'resize', width: 800 },
+    { type: 'compress', quality: 80 }
+  ]
+});
+"""
+SEND_BUFFER = """async (imageData, mimeType) => {
+  return await window.abp.call('process.image', {
+    image: {
+      content: imageData,  // ArrayBuffer
+      mimeType: mimeType
+    }
+  });
+}"""
+#: R1-13 "Example: Size-Based Routing".
+HANDLE_EXPORT = """
+async function handleExport(params, options) {
+  const blob = await generateOutput(params);
+
+  // Use download URL for large files
+  if (blob.size > 10 * 1024 * 1024) {  // 10MB
+    const url = await uploadToTempStorage(blob);
+    return {
+      success: true,
+      data: {
+        output: {
+          downloadUrl: url,
+          mimeType: blob.type,
+          size: blob.size,
+          expiresAt: Date.now() + 3600000  // 1 hour
+        }
+      }
+    };
+  }
+
+  // Inline for smaller files
+  return {
+    success: true,
+    data: {
+      output: {
+        content: await blobToBase64(blob),
+        mimeType: blob.type,
+        encoding: 'base64',
+        size: blob.size
+      }
+    }
+  };
+}
+"""
+#: R1-6 "Agent handling", which is what the kit does.
+AGENT_HANDLING = """
+const result = await abp.call('export.pdf', { html: largeDocument });
+
+if (result.success) {
+  const doc = result.data.document;
+
+  if (doc.downloadUrl) {
+    // Large file - download separately
+    const response = await fetch(doc.downloadUrl);
+    const buffer = await response.arrayBuffer();
+    await fs.writeFile(doc.filename || 'download.pdf', Buffer.from(buffer));
+  } else {
+    // Inline content
+    const buffer = doc.encoding === 'base64'
+      ? Buffer.from(doc.content, 'base64')
+      : Buffer.from(doc.content);
+    await fs.writeFile(doc.filename || 'download.pdf', buffer);
+  }
+}
+"""
+
+# --- what they leave out ----------------------------------------------------------------------------------------------
+
+PREPARED = """
+const written = {};
+const fs = {writeFileSync() {}, async writeFile(name, buffer) { written[name] = buffer; }};
+const Buffer = {from(content, encoding) {
+  return encoding === 'base64' ? Uint8Array.from(atob(content), (c) => c.charCodeAt(0)) : new Uint8Array(content);
+}};
+const sized = (bytes, type) => new Blob(['%PDF-1.4\\n', new Uint8Array(bytes - 9).fill(65)], {type});
+const generatePdf = async (html) => sized(html.length, 'application/pdf');
+const generateOutput = async ({bytes}) => sized(bytes, 'application/pdf');
+const blobToBase64 = (blob) => new Promise((resolve) => {
+  const reader = new FileReader();
+  reader.onload = () => resolve(reader.result.split(',')[1]);
+  reader.readAsDataURL(blob);
+});
+const uploadToTempStorage = async (blob) => {
+  const answer = await fetch('/upload', {method: 'POST', body: blob});
+  return new URL(await answer.text(), location.href).href;
+};
+const processImage = async ({image, operations}) => {
+  const {content} = image;
+  const bytes = typeof content === 'string' ? Uint8Array.from(atob(content), (c) => c.charCodeAt(0)) : content;
+  const digest = await crypto.subtle.digest('SHA-256', bytes);
+  const sha256 = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return {success: true, data: {sha256, mimeType: image.mimeType, operations: operations ?? null}};
+};
+const initialized = {
+  sessionId: 's', protocolVersion: '0.1', app: {id: 'document', name: 'Document', version: '1'}, capabilities: [],
+};
+"""
+PAGE = f"""<!doctype html><meta charset="utf-8"><title>Document</title><link rel="abp-manifest" href="abp.json"><script>
+{PREPARED}
+{HANDLE_PDF_EXPORT}
+{HANDLE_EXPORT}
+const handlers = {{
+{EXPORT_FLAT},
+  'process.image': processImage,
+  'export.pdf': handlePdfExport,
+  'export.output': handleExport,
+  'export.wrong': async () => {{ const pdfBlob = await generatePdf('x'.repeat(20)); {WRONG} }},
+  'export.correct': async () => {{ const pdfBlob = await generatePdf('x'.repeat(20)); {CORRECT} }},
+}};
+handlers['export.flat'] = handlers.exportPdf;
+const names = Object.keys(handlers).filter((name) => name.includes('.'));
+const about = names.map((name) => ({{name, available: true, description: name}}));
+window.abp = {{
+  async initialize() {{ return {{...initialized, capabilities: about}}; }},
+  async listCapabilities() {{ return about; }},
+  async call(name, params, options) {{ return await handlers[name](params, options); }},
+  async shutdown() {{}},
+}};
+const agent = async (largeDocument) => {{ const {{abp}} = window; {AGENT_HANDLING} return Object.keys(written); }};
+const sendImage = async (base64) => {{ const {{abp}} = window; {SEND_IMAGE} return result; }};
+</script>"""
+EMBEDDED = f"""<!doctype html><meta charset="utf-8"><title>Document</title><script>
+{PREPARED}
+const capabilities = [{{name: 'export.pdf', available: true}}];
+window.addEventListener('message', async ({{data: {{type, id: requestId, payload}}, origin: targetOrigin}}) => {{
+  const reply = (result) =>
+    window.parent.postMessage({{type: `${{type}}-result`, id: requestId, payload: result}}, targetOrigin);
+  if (type === 'initialize') reply({{...initialized, capabilities}});
+  else if (type === 'capabilities/list') reply(capabilities);
+  else if (type === 'capabilities/call') {{
+    const blob = await generatePdf(payload.params.html);
+    {POST}
+    window.left = arrayBuffer.byteLength;
+  }}
+}});
+</script>"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site() -> AsyncIterator[str]:
+    """The address of a server with the documents' pages, which keeps what they upload."""
+    kept: dict[str, bytes] = {}
+
+    async def upload(request: web.Request) -> web.Response:
+        kept[str(len(kept))] = await request.read()
+        return web.Response(text=f"/kept/{len(kept) - 1}")
+
+    async def download(request: web.Request) -> web.Response:
+        return web.Response(body=kept[request.match_info["name"]], content_type="application/pdf")
+
+    async def sizes(request: web.Request) -> web.Response:
+        return web.json_response([len(one) for one in kept.values()])
+
+    def page(html: str) -> Any:
+        async def answer(request: web.Request) -> web.Response:
+            return web.Response(text=html, content_type="text/html")
+
+        return answer
+
+    app = web.Application(client_max_size=64 << 20)
+    app.add_routes([web.get("/", page(PAGE)), web.get("/embedded", page(EMBEDDED)), web.post("/upload", upload)])
+    app.add_routes([web.get("/kept", sizes), web.get("/kept/{name}", download)])
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+def written(size: int) -> bytes:
+    """What the documents' functions make, in our stead."""
+    return b"%PDF-1.4\n" + b"A" * (size - 9)
+
+
+def content(result: Result, place: str) -> bytes:
+    path = result.artifacts[place].path
+    assert path is not None
+    return path.read_bytes()
+
+
+# --- what they give ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R0-6a", "R0-11b", "R1-7a", "R1-4a")
+async def test_exports_of_a_page(connected: Connect, site: str) -> None:
+    async with connected(base=site) as app:
+        flat = await app.call("export.flat", {"html": "x" * 45_832})
+        assert content(flat, "pdf") == written(45_832)
+        assert flat.summary().splitlines()[1:] == ["Type: application/pdf", "Size: 45832 bytes"]
+        made = await app.call("export.pdf", {"html": "x" * 145_832})
+        assert content(made, "document") == written(145_832)
+        assert made.artifact().filename == "export.pdf"
+        assert content(await app.call("export.correct"), "pdf") == written(20)
+        wrong = await app.call("export.wrong")
+        assert wrong.data == {"filePath": "/tmp/output.pdf"} and [*wrong.artifacts] == [""]
+
+
+@pytest.mark.requirement("R0-11a")
+async def test_a_path_as_an_answer_is_a_finding(site: str, browser: Browser) -> None:
+    for name, findings in (("export.wrong", 1), ("export.correct", 0)):
+        report = await check_app(site, Plan(timeout=1.0, only=(name,)), browser=browser)
+        found = [one for one in report.with_status("warning") if one.check.id == "answers.real"]
+        assert len(found) == findings, found
+
+
+@pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f", "R1-14a", "R1-14d")
+async def test_the_size_decides_how_an_output_travels(connected: Connect, site: str) -> None:
+    limit = 10 * 1024 * 1024
+    async with connected(base=site) as app:
+        small = await app.call("export.output", {"bytes": limit})
+        async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
+            assert await uploaded.json() == []
+        large = await app.call("export.output", {"bytes": limit + 1})
+        async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
+            assert await uploaded.json() == [limit + 1]
+    for result, size in ((small, limit), (large, limit + 1)):
+        assert hashlib.sha256(content(result, "output")).digest() == hashlib.sha256(written(size)).digest()
+
+
+@pytest.mark.requirement("R1-7a", "R1-7c")
+async def test_a_buffer_that_evaluate_returns_is_empty(site: str, browser: Browser) -> None:
+    """Why the kit has an agent in the page (D7): the documents' own way loses the file in Python."""
+    async with await browser.playwright.new_context() as context:
+        page = await context.new_page()
+        await page.goto(site)
+        result = await page.evaluate(AGENT_SIDE, "x" * 100)
+        assert result["data"]["document"] == {
+            "content": {},
+            "mimeType": "application/pdf",
+            "size": 100,
+            "filename": "export.pdf",
+        }
+        assert await page.evaluate("agent('x'.repeat(100))") == ["export.pdf"]  # within the page it is whole
+        assert await page.evaluate("written['export.pdf'].length") == 100
+
+
+@pytest.mark.requirement("R1-11a", "R1-11b", "R1-11c")
+async def test_an_image_goes_in_as_base64_and_as_a_buffer(connected: Connect, site: str, browser: Browser) -> None:
+    image = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+    sha256 = hashlib.sha256(image).hexdigest()
+    operations = [{"type": "resize", "width": 800}, {"type": "compress", "quality": 80}]
+    async with await browser.playwright.new_context() as context:
+        page = await context.new_page()
+        await page.goto(site)
+        text = await page.evaluate("bytes => btoa(String.fromCharCode(...bytes))", list(image))
+        sent = await page.evaluate("base64 => sendImage(base64)", text)
+        assert sent["data"] == {"sha256": sha256, "mimeType": "image/png", "operations": operations}
+        buffer = f"bytes => ({SEND_BUFFER})(new Uint8Array(bytes).buffer, 'image/png')"
+        assert (await page.evaluate(buffer, list(image)))["data"]["sha256"] == sha256
+    async with connected(base=site) as app:
+        given = {"image": {"content": image, "mimeType": "image/png"}, "operations": operations}
+        assert (await app.call("process.image", given)).data == sent["data"]
+
+
+@pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
+async def test_a_buffer_is_transferred_over_post_message(site: str, browser: Browser, tmp_path: Path) -> None:
+    transport = PostMessageTransport(f"{site}embedded", browser=browser)
+    async with connect(f"{site}embedded", transport=transport, store=tmp_path / "out") as app:
+        result = await app.call("export.pdf", {"html": "x" * 300_000})
+        assert content(result, "document") == written(300_000)
+        page = transport.page
+        assert page is not None
+        (frame,) = [one for one in page.frames if one.url == f"{site}embedded"]
+        assert await frame.evaluate("window.left") == 0  # it was moved, not copied
+
+
+@pytest.mark.requirement("R1-9a", "R1-9b", "R1-13e")
+async def test_base64_over_a_web_socket(site: str, browser: Browser, tmp_path: Path) -> None:
+    async with await browser.playwright.new_context() as context:
+        page = await context.new_page()
+        await page.goto(site)
+
+        async def serve(socket: ServerConnection) -> None:
+            async for message in socket:
+                request = json.loads(message)
+                kind, capabilities = request["type"], [{"name": "export.pdf", "available": True}]
+                payload: object = capabilities
+                if kind == "initialize":
+                    payload = {**await page.evaluate("initialized"), "capabilities": capabilities}
+                if kind == "capabilities/call":
+                    sent = await page.evaluate(
+                        f"""async ([size, requestId]) => {{
+                            const blob = await generatePdf('x'.repeat(size)), sent = [];
+                            const ws = {{send: (text) => sent.push(text)}};
+                            {SEND}
+                            return sent[0];
+                        }}""",
+                        [request["payload"]["params"]["size"], request["id"]],
+                    )
+                    await socket.send(sent)
+                elif "id" in request:
+                    answer = {"type": f"{kind}-result", "id": request["id"], "payload": payload}
+                    await socket.send(json.dumps(answer))
+
+        async with serve_websocket(serve, "127.0.0.1", 0) as server:
+            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with connect(url, store=tmp_path / "out") as app:
+                result = await app.call("export.pdf", {"size": 50_000})
+        assert content(result, "document") == written(50_000)
+        response = {"data": {"document": {"content": "JVBERi0xLjQKJeLjz9MK"}}}
+        shown = "return [buffer.byteLength, new TextDecoder().decode(bytes.slice(0, 8))]"
+        decoded = await page.evaluate(f"(response) => {{ {DECODE} {shown} }}", response)
+        assert decoded == [15, "%PDF-1.4"]

@@ -1,0 +1,259 @@
+"""Downloads that a server may compress: decoded while they arrive, with bounds on what comes out."""
+
+import gzip
+import hashlib
+import random
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import brotli
+import pytest
+
+from tests.support.apps import answering
+from tests.support.downloads import REQUESTS, Get
+from tests.support.raw_server import BODY, Serve, reply, then
+from transports import MemoryTransport, connect
+from transports.errors import EncodingRefused, SizeMismatch, TooLarge, Truncated
+from transports.http import _decoding, _downloads
+from transports.http._decoding import MAX_RATIO, BadBody, BodyDecoder, accept_encoding, can_decode
+
+zstd = pytest.importorskip("compression.zstd" if _decoding._ZSTD.startswith("comp") else "backports.zstd")
+
+#: Some of it can be made smaller, and some cannot.
+CONTENT = random.Random(1).randbytes(200_000) + b"hello " * 100_000 + random.Random(2).randbytes(60_000)
+ALL = "zstd, br, gzip, deflate"
+
+
+def chunks(body: bytes) -> bytes:
+    """``body`` in chunks of HTTP/1.1."""
+    parts = [body[at : at + 5000] for at in range(0, len(body), 5000)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [*parts, b""])
+
+
+def bare_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "deflate without its header": bare_deflate,
+    "br": partial(brotli.compress, quality=5),
+    "zstd": zstd.compress,
+}
+codings = pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+
+
+@pytest.mark.requirement("R1-3c", "R1-14b")
+@pytest.mark.parametrize("coding", [*PACKERS])
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+async def test_size_and_hash_are_those_of_the_content(get: Get, serve: Serve, coding: str, framing: str) -> None:
+    body, coding = PACKERS[coding](CONTENT), coding.partition(" ")[0]
+    assert len(body) < len(CONTENT) // 2
+    answer = reply(body, Content_Encoding=coding)
+    if framing == "chunks":
+        answer = reply(chunks(body), Content_Encoding=coding, Content_Length="", Transfer_Encoding="chunked")
+    server = await serve(answer)
+    steps: list[tuple[int, int | None]] = []
+    got = await get(
+        server.url, size=len(CONTENT), accept_compression=True, on_progress=lambda *step: steps.append(step)
+    )
+    assert hashlib.sha256(got.data).digest() == hashlib.sha256(CONTENT).digest() and got.fetched.complete
+    assert steps[-1] == (len(CONTENT), len(CONTENT))
+    assert server.sent("Accept-Encoding") == [ALL] and server.connects == 1
+
+
+async def test_what_is_not_compressed_is_taken_as_it_is(get: Get, serve: Serve) -> None:
+    server = await serve(reply(BODY), reply(BODY, Content_Encoding="identity"))
+    assert (await get(server.url, accept_compression=True)).data == BODY
+    assert (await get(server.url, accept_compression=True, size=len(BODY))).data == BODY
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content_Encoding": "compress"},
+        {"Content_Encoding": "gzip, br"},
+        {"Content_Length": "", "Transfer_Encoding": "gzip, chunked"},
+        {"Content_Length": "", "Content_Encoding": "gzip", "Transfer_Encoding": "gzip, chunked"},
+    ],
+    ids=["unknown", "two", "transfer", "both"],
+)
+async def test_other_codings_are_refused(get: Get, serve: Serve, headers: dict[str, str]) -> None:
+    body = gzip.compress(BODY)
+    server = await serve(reply(chunks(body) if "Transfer_Encoding" in headers else body, **headers))
+    with pytest.raises(EncodingRefused, match="which was not asked for"):
+        await get(server.url, accept_compression=True)
+    assert get.received == 0 and server.connects == 1
+
+
+@codings
+@pytest.mark.parametrize("off", [-1, 1])
+async def test_a_declared_size_is_compared_with_the_content(get: Get, serve: Serve, coding: str, off: int) -> None:
+    server = await serve(reply(PACKERS[coding](BODY), Content_Encoding=coding))
+    with pytest.raises(SizeMismatch) as caught:
+        await get(server.url, accept_compression=True, size=len(BODY) + off)
+    assert caught.value.details["declared"] == len(BODY) + off and server.connects == 1
+
+
+@codings
+async def test_a_body_that_breaks_off_is_begun_again(get: Get, serve: Serve, coding: str) -> None:
+    body = PACKERS[coding](CONTENT)
+    headers = {"ETag": '"1"', "Accept_Ranges": "bytes", "Content_Encoding": coding}
+    half = reply(body[: len(body) // 2], "200 OK", len(body), **headers)
+    server = await serve(then(half), reply(body, **headers))
+    got = await get(server.url, accept_compression=True, size=len(CONTENT))
+    assert got.data == CONTENT and got.resets == 1
+    assert server.sent("Range") == [None, None]  # a part of it cannot be decoded
+
+
+@pytest.mark.fault(31)
+@codings
+async def test_a_body_that_ends_early_is_not_whole_though_its_framing_is(get: Get, serve: Serve, coding: str) -> None:
+    server = await serve(*[reply(PACKERS[coding](CONTENT)[:-5], Content_Encoding=coding)] * REQUESTS)
+    with pytest.raises(Truncated, match="the compressed body ended early"):
+        await get(server.url, accept_compression=True, timeout=30)
+    assert server.connects == REQUESTS
+
+
+@codings
+@pytest.mark.parametrize("how", ["nonsense", "goes on"])
+async def test_a_body_that_cannot_be_decoded_is_refused_once(get: Get, serve: Serve, coding: str, how: str) -> None:
+    body = b"nonsense, really, and more of it" if how == "nonsense" else PACKERS[coding](BODY) + b"nonsense"
+    server = await serve(reply(body, Content_Encoding=coding))
+    with pytest.raises(EncodingRefused, match=r"which (cannot be decoded|goes on after its end); nothing was stored"):
+        await get(server.url, accept_compression=True)
+    assert server.connects == 1 and await get.store.list() == []
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(31)
+@codings
+async def test_a_bomb_costs_little_memory_and_is_not_stored(get: Get, serve: Serve, coding: str) -> None:
+    bomb = PACKERS[coding](bytes(256 << 20))
+    server = await serve(reply(bomb, Content_Encoding=coding))
+    tracemalloc.start()
+    try:
+        with pytest.raises(EncodingRefused, match="which comes out more than 200 times larger than it arrived"):
+            await get(server.url, accept_compression=True, limit=1 << 30)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20 and get.received < 8 << 20
+    assert await get.store.list() == [] and server.connects == 1
+
+
+@codings
+async def test_the_limit_holds_for_what_comes_out(get: Get, serve: Serve, coding: str) -> None:
+    server = await serve(*[reply(PACKERS[coding](CONTENT), Content_Encoding=coding)] * 2)
+    assert (await get(server.url, accept_compression=True, limit=len(CONTENT))).data == CONTENT
+    with pytest.raises(TooLarge) as caught:
+        await get(server.url, accept_compression=True, limit=len(CONTENT) - 1)
+    assert caught.value.details["limit"] == len(CONTENT) - 1 and get.received < len(CONTENT)
+
+
+def test_the_first_megabyte_may_come_out_of_anything() -> None:
+    """At the bound, and one byte beyond it."""
+    zeros = gzip.compress(bytes(1 << 20), 9, mtime=0)
+    assert len(zeros) * MAX_RATIO < 1 << 20
+    assert sum(map(len, BodyDecoder("gzip").decode(zeros))) == 1 << 20
+    with pytest.raises(BadBody):
+        list(BodyDecoder("gzip").decode(gzip.compress(bytes((1 << 20) + 1), 9, mtime=0)))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_beyond_it_200_bytes_may_come_out_of_one(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """At the bound, and one byte beyond it, which no real compressor meets."""
+
+    class Stream:
+        finished = False
+
+        def decode(self, data: bytes) -> tuple[bytes, bytes]:
+            return (bytes(MAX_RATIO * len(data) + more) if data else b""), b""
+
+    monkeypatch.setitem(_decoding._STREAMS, "gzip", lambda head: Stream())
+    parts = BodyDecoder("gzip").decode(bytes(100_000))
+    if more:
+        with pytest.raises(BadBody, match="more than 200 times"):
+            list(parts)
+    else:
+        assert sum(map(len, parts)) == MAX_RATIO * 100_000
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_body_may_have_several_streams_but_not_very_many_small_ones(coding: str) -> None:
+    pack = PACKERS[coding]
+    parts = b"".join(pack(CONTENT[at : at + 60_000]) for at in range(0, len(CONTENT), 60_000))
+    for piece in (1000, len(parts)):
+        decoder = BodyDecoder(coding)
+        out = [data for at in range(0, len(parts), piece) for data in decoder.decode(parts[at : at + piece])]
+        assert b"".join(out) == CONTENT and decoder.finished
+    empty = pack(b"")
+    most = next(n for n in range(100, 200) if n + 1 > 100 + len(empty) * (n + 1) // 1024)
+    few = BodyDecoder(coding)
+    assert list(few.decode(empty * most)) == [] and few.finished
+    with pytest.raises(BadBody, match="too many parts"):
+        list(BodyDecoder(coding).decode(empty * (most + 1)))
+
+
+async def test_a_body_is_decoded_in_threads(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of brotli fills its window of 16 MB, which takes a tenth of a second."""
+    threads: set[int] = set()
+
+    class Noting(BodyDecoder):
+        def decode(self, data: bytes) -> Iterator[bytes]:
+            for part in super().decode(data):
+                threads.add(threading.get_ident())
+                yield part
+
+    monkeypatch.setattr(_downloads, "BodyDecoder", Noting)
+    server = await serve(reply(PACKERS["br"](CONTENT), Content_Encoding="br"))
+    assert (await get(server.url, accept_compression=True)).data == CONTENT
+    assert threads and threading.get_ident() not in threads
+
+
+# --- which codings, and who says so -----------------------------------------------------------------------------------
+
+
+def test_without_the_libraries_only_what_python_has_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert accept_encoding() == ALL and can_decode("br") and not can_decode("compress")
+    monkeypatch.setattr(_decoding, "find_spec", lambda name: name == "zlib" or None)
+    _decoding._available.cache_clear()
+    try:
+        assert accept_encoding() == "gzip, deflate" and not can_decode("br") and can_decode("x-gzip")
+    finally:
+        _decoding._available.cache_clear()
+
+
+@pytest.mark.requirement("R1-3c")
+@pytest.mark.parametrize("way", ["argument", "variable", "neither"])
+async def test_a_session_takes_compressed_downloads_if_it_is_told(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    server = await serve(reply(PACKERS["zstd"](CONTENT), Content_Encoding="zstd"))
+    monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
+    if way == "variable":
+        monkeypatch.setenv("ABP_ACCEPT_COMPRESSION", "1")
+    reference = {"downloadUrl": server.url + "/f.bin", "mimeType": "application/x-thing", "size": len(CONTENT)}
+    app = connect(
+        "memory:",
+        transport=MemoryTransport({"take": answering({"file": reference})}),
+        store=tmp_path,
+        accept_compression=True if way == "argument" else None,
+    )
+    async with app:
+        if way == "neither":
+            with pytest.raises(EncodingRefused):
+                await app.call("take")
+        else:
+            ref = (await app.call("take")).artifacts["file"]
+            assert (ref.sha256, ref.size_bytes) == (hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
+    assert server.sent("Accept-Encoding") == ["identity" if way == "neither" else ALL]

@@ -1,0 +1,233 @@
+"""Settings under the names of the document that docs/requirements.md R2 follows: its classes, as it prints them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from pydantic import BaseModel
+
+from transports import RoutingPolicy, UsageError
+from transports.artifacts import MemoryStore
+from transports.protocol import JSONValue
+from transports.routing import Router, RoutingConfig
+
+# --- the document, verbatim -------------------------------------------------------------------------------------------
+
+
+class ArtifactFieldConfig(BaseModel):
+    field_path: str  # JSONPath or dot notation: "content" or "result.pdf_data"
+    content_type: str  # "pdf", "image", "binary"
+    mime_type: str | None = None
+    summary_template: str = "Downloaded {content_type} ({size} bytes)"
+
+
+class BinaryDetectionConfig(BaseModel):
+    """Configuration for automatic binary content detection."""
+
+    enabled: bool = True
+    signatures: dict[str, tuple[str, str]] = {
+        "JVBERi": ("pdf", "application/pdf"),
+        "iVBORw": ("png", "image/png"),
+        "/9j/": ("jpeg", "image/jpeg"),
+        "UEsDB": ("zip", "application/zip"),
+    }
+    min_size_for_detection: int = 1000  # Don't check tiny strings
+    max_decode_bytes: int = 5_000_000  # Safety cap while probing content
+    require_magic_bytes: bool = True  # Avoid false positives on base64-like strings
+
+
+class ResourceHandlingConfig(BaseModel):
+    """Policy for MCP resources/resource_links."""
+
+    enabled: bool = True
+    auto_read_if_size_under_bytes: int = 0  # 0 = never auto-read; prefer explicit read
+    inline_text_if_under_chars: int = 10_000
+    cache_reads_to_artifacts: bool = True
+
+
+class ArtifactExtractionConfig(BaseModel):
+    """Configuration for extracting artifacts from tool outputs."""
+
+    # Size-based safety net
+    max_inline_size: int = 10_000
+    auto_artifact_large_content: bool = True
+
+    # Binary detection
+    binary_detection: BinaryDetectionConfig = BinaryDetectionConfig()
+
+    # MCP resources + links
+    resources: ResourceHandlingConfig = ResourceHandlingConfig()
+
+    # Per-tool field configuration
+    tool_fields: dict[str, list[ArtifactFieldConfig]] = {}
+
+    # Summary templates
+    default_summary_template: str = "Binary content stored as artifact ({size} bytes)"
+
+
+class ObservationGuardrailConfig(BaseModel):
+    """Configuration for observation size limits."""
+
+    # Character limits
+    max_observation_chars: int = 50_000
+    max_field_chars: int = 10_000
+
+    # Truncation behavior
+    truncation_suffix: str = "\n... [truncated: {truncated_chars} chars]"
+    preserve_structure: bool = True  # Keep JSON structure, truncate values
+
+    # Artifact fallback
+    auto_artifact_threshold: int = 20_000  # Store as artifact if above this
+
+
+artifact_fields: dict[str, list[ArtifactFieldConfig]] = {
+    "download_workbook": [
+        ArtifactFieldConfig(
+            field_path="content",
+            content_type="pdf",
+            mime_type="application/pdf",
+            summary_template="Downloaded workbook '{name}' as PDF",
+        )
+    ],
+    "get_view_as_pdf": [
+        ArtifactFieldConfig(
+            field_path="pdf_data",
+            content_type="pdf",
+        )
+    ],
+}
+
+# --- what it gives ----------------------------------------------------------------------------------------------------
+
+PDF = b"%PDF-1.4\n" + b"x" * 3000
+GIF = b"GIF89a" + bytes(range(256)) * 8
+
+
+def policy(extraction: ArtifactExtractionConfig, guardrail: ObservationGuardrailConfig | None = None) -> RoutingPolicy:
+    table = json.loads(extraction.model_dump_json())
+    if guardrail:
+        table["agent"] = json.loads(guardrail.model_dump_json())
+    return RoutingConfig.parse(table, "abp.toml: routing").policy("a server", presets=False)
+
+
+def parse(text: str) -> RoutingPolicy:
+    return RoutingConfig.parse(tomllib.loads(text), "abp.toml: routing").policy("a server", presets=False)
+
+
+@pytest.mark.requirement("R2-4.4j", "R2-6.1f")
+@pytest.mark.requirement("R2-4.2b", "R2-4.2k", "R2-6.1b")
+def test_the_settings_of_the_document_are_settings_of_the_kit() -> None:
+    own, kit = policy(ArtifactExtractionConfig()), RoutingPolicy()
+    assert (own.heuristics, own.min_guessed_chars, own.require_magic_bytes) == (True, 1000, True)
+    assert (own.max_inline_chars, own.resources) == (kit.max_inline_chars, kit.resources)
+    assert own.max_decode_bytes == 5_000_000
+    assert own.default_summary_template == "Binary content stored as artifact ({size} bytes)"
+    assert [(one.magic, one.mime_type) for one in own.signatures] == [
+        (b"%PDF", "application/pdf"),
+        (b"\x89PNG", "image/png"),
+        (b"\xff\xd8\xff", "image/jpeg"),
+        (b"PK\x03", "application/zip"),
+    ]
+    agent = policy(ArtifactExtractionConfig(), ObservationGuardrailConfig())
+    assert (agent.agent.max_bytes, agent.agent.max_field_chars, agent.agent.preserve_structure) == (
+        50_000,
+        10_000,
+        True,
+    )
+    assert agent.agent.truncation_suffix == kit.agent.truncation_suffix  # the document's is the default
+    assert agent.max_inline_bytes == 20_000
+    off = policy(ArtifactExtractionConfig(auto_artifact_large_content=False))
+    assert (off.max_inline_chars, off.max_inline_bytes) == (None, None)
+
+
+@pytest.mark.requirement("R2-4.2a", "R2-4.2b")
+async def test_the_table_of_signatures_takes_the_place_of_the_known_ones() -> None:
+    answer = {"pdf": base64.b64encode(PDF).decode(), "gif": base64.b64encode(GIF).decode()}
+    routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig())).route(answer, capability="x")
+    assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {"pdf": "application/pdf"}
+    assert routed.summary().startswith(f"Binary content stored as artifact ({len(PDF)} bytes)\n")
+    more = BinaryDetectionConfig(signatures={"R0lGOD": ("gif", "image/gif")})
+    only_gif = policy(ArtifactExtractionConfig(binary_detection=more))
+    routed = await Router(MemoryStore(), policy=only_gif).route(answer, capability="x")
+    assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {"gif": "image/gif"}
+    binary_string = {"gif": GIF.decode("latin-1"), "pdf": PDF.decode("latin-1") + "\0"}
+    routed = await Router(MemoryStore(), policy=only_gif).route(binary_string, capability="x")
+    assert [*routed.artifacts] == ["gif"]
+    off = policy(ArtifactExtractionConfig(binary_detection=BinaryDetectionConfig(enabled=False)))
+    assert (await Router(MemoryStore(), policy=off).route(answer, capability="x")).data == answer
+
+
+@pytest.mark.requirement("R2-3.4f")
+@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
+async def test_the_fields_of_the_document() -> None:
+    router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=artifact_fields)))
+    workbook = {"content": base64.b64encode(PDF).decode(), "name": "Sales Dashboard", "format": "pdf"}
+    routed = await router.route(workbook, capability="download_workbook")
+    assert routed.artifact().mime_type == "application/pdf"
+    assert routed.summary().splitlines()[0] == "Downloaded workbook 'Sales Dashboard' as PDF"
+    view = {"pdf_data": base64.b64encode(b"%PDF-1.4 short").decode(), "view_name": "Revenue by Region"}
+    routed = await router.route(view, capability="get_view_as_pdf")
+    assert routed.artifact().mime_type == "application/pdf"  # of content_type
+    assert routed.summary().splitlines()[0] == "Downloaded pdf (14 bytes)"
+    image = {"x": [ArtifactFieldConfig(field_path="data", content_type="image")]}
+    router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=image)))
+    routed = await router.route({"data": base64.b64encode(GIF).decode()}, capability="x")
+    assert routed.artifact().mime_type == "image/gif"
+    assert routed.summary().splitlines()[0] == f"Downloaded image ({len(GIF)} bytes)"
+
+
+@pytest.mark.requirement("R2-4.4i")
+@pytest.mark.requirement("R2-4.4c", "R2-4.4d")
+async def test_without_its_structure_an_answer_is_a_text() -> None:
+    rows = [{"id": n, "note": "delivered"} for n in range(5000)]
+    limits = ObservationGuardrailConfig(preserve_structure=False, max_observation_chars=5000)
+    routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(), limits)).route(rows, capability="x")
+    seen = routed.for_agent()
+    data = seen["data"]
+    assert isinstance(data, str) and data.startswith('[{"id":0,"note":"delivered"},{"id":1,')
+    assert data.endswith(" chars]") and "\n... [truncated: " in data
+    assert len(json.dumps(seen)) <= 5100 and cast(Mapping[str, JSONValue], seen["truncated"])["uri"]
+    small = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(), limits)).route([1], capability="x")
+    assert small.for_agent()["data"] == [1]
+
+
+@pytest.mark.requirement("R2-6.1f")
+@pytest.mark.requirement("R2-6.1b")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_inline_sizes = 1", "abp.toml: routing.max_inline_sizes: unknown"),
+        ("max_inline_size = 1\nmax_inline_chars = 1", "routing: max_inline_chars is given under two names"),
+        ("[binary_detection]\nenable = true", "routing.binary_detection.enable: unknown"),
+        ("heuristics = true\n[binary_detection]\nenabled = true", "heuristics is given under two names"),
+        ("binary_detection = 1", "routing.binary_detection: must be a table"),
+        ("[binary_detection]\nsignatures = 1", "routing.binary_detection.signatures: must be a table"),
+        ('[binary_detection.signatures]\n"J?" = ["a", "b/c"]', "signatures.J?: is not the beginning of base64"),
+        ('[binary_detection.signatures]\nJVBERi = "pdf"', "signatures.JVBERi: must be an extension and a type"),
+        ('[binary_detection.signatures]\nPK = ["zip", "application/zip"]', "magic must have at least 3 bytes"),
+        ("[agent]\nmax_observation = 1", "routing.agent.max_observation: Unexpected keyword argument"),
+        ("max_inline_bytes = 1\n[agent]\nauto_artifact_threshold = 1", "max_inline_bytes is given under two names"),
+        ('[[tool_fields.a]]\nfield_path = "x"\npath = "y"', "tool_fields.a.0: path is given under two names"),
+        ('[[tool_fields.a]]\nfield_paths = "x"', "routing.tool_fields.a.0"),
+    ],
+)
+def test_an_unknown_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert message in caught.value.message
+
+
+async def test_settings_of_a_command_have_precedence() -> None:
+    table: dict[str, Any] = {"max_inline_chars": 5, "servers": {"crm": {"max_inline_bytes": 6, "max_texts": 1}}}
+    config = RoutingConfig.parse(table, "abp.toml: routing")
+    over = config.with_options({"preset": "tableau", "max_inline_size": 7, "max_texts": 2}, "--routing")
+    policy = over.policy("crm", presets=True)
+    assert (policy.max_inline_chars, policy.max_inline_bytes, policy.max_texts) == (7, 6, 2)
+    assert "download_workbook" in policy.tool_fields
+    with pytest.raises(UsageError, match=r"^--routing\.max_text: unknown; do you mean max_texts"):
+        config.with_options({"max_text": 1}, "--routing")

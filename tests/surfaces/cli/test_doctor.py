@@ -1,0 +1,45 @@
+"""``abp doctor`` in this process; the whole of it is in ``tests/e2e/test_cli.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ABP_OUTPUT_DRI", "ABP_OUTPUT_DIR"),
+        ("ABP_TIMEOUT", "ABP_CALL_TIMEOUT"),
+        ("ABP_RETENTION_TTL", "ABP_RETENTION_TTL_SECONDS"),
+        ("ABP_MCP_ALLOWED_HOST", "ABP_MCP_ALLOWED_HOSTS"),
+        ("ABP_SERVE_PUBLIC_ADDRESS", "ABP_SERVE_PUBLIC_URL"),
+        ("ABP_XYZZY", ""),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_named_with_the_likely_one(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str, meant: str
+) -> None:
+    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")  # the rest of the check is not needed here
+    monkeypatch.setenv(name, "secret-value")
+    ran = abp("doctor")
+    line = next(line for line in ran.out.splitlines() if line.startswith("unknown"))
+    assert line.split(None, 2)[2] == (f"{name} (did you mean {meant}?)" if meant else name)
+    assert "secret-value" not in ran.out
+    assert abp("doctor", "--json").document["unknown_settings"] == {name: meant or None}
+
+
+def test_variables_that_something_reads_are_known(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
+    for name in (
+        "ABP_CONFIG",
+        "ABP_RETENTION_ENABLED",
+        "ABP_MCP_ROOTS",
+        "ABP_SERVE_KEY",
+        "ABP_SERVE_TOKEN",
+        "abp_store",
+    ):
+        monkeypatch.setenv(name, "" if name == "ABP_CONFIG" else "none:")
+    monkeypatch.setenv("ABP_RETENTION_ENABLED", "false")
+    assert "unknown" not in abp("doctor").out

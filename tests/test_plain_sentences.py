@@ -1,0 +1,45 @@
+"""Sentences that a newcomer stumbled over, said plainly wherever they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        (
+            "docs/batch.md",
+            "If any line is not a valid job, the command lists the first 20 with reasons and runs nothing.",
+        ),
+        (
+            "docs/batch.md",
+            "To fix them, edit a copy of `failed.jsonl` and run the same command with it and `--extend`.",
+        ),
+        (
+            "transports/surfaces/cli/_batch.py",
+            "To fix them, edit a copy of failed.jsonl and run the same command with it and --extend",
+        ),
+        ("transports/browser/_top_page.py", "is not valid JavaScript"),
+        ("transports/session/_targets.py", "is not a target"),
+        ("docs/adapters.md", "A script that is not valid JavaScript"),
+        ("transports/surfaces/cli/_doctor.py", "supported; the full test suite passes on it"),
+        (
+            "docs/reference/settings.md",
+            "whether answers without a file survive only a crash (`process`) or also a power cut (`disk`); "
+            "files survive both",
+        ),
+        ("transports/surfaces/mcp/_results.py", "Retryable: no, not until something changes"),
+        ("transports/surfaces/cli/_artifacts.py", "most recent; `--limit` shows more"),
+        ("transports/surfaces/cli/_detached.py", "List, wait for or cancel detached calls."),
+        ("docs/mcp.md", "Without an output folder, each artifact is deleted after one hour."),
+        ("README.md", "Without an output folder, each artifact is deleted after one hour."),
+        ("docs/tutorial.md", "## Clean up"),
+    ],
+)
+def test_a_sentence_says_it_plainly(file: str, sentence: str) -> None:
+    assert sentence in " ".join((ROOT / file).read_text(encoding="utf-8").split("\n")).replace("  ", " ")

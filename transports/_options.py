@@ -1,0 +1,29 @@
+"""Keyword options that are written once, as a ``TypedDict``, for all functions that take them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import ForwardRef, TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def showing(options: type, **defaults: object) -> Callable[[F], F]:
+    """Decorate a function that ends with ``**NAME: Unpack[options]``: ``inspect.signature`` and ``help`` show each
+    option, as if it were written out. Its default is ``None``, unless ``defaults`` has another."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        for name, hint in options.__annotations__.items():
+            text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
+            own.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=text)
+            )
+        function.__annotations__ = {one.name: one.annotation for one in own if one.annotation is not one.empty}
+        function.__annotations__["return"] = signature.return_annotation
+        vars(function)["__signature__"] = signature.replace(parameters=own)
+        return function
+
+    return decorate
