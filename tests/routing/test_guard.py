@@ -23,7 +23,7 @@ JSON_VALUES: st.SearchStrategy[JSONValue] = st.recursive(
 def kept(cut: JSONValue, whole: JSONValue) -> bool:
     """Whether ``cut`` has the structure of ``whole``, with parts left out."""
     if isinstance(cut, str) and cut != whole:
-        return "…" in cut
+        return "…" in cut or "... [truncated: " in cut
     if isinstance(cut, dict) and isinstance(whole, dict):
         told = [name for name in cut if name not in whole]
         counted = not told or cut[told[0]] == f"{len(whole) - len(cut) + 1:,} more fields"

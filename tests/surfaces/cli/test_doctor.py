@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.command_line import CommandLine
+from transports.surfaces.cli import _mcp
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,17 @@ def test_a_variable_that_nothing_reads_is_named_with_the_likely_one(
     assert line.split(None, 2)[2] == (f"{name} (did you mean {meant}?)" if meant else name)
     assert "secret-value" not in ran.out
     assert abp("doctor", "--json").document["unknown_settings"] == {name: meant or None}
+
+
+def test_without_the_bridge_its_variables_are_not_judged(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> set[str]:
+        raise ModuleNotFoundError("No module named 'jwt'", name="jwt")
+
+    monkeypatch.setattr(_mcp, "variables", missing)  # as where the extra [mcp] is not installed
+    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
+    monkeypatch.setenv("ABP_MCP_ROOTS", "/tmp")
+    monkeypatch.setenv("ABP_TIMEOUT", "5")
+    assert abp("doctor", "--json").document["unknown_settings"] == {"ABP_TIMEOUT": "ABP_CALL_TIMEOUT"}
 
 
 def test_variables_that_something_reads_are_known(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

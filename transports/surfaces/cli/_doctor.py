@@ -218,8 +218,13 @@ def _unknown(names: Iterable[str]) -> dict[str, str | None]:
     from ...session import settings_variables
     from . import _mcp as mcp, _serve as serve
 
-    known = {"ABP_BROWSER", *settings_variables(), *mcp.variables(), *serve.variables()}
+    known = {"ABP_BROWSER", *settings_variables(), *serve.variables()}
     unknown = [name for name in names if name.upper() not in known]
+    try:
+        known |= mcp.variables()
+    except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
+        unknown = [name for name in unknown if not name.upper().startswith("ABP_MCP_")]
+    unknown = [name for name in unknown if name.upper() not in known]
     return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.75)), None) for name in unknown}
 
 
