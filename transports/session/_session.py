@@ -367,8 +367,10 @@ class Session:
 
         Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) is sent again within
         ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, no call is sent again. If the
-        transport reconnects by itself, a call waits for that. Each retry is a :class:`~transports.Retrying` event.
+        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, a call that was sent is never
+        sent again. If the transport reconnects by itself, a call waits for that. Each retry is a
+        :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to
+        recognise it.
 
         Before this returns, callbacks get all events that arrived before the answer; it does not wait for a callback
         that blocks. The download of a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status``
