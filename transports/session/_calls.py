@@ -37,11 +37,10 @@ from ..errors import (
     repeat_advice,
     short_traceback,
 )
-from ..owner import Owner
 from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
-from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, in_thread, spawn
+from ..tasks import MAX_DELAY, Owner, backoff_delay, cancel_and_wait, drop, in_thread, spawn
 from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnProgress, RunningCall

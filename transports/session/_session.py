@@ -24,11 +24,10 @@ from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
-from ..owner import Owner
 from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import cancel_and_wait
+from ..tasks import Owner, cancel_and_wait
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
