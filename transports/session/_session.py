@@ -37,6 +37,7 @@ from ._settings import Settings
 if TYPE_CHECKING:
     from ..http import Discovery
     from ..protocol import AppInfo, Capability
+    from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
     from ._evidence import Evidence
@@ -226,6 +227,7 @@ class Session:
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
+        self._settings, self._routing = settings, routing
         self._owner = Owner("session")
         self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
@@ -458,6 +460,22 @@ class Session:
         :meth:`render_to_pdf`."""
         self._require_open()
         return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
+
+    def open_view(
+        self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
+    ) -> View:
+        """Call a tool of an MCP server and show its view, for ``async with app.open_view(…) as view`` (docs/views.md).
+
+        The view is a session, whose capabilities are the tools that the view registers. ``options`` are those of
+        :class:`ViewOptions <transports.session.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
+
+        Raises :class:`~transports.errors.UsageError` if the app is not an MCP server, or the tool has no view. Opening
+        the view raises the errors of :meth:`call`, and :class:`~transports.errors.NotAbpApp` if the view stays blank.
+        """
+        self._require_open()
+        from . import View  # late: it is a session, needs the extra [mcp], and few sessions show views
+
+        return View(self, capability, params, options)
 
     def _timeout_or_default(self, timeout: float | None) -> float:
         return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
