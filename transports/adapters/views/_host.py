@@ -366,7 +366,8 @@ async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> 
     if handler is None:
         return True
     try:
-        decision = handler(given)
+        # a plain function gets a thread, as other callbacks do: it may use the blocking API
+        decision = handler(given) if inspect.iscoroutinefunction(handler) else await asyncio.to_thread(handler, given)
         return (await decision if inspect.isawaitable(decision) else decision) is not False
     except Exception:
         logger.exception("a handler of the view's requests failed; the request is refused")

@@ -76,8 +76,8 @@ class OpenedTool:
 class ViewTransport(PageTransport):
     """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
 
-    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other options are those of
-    :class:`~transports.PlaywrightTransport`."""
+    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other
+    options are those of :class:`~transports.PlaywrightTransport`."""
 
     name = "view"
     features = Features(listing=True, reconnects=True, appends=True)
