@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
+    from ._views import View as View
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -126,5 +127,6 @@ else:
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),
+            "_views": ("View",),
         },
     )
