@@ -362,8 +362,9 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
 
 
 def has_views(apps: Apps) -> bool:
-    """Return whether one of the apps has a capability with a view."""
-    return any(one.view is not None for app in apps.values() for one in app.session.capabilities.values())
+    """Return whether one of the apps has a view for one of its first 200 capabilities."""
+    known = (app.session.capabilities for app in apps.values())
+    return any(one[name].view is not None for one in known for name in islice(one, _MAX_TOOLS))
 
 
 def tool_name(capability: str) -> str:

@@ -90,7 +90,7 @@ def app_document(app: App) -> dict[str, object]:
                 "name": plain_line(one.name),
                 "description": plain_line(one.description, _MAX_DESCRIPTION),
                 "available": one.available,
-                **({"view": plain_line(one.view)} if one.view else {}),
+                **({"view": plain_line(one.view, _MAX_NAME)} if one.view else {}),
             }
             for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
         ],
