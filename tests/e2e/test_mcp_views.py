@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import pytest_asyncio
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-import uvicorn
 from mcp import Client
 from mcp.server.subscriptions import ToolsListChanged
 from mcp_types import CallToolResult, ImageContent, ToolListChangedNotification
@@ -25,7 +22,6 @@ from PIL import Image
 from tests.support.authorization_server import authorization_server
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, URL, called, read_as_resource, words
-from tests.support.mcp_servers import views
 from tests.surfaces.mcp import test_oauth as oauth
 from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, Session, connect
@@ -43,25 +39,12 @@ OWN = {"abp_echo", "abp_picture", "abp_broken", "abp_never", "abp_hands"}
 Opens = Callable[..., Session]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def address() -> AsyncIterator[str]:
-    """The address of the server with views."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = cast(Any, views.server).streamable_http_app(streamable_http_path="/mcp")
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        running = asyncio.ensure_future(server.serve(sockets=[listening]))
-        await eventually(lambda: server.started)
-        yield f"mcp+http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        server.should_exit = True
-        await running
-
-
 @pytest.fixture
-def opens(address: str, browser: Browser) -> Opens:
+def opens(views_address: str, browser: Browser) -> Opens:
     """``connect`` to the server, whatever the target, with one browser for all."""
 
     def connecting(_: str, **options: Any) -> Session:
-        return connect(address, browser=browser, **options)
+        return connect(views_address, browser=browser, **options)
 
     return connecting
 

@@ -52,7 +52,7 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
   addEventListener("message", ({ source, origin, data }) => {
     if (source === parent && (host === null || origin === host)) {
       if (inner !== null) {
-        if (!isOwn(data)) inner.contentWindow.postMessage(data, "*");
+        if (!isOwn(data)) inner.contentWindow.postMessage(data, location.origin);
       } else if (data?.method === OWN + "resource-ready") {
         host = origin;
         inner = document.createElement("iframe");
@@ -61,7 +61,9 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
         inner.srcdoc = data.params.html;
         document.body.append(inner);
       }
-    } else if (inner !== null && source === inner.contentWindow && !isOwn(data)) parent.postMessage(data, host);
+    } else if (inner !== null && source === inner.contentWindow && origin === location.origin && !isOwn(data)) {
+      parent.postMessage(data, host);
+    }
   });
   parent.postMessage({ jsonrpc: "2.0", method: OWN + "proxy-ready", params: {} }, "*");
 })();
