@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -290,3 +291,41 @@ async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
             "answer": {"result": {}},
             "files": [],
         }
+
+
+async def test_a_live_view_has_a_size_and_hands_out_so_many_files(
+    tmp_path: Path, browser: Browser, views_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery:
+
+        async def warnings_of(call: str) -> list[str]:
+            record = await gallery.ask("GET", f"calls/{call}?wait=20")
+            return list(record["result"]["warnings"])
+
+        first = await start(gallery)
+        view = await gallery.ask("GET", f"views/{first}")
+        for name, size in (
+            ("_MAX_HTML", len(view["html"])),
+            ("_MAX_GIVEN", len(json.dumps(view["given"], separators=(",", ":")))),
+        ):
+            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size)
+            await gallery.ask("GET", f"views/{await start(gallery)}")
+            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size - 1)
+            beyond = await start(gallery)
+            await gallery.ask("GET", f"views/{beyond}", expect=413)
+            (warning,) = [text for text in await warnings_of(beyond) if "view" in text]
+            assert warning.startswith("the view is not shown: the page shows views of")
+            monkeypatch.undo()
+
+        def files(start: int, count: int) -> dict[str, object]:
+            blobs = [base64.b64encode(bytes([number])).decode() for number in range(start, start + count)]
+            contents = [
+                {"type": "resource", "resource": {"uri": f"file:///{blob}.bin", "blob": blob}} for blob in blobs
+            ]
+            return {"method": "ui/download-file", "params": {"contents": contents}, "request": True}
+
+        for begin, count in ((0, 64), (64, 64), (128, 64), (192, 8)):
+            told = await gallery.ask("POST", f"views/{first}", body=files(begin, count))
+            assert told["answer"] == {"result": {}} and len(told["files"]) == begin + count
+        told = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
+        assert "200 files, which is the limit" in told["answer"]["error"]["message"] and len(told["files"]) == 200
