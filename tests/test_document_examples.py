@@ -216,7 +216,10 @@ OUTPUT_SCHEMA = {
             "type": "object",
             "description": "Binary PDF data",
             "properties": {
-                "content": {"type": "string", "description": "Base64-encoded PDF (or ArrayBuffer)"},
+                "content": {
+                    "type": "string",
+                    "description": "Base64-encoded PDF (or ArrayBuffer for Puppeteer/postMessage)",
+                },
                 "mimeType": {"type": "string", "const": "application/pdf"},
                 "encoding": {"type": "string", "enum": ["base64"]},
                 "size": {"type": "number"},
