@@ -74,6 +74,7 @@ class Capability(Model):
 
     ``input_schema`` and ``output_schema`` are JSON Schemas, empty if the app declares none. ``alternatives`` are names
     of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    ``view`` is the address (``ui://…``) of the view of an MCP server's tool (docs/views.md).
     """
 
     _text_field = "name"
@@ -89,6 +90,7 @@ class Capability(Model):
     deprecation_message: str | None = None
     alternatives: list[str] = Field(default_factory=list)
     annotations: JSONObject = Field(default_factory=dict)
+    view: str | None = None
 
     def __repr__(self) -> str:
         about = f": {self.description[:80]!r}" if self.description else ""

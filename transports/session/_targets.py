@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from .. import http
+from .. import browser as browsers, http
 from ..base import Transport
 from ..browser import extension_folder
 from ..errors import UsageError
@@ -33,6 +33,8 @@ _REPLAY = "replay:"
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
 #: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
+#: Options of a browser that a session with an MCP server takes, for the views of its tools.
+_FOR_VIEWS = "browser", "context", "cdp_url", "browser_server"
 
 
 def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
@@ -70,8 +72,14 @@ def transport_for(
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
     if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
-        reject_options(browser_options, "an MCP server, which needs no browser")
-        return _mcp_transport(target, seconds, settings, sampling=sampling, **request_options)
+        shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
+        reject_options(
+            {name: value for name, value in browser_options.items() if name not in shown_in},
+            "an MCP server, whose views have pages of their own",
+        )
+        headless = settings.headless if headless is None else headless
+        source = browsers.PageSource(**shown_in, headless=headless)
+        return _mcp_transport(target, seconds, settings, sampling=sampling, views=source, **request_options)
     if (plugged := _plugin_transport(target, name, seconds)) is not None:
         reject_options({**browser_options, **request_options}, "the transport of another distribution")
         return plugged

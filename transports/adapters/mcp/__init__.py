@@ -15,12 +15,19 @@ from ._servers import HttpServer, Server, StdioServer, parse_server
 from ._transport import MCPTransport
 
 if TYPE_CHECKING:
-    from ._wire import request_id as request_id
+    from ._connection import VIEW_TYPE as VIEW_TYPE
+    from ._wire import (
+        error_answer as error_answer,
+        request_id as request_id,
+        to_answer as to_answer,
+        to_arguments as to_arguments,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_wire": ("request_id",),
+            "_connection": ("VIEW_TYPE",),
+            "_wire": ("error_answer", "request_id", "to_answer", "to_arguments"),
         },
     )
 

@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import httpx2
 from mcp.client.session import ClientRequestContext
@@ -33,6 +34,7 @@ from mcp_types import (
     ErrorData,
     InputRequiredResult,
     InputResponses,
+    ListPromptsRequest,
     ListResourcesRequest,
     ListResourceTemplatesRequest,
     PaginatedRequestParams,
@@ -68,12 +70,17 @@ from ._wire import (
     TOO_MANY,
     UNREADABLE,
     Questions,
+    as_json,
     error_answer,
+    is_visible,
     to_answer,
     to_arguments,
     to_capability,
     with_content,
 )
+
+if TYPE_CHECKING:
+    from ...browser import PageSource
 
 logger = logging.getLogger("transports.mcp")
 
@@ -176,6 +183,18 @@ _SESSION_EXPIRED = "Session terminated"
 
 #: Builds the request again, with the answers to the server's questions and its state.
 MakeRequest: TypeAlias = "Callable[[InputResponses | None, str | None], Request[Any, Any]]"
+
+#: Methods that a view may ask of its server.
+_RELAYED: Mapping[str, type[Request[Any, Any]]] = {
+    "tools/call": CallToolRequest,
+    "resources/read": ReadResourceRequest,
+    "resources/list": ListResourcesRequest,
+    "resources/templates/list": ListResourceTemplatesRequest,
+    "prompts/list": ListPromptsRequest,
+}
+#: Where the results of the calls of a block are collected, as the server sent them.
+KeptResults: TypeAlias = "list[tuple[Mapping[str, object], Mapping[str, object]]]"
+_kept_results: ContextVar[KeptResults | None] = ContextVar("_kept_results", default=None)
 
 _T = TypeVar("_T")
 
@@ -307,7 +326,8 @@ class MCPTransport(Transport):
     ``sampling`` allows the server to request messages of a model from the session's elicitation handler
     (``sampling/create``). ``timeout`` in seconds limits starting or reaching the server. ``max_bytes`` limits one
     message, counted in decoded bytes of content. With ``reconnect`` a lost server is started or reached again, with
-    growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``.
+    growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``. ``views`` is the source of the
+    pages in which views are shown; without it each view has a browser of its own.
 
     Raises :class:`~transports.errors.UsageError` if ``target`` does not name a server.
     """
@@ -324,7 +344,10 @@ class MCPTransport(Transport):
         timeout: float = 30.0,
         max_bytes: int = 100_000_000,
         reconnect: bool = True,
+        views: PageSource | None = None,
     ) -> None:
+        #: The source of pages for views, a browser of its own by default.
+        self.views = views
         self.features = Features(listing=True, reconnects=reconnect, presets=True)
         self._server = parse_server(target, headers) if isinstance(target, str) else target
         if auth is not None and not isinstance(self._server, HttpServer):
@@ -407,13 +430,16 @@ class MCPTransport(Transport):
             self._tools = await list_tools(connection)
         except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
             logger.warning("%s could not list its tools: %s", self._server, error.message)
-        tools = self._tools.values()
+        tools = [tool for tool in self._tools.values() if is_visible(tool, "model")]
         if len(tools) > MANY_TOOLS:
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
     async def _call(self, message: Message, payload: Any) -> object:
         connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
+        if name in self._tools and not is_visible(self._tools[name], "model"):
+            hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
+            return error_answer(hidden)
         schema = self._tools[name].input_schema if name in self._tools else {}
         arguments = payload["params"]
         if message.content:
@@ -434,6 +460,9 @@ class MCPTransport(Transport):
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
+            if (kept := _kept_results.get()) is not None:
+                shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+                kept.append((arguments, shown))
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
@@ -447,6 +476,56 @@ class MCPTransport(Transport):
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def tool(self, name: str) -> Mapping[str, object]:
+        """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
+        if name not in self._tools:
+            raise UsageError(f"{self._server} has no tool {name!r}")
+        return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @contextlib.contextmanager
+    def keeping_results(self) -> Iterator[KeptResults]:
+        """Collect arguments and result of the calls that begin in this block, as JSON values of MCP."""
+        kept: KeptResults = []
+        token = _kept_results.set(kept)
+        try:
+            yield kept
+        finally:
+            _kept_results.reset(token)
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Send a request of a view to the server, and return the result as JSON values.
+
+        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
+        server refuses."""
+        kind = _RELAYED.get(method)
+        if kind is None:
+            raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": METHOD_NOT_FOUND})
+        connection, name = self._reconnector.connection(), params.get("name")
+        if kind is CallToolRequest and not (
+            isinstance(name, str) and name in self._tools and is_visible(self._tools[name], "app")
+        ):
+            raise CapabilityError(
+                f"the server has no tool {str(name)[:100]!r} for its views", details={"code": INVALID_PARAMS}
+            )
+        try:
+            request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise CapabilityError(
+                f"{method}: {'.'.join(map(str, first['loc']))}: {first['msg']}", details={"code": INVALID_PARAMS}
+            ) from None
+        async with _deadline(method, timeout):
+            result = await send_request(connection, lambda *_: request)
+        try:
+            shown: Mapping[str, object] = (
+                await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+            )
+        except RecursionError:
+            raise ProtocolError("the server's answer is nested too deeply") from None
+        return shown
 
     # --- resources ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,25 @@
+"""Views of MCP servers (MCP Apps): a host that shows the HTML of a tool and speaks with it. Extra ``[mcp]``.
+
+* :mod:`._document` — the document of a view: HTML, content security policy, permissions.
+* :mod:`._host` — answers to the requests of a view.
+* :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
+"""
+
+from __future__ import annotations
+
+from ._document import CspMode, ViewDocument, read_document
+from ._host import Decision, DisplayMode, HostContext, ViewHandlers, ViewRequest
+from ._transport import OpenedTool, ViewTransport
+
+__all__ = [
+    "CspMode",
+    "Decision",
+    "DisplayMode",
+    "HostContext",
+    "OpenedTool",
+    "ViewDocument",
+    "ViewHandlers",
+    "ViewRequest",
+    "ViewTransport",
+    "read_document",
+]

@@ -1,0 +1,322 @@
+"""Host of a view: answers its requests as a chat host does, and records them (MCP Apps, "Communication Protocol")."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+import pybase64
+
+from ...binary import BinaryData, Handle
+from ...errors import ABPError, CapabilityError, ProtocolError
+from ...protocol import decode_json
+from ...protocol.messages import package_version
+
+logger = logging.getLogger("transports.views")
+
+#: Version of MCP Apps that this host speaks.
+PROTOCOL_VERSION = "2026-01-26"
+DisplayMode: TypeAlias = Literal["inline", "fullscreen", "pip"]
+_MODES: tuple[DisplayMode, ...] = get_args(DisplayMode)
+RequestKind: TypeAlias = Literal[
+    "open-link", "message", "model-context", "display-mode", "size", "download-file", "log", "teardown"
+]
+#: Requests that are remembered; of more the oldest are dropped.
+_MAX_RECORDED = 1000
+#: Files of one request.
+_MAX_FILES = 64
+#: Values of the parameters of one message.
+_MAX_VALUES = 100_000
+_METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32601, -32602, -32603
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRequest:
+    """Request of a view, with the host's answer.
+
+    ``params`` are as the view sent them; files are without their bytes. ``call`` is the id of the call that was under
+    way. ``answer`` is the result, empty for a notification."""
+
+    kind: RequestKind
+    params: Mapping[str, object]
+    answer: Mapping[str, object] = field(default_factory=dict)
+    call: str | None = None
+
+
+Decision: TypeAlias = "bool | Awaitable[bool | None] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHandlers:
+    """Decisions of a person: each gets the request's parameters and returns ``False`` to refuse. Plain or coroutine
+    functions; without one the host grants what it can."""
+
+    on_open_link: Callable[[str], Decision] | None = None
+    on_message: Callable[[Mapping[str, object]], Decision] | None = None
+    on_display_mode: Callable[[str], Decision] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """Surroundings of a view: ``theme``, ``locale`` (BCP 47), ``timezone`` (IANA), ``display_mode``, and ``size`` in
+    CSS pixels."""
+
+    theme: Literal["light", "dark"] = "light"
+    locale: str = "en-US"
+    timezone: str = "UTC"
+    display_mode: DisplayMode = "inline"
+    size: tuple[int, int] = (900, 700)
+
+    def as_json(self, tool: Mapping[str, object]) -> dict[str, object]:
+        """Return the context of a view of ``tool`` as the view reads it."""
+        width, height = self.size
+        return {
+            "toolInfo": {"tool": tool},
+            "theme": self.theme,
+            "displayMode": self.display_mode,
+            "availableDisplayModes": list(_MODES),
+            "containerDimensions": {"width": width, "maxHeight": height},
+            "locale": self.locale,
+            "timeZone": self.timezone,
+            "userAgent": f"abp-transports/{package_version()}",
+            "platform": "desktop",
+            "deviceCapabilities": {"touch": False, "hover": True},
+            "safeAreaInsets": {"top": 0, "right": 0, "bottom": 0, "left": 0},
+        }
+
+
+#: Abilities of this host.
+_CAPABILITIES: Mapping[str, object] = {
+    "openLinks": {},
+    "downloadFile": {},
+    "serverTools": {},
+    "serverResources": {},
+    "logging": {},
+    "updateModelContext": {
+        kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")
+    },
+    "message": {kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")},
+}
+
+Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
+SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
+
+
+class _Refused(Exception):
+    """A request that is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Host:
+    """Host of one view.
+
+    ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out. ``current_call``
+    returns the id of the call under way."""
+
+    def __init__(
+        self,
+        context: HostContext,
+        tool: Mapping[str, object],
+        handlers: ViewHandlers,
+        *,
+        relay: Relay,
+        save_file: SaveFile,
+        current_call: Callable[[], str | None],
+    ) -> None:
+        self.requests: deque[ViewRequest] = deque(maxlen=_MAX_RECORDED)
+        self.warnings: list[str] = []
+        #: The last context that the view gave its model.
+        self.model_context: Mapping[str, object] | None = None
+        #: Name, version and abilities that the view gave in ``ui/initialize``.
+        self.app_info: Mapping[str, object] = {}
+        self.app_capabilities: Mapping[str, object] = {}
+        self.initialized = asyncio.Event()
+        self.context = context
+        self._tool = tool
+        self._handlers = handlers
+        self._relay = relay
+        self._save_file = save_file
+        self._current_call = current_call
+        self._dropped: Counter[str] = Counter()
+
+    async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
+        """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
+        try:
+            params = decode_json(text.encode(errors="replace"), at_most=_MAX_VALUES)
+            if not isinstance(params, dict):
+                raise _Refused(_INVALID_PARAMS, "params is an object")
+            result = await self._result(method, params, is_request=is_request)
+        except _Refused as refused:
+            return {"error": {"code": refused.code, "message": str(refused)}} if is_request else None
+        except CapabilityError as error:
+            code = error.details.get("code", _INTERNAL)
+            return {"error": {"code": code if isinstance(code, int) else _INTERNAL, "message": error.message}}
+        except ABPError as error:
+            return {"error": {"code": _INTERNAL, "message": error.message}}
+        return {"result": result} if is_request else None
+
+    async def _result(self, method: str, params: dict[str, Any], *, is_request: bool) -> Mapping[str, object]:
+        if not is_request:
+            self._notified(method, params)
+            return {}
+        match method:
+            case "ping":
+                return {}
+            case "ui/initialize":
+                return self._initialize(params)
+            case "ui/open-link":
+                return await self._open_link(params)
+            case "ui/message":
+                granted = await _decided(self._handlers.on_message, params)
+                return self._recorded("message", params, {} if granted else {"isError": True})
+            case "ui/request-display-mode":
+                return await self._display_mode(params)
+            case "ui/update-model-context":
+                self.model_context = params
+                return self._recorded("model-context", params, {})
+            case "ui/download-file":
+                return await self._download(params)
+        if method.startswith("ui/") or "/" not in method:
+            raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+        return await self._relay(method, params)
+
+    def _notified(self, method: str, params: Mapping[str, object]) -> None:
+        match method:
+            case "ui/notifications/initialized":
+                self.initialized.set()
+            case "ui/notifications/size-changed":
+                self._recorded("size", params, {})
+            case "ui/notifications/request-teardown":
+                self._recorded("teardown", params, {})
+            case "notifications/message":
+                self._recorded("log", params, {})
+
+    def _initialize(self, params: Mapping[str, object]) -> Mapping[str, object]:
+        info, able = params.get("appInfo"), params.get("appCapabilities")
+        self.app_info = info if isinstance(info, dict) else {}
+        self.app_capabilities = able if isinstance(able, dict) else {}
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "hostInfo": {"name": "abp-transports", "version": package_version()},
+            "hostCapabilities": _CAPABILITIES,
+            "hostContext": self.context.as_json(self._tool),
+        }
+
+    async def _open_link(self, params: Mapping[str, object]) -> Mapping[str, object]:
+        url = params.get("url")
+        good = isinstance(url, str) and len(url) <= 8192 and _is_web(url)
+        granted = good and await _decided(self._handlers.on_open_link, url)
+        return self._recorded("open-link", params, {} if granted else {"isError": True})
+
+    async def _display_mode(self, params: Mapping[str, object]) -> Mapping[str, object]:
+        mode = next((one for one in _MODES if one == params.get("mode")), None)
+        if mode is None:
+            raise _Refused(_INVALID_PARAMS, f"mode is one of {', '.join(_MODES)}")
+        if await _decided(self._handlers.on_display_mode, mode):
+            self.context = replace(self.context, display_mode=mode)
+        return self._recorded("display-mode", params, {"mode": self.context.display_mode})
+
+    async def _download(self, params: Mapping[str, object]) -> Mapping[str, object]:
+        contents = params.get("contents")
+        if not isinstance(contents, list) or not contents:
+            raise _Refused(_INVALID_PARAMS, "contents is a list of resources")
+        if len(contents) > _MAX_FILES:
+            raise _Refused(_INVALID_PARAMS, f"more than {_MAX_FILES} files in one request")
+        files: list[BinaryData] = []
+        try:
+            for item in contents:
+                files += await self._files_of(item)
+        except (ProtocolError, CapabilityError) as error:
+            self.warnings.append(f"a file of the view was refused: {error.message}")
+            return self._recorded("download-file", _without_handles(params), {"isError": True})
+        for file in files:
+            await self._save_file(file)
+        return self._recorded("download-file", _without_handles(params), {})
+
+    async def _files_of(self, item: object) -> list[BinaryData]:
+        """Return the files of an embedded resource, or of a link, read through the server."""
+        match item:
+            case {"type": "resource_link", "uri": str(uri)}:
+                read = (await self._relay("resources/read", {"uri": uri})).get("contents")
+                return [_file(one) for one in read[:_MAX_FILES]] if isinstance(read, list) else []
+            case {"type": "resource", "resource": dict(resource)}:
+                return [_file(resource)]
+        raise ProtocolError("it is neither a resource nor a link to one")
+
+    def _recorded(
+        self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        if len(self.requests) == self.requests.maxlen:
+            self._dropped[self.requests[0].kind] += 1
+        self.requests.append(ViewRequest(kind, params, answer, self._current_call()))
+        return answer
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Number of requests by kind that were answered and are no longer in :attr:`requests`."""
+        return dict(self._dropped)
+
+
+async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> bool:
+    """Return the decision of a handler; without one the request is granted. An exception refuses."""
+    if handler is None:
+        return True
+    try:
+        decision = handler(given)
+        return (await decision if inspect.isawaitable(decision) else decision) is not False
+    except Exception:
+        logger.exception("a handler of the view's requests failed; the request is refused")
+        return False
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters of a download as a caller reads them: the size in the place of the content."""
+
+    def shown(item: object) -> object:
+        match item:
+            case {"resource": {"held": {"size": size}, **resource}, **rest}:
+                return {**rest, "resource": {**resource, "size": size}}
+        return item
+
+    contents = params.get("contents")
+    return {**params, "contents": [shown(item) for item in contents]} if isinstance(contents, list) else params
+
+
+def _file(resource: object) -> BinaryData:
+    """Return the content of a resource: held by the host's page, base64, or text.
+
+    Raises :class:`~transports.errors.ProtocolError` if it has none of these, or if it cannot be decoded."""
+    if not isinstance(resource, dict):
+        raise ProtocolError("it is not a resource")
+    uri, given = str(resource.get("uri", "")), resource.get("mimeType")
+    mime_type = given if isinstance(given, str) else None
+    name = uri.rpartition("/")[2] or None
+    match resource:
+        case {"held": {"id": str(held), "size": int(size)}} if size >= 0:
+            return BinaryData(Handle(f"held:{held}", size), mime_type, size, name)
+        case {"blob": str(blob)}:
+            try:
+                data = pybase64.b64decode(blob, validate=True)
+            except ValueError:
+                raise ProtocolError(f"{uri[:200] or 'it'} is not valid base64") from None
+            return BinaryData(data, mime_type, len(data), name)
+        case {"text": str(text)}:
+            return BinaryData(text.encode(errors="replace"), mime_type or "text/plain", None, name)
+    raise ProtocolError(f"{uri[:200] or 'it'} cannot be decoded")

@@ -1,0 +1,321 @@
+"""The transport of views: the HTML of an MCP server's tool, shown in a frame, as an app.
+
+The host is a page of ours, the view a frame in it. Each has an origin of its own that exists in this page only: its
+documents are answered by the transport itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...base import Features
+from ...binary import BinaryData
+from ...browser import PageAgent, PageSource, PageTransport, ViewMessage, listener
+from ...errors import (
+    CapabilityError,
+    Disconnected,
+    NotAbpApp,
+    ProtocolError,
+    TransportError,
+    format_seconds,
+)
+from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
+from ...tasks import spawn
+from ..mcp import error_answer, to_answer, to_arguments
+from ._document import CspMode, ViewDocument
+from ._host import Host, HostContext, Relay, ViewHandlers
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Error as PlaywrightError, Frame, Page, Route
+
+logger = logging.getLogger("transports.views")
+
+_HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
+<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+_SANDBOX = "allow-scripts allow-same-origin allow-forms"
+#: Tools of a view.
+_MAX_TOOLS = 500
+#: Seconds that a view has to answer before it is taken down.
+_TEARDOWN = 2.0
+#: Reports of a policy, and errors of scripts, that are kept.
+_MAX_REPORTS = 100
+#: Characters of one of them.
+_MAX_REPORT = 500
+_VIOLATION = re.compile(r"violates the following Content Security Policy directive")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTool:
+    """A tool that was called, with the view for its result. ``arguments`` and ``result`` are JSON values of MCP."""
+
+    tool: Mapping[str, object]
+    arguments: Mapping[str, object]
+    result: Mapping[str, object]
+    document: ViewDocument
+
+
+class ViewTransport(PageTransport):
+    """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
+
+    ``relay`` sends requests of the view to its server. The other options are those of
+    :class:`~transports.PlaywrightTransport`."""
+
+    name = "view"
+    features = Features(listing=True, reconnects=True, appends=True)
+    _scripts = ("codec.js", "effects.js", "view.js")
+
+    def __init__(
+        self,
+        uri: str,
+        call_tool: Callable[[], Awaitable[OpenedTool]],
+        *,
+        source: PageSource,
+        relay: Relay,
+        context: HostContext,
+        handlers: ViewHandlers,
+        csp: CspMode = "declared",
+        timeout: float = 30.0,
+    ) -> None:
+        super().__init__(uri, source=source, timeout=timeout)
+        self._call_tool = call_tool
+        self._relay = relay
+        self._context = context
+        self._handlers = handlers
+        self._csp = csp
+        self._opened: OpenedTool | None = None
+        self._host: Host | None = None
+        self._frame: Frame | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+        self._counts: Counter[str] = Counter()
+        self._input_schemas: dict[str, Mapping[str, object]] = {}
+        #: Takes a file that the view hands out while no call is under way.
+        self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
+        self._listed_first: list[object] | None = None
+        #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
+        self.violations: list[str] = []
+        self.script_errors: list[str] = []
+
+    @property
+    def url(self) -> str | None:
+        """``None``: the origin of a view exists in its page only."""
+        return None
+
+    @property
+    def frame(self) -> Frame:
+        """The view's frame, of ``playwright.async_api``."""
+        if self._frame is None:
+            raise Disconnected("the view is not open")
+        return self._frame
+
+    @property
+    def host(self) -> Host:
+        """The host of the view, with the record of its requests."""
+        if self._host is None:
+            raise Disconnected("the view is not open")
+        return self._host
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts of messages by outcome, as :attr:`transports.PostMessageTransport.counts`."""
+        return self._counts
+
+    async def open(self) -> None:
+        """Call the tool, then show its view."""
+        self._opened = await self._call_tool()
+        await super().open()
+
+    async def aclose(self) -> None:
+        """Tear the view down, and close its page."""
+        if self._agent is not None and not self._agent.is_lost and self._host and self._host.initialized.is_set():
+            with contextlib.suppress(TransportError):  # many views do not know the request
+                await self._agent.invoke("ask", "ui/resource-teardown", "{}", timeout=_TEARDOWN)
+        for task in tuple(self._answering):
+            task.cancel()
+        await super().aclose()
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        opened = self._opened
+        assert opened is not None
+        self._host = host = Host(
+            self._context,
+            opened.tool,
+            self._handlers,
+            relay=self._relay,
+            save_file=self._save_file,
+            current_call=lambda: self._effects.current_call,
+        )
+        self.violations.clear()
+        self.script_errors.clear()
+        own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
+        policy = opened.document.policy(self._csp)
+        frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
+        await page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]})
+        await page.emulate_media(color_scheme=self._context.theme)
+        await page.route(f"{own}/**", _serving(_HOST_HTML, frames))
+        await page.route(f"{views}/**", _serving(opened.document.html, policy))
+        self._listen(page)
+        await page.goto(f"{own}/")
+        allow = "; ".join(opened.document.permissions)
+        await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
+        self._frame = page.main_frame.child_frames[0]
+        try:
+            async with asyncio.timeout(self._timeout / 2):
+                await host.initialized.wait()
+        except TimeoutError:
+            raise self._blank(self._timeout / 2) from None
+        await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
+        await self.tell("ui/notifications/tool-result", opened.result)
+
+    async def _save_file(self, content: BinaryData) -> None:
+        if self._effects.current_call is None and self.on_file is not None:
+            await self.on_file(content)
+        else:
+            self._effects.add_file(content, "a file of the view")
+
+    def _listen(self, page: Page) -> None:
+        on_console, on_error = listener(self._on_console), listener(self._on_script_error)
+        page.on("console", on_console)
+        page.on("pageerror", on_error)
+        self._page_stack.callback(page.remove_listener, "console", on_console)
+        self._page_stack.callback(page.remove_listener, "pageerror", on_error)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and _VIOLATION.search(message.text):
+            _keep(self.violations, message.text)
+
+    def _on_script_error(self, error: PlaywrightError) -> None:
+        _keep(self.script_errors, f"{error.name}: {error.message}" if error.name else error.message)
+
+    def _blank(self, waited: float) -> NotAbpApp:
+        """Return the error for a view that does not begin, with the likely reason."""
+        if self.violations:
+            why = f"its policy stops it: {self.violations[0]}"
+        elif self.script_errors:
+            why = f"its script failed: {self.script_errors[0]}"
+        elif self.host.app_info:
+            why = "it asked for its host and did not finish the handshake"
+        else:
+            why = "it sent no ui/initialize"
+        return NotAbpApp(f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}")
+
+    # --- messages of the view -----------------------------------------------------------------------------------------
+
+    async def tell(self, method: str, params: Mapping[str, object]) -> None:
+        """Send a notification to the view."""
+        await self._require_agent().invoke("tell", method, json.dumps(params), timeout=self._timeout)
+
+    async def update(self, context: HostContext, changed: Mapping[str, object]) -> None:
+        """Set the surroundings of the view, and tell it what has changed."""
+        self.host.context = self._context = context
+        page = self._require_agent().page
+        await page.emulate_media(color_scheme=context.theme)
+        await page.set_viewport_size({"width": context.size[0], "height": context.size[1]})
+        await self.tell("ui/notifications/host-context-changed", changed)
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if isinstance(payload, ViewMessage):
+            if payload.method == "notifications/tools/list_changed" and payload.key is None:
+                self._events.put_nowait(Message("capabilities/changed", {}))
+            else:
+                spawn(self._answer(self._require_agent(), self.host, payload), self._answering)
+        elif kind == "unloaded":
+            self._require_agent().mark_lost(Disconnected("the view navigated or reloaded"))
+        elif kind == "counts":
+            self._counts = Counter(payload)
+        else:
+            super()._on_event(kind, payload)
+
+    async def _answer(self, agent: PageAgent, host: Host, asked: ViewMessage) -> None:
+        answer = await host.answer(asked.method, asked.params, is_request=asked.key is not None)
+        if answer is not None:
+            with contextlib.suppress(TransportError):  # the view has gone
+                await agent.invoke("respond", asked.key, json.dumps(answer), timeout=self._timeout)
+
+    # --- calls of the view's tools ------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to the view: ``tools/list`` for its capabilities, ``tools/call`` for a call."""
+        if message.type == "capabilities/call":
+            return await self._call_view(message, timeout)
+        if message.type not in ("initialize", "capabilities/list"):
+            return await super().request(message, timeout=timeout)
+        first, self._listed_first = self._listed_first, None  # the session lists after initialize
+        listed = await self._listed(message, timeout) if first is None else first
+        if message.type == "capabilities/list":
+            return Message("capabilities/list-result", listed, id=message.id)
+        self._listed_first = listed
+        info = self.host.app_info
+        name = str(info.get("name") or self._target)[:200]
+        payload = {
+            "sessionId": secrets.token_hex(16),
+            "protocolVersion": ABP_VERSION,
+            "app": {"id": name, "name": name, "version": str(info.get("version") or "")[:100]},
+            "capabilities": listed,
+        }
+        return Message("initialize-result", payload, id=message.id)
+
+    async def _listed(self, message: Message, timeout: float) -> list[object]:
+        if not isinstance(self.host.app_capabilities.get("tools"), dict):
+            return []
+        asked = Message("capabilities/list", id=message.id)
+        answer: Any = (await super().request(asked, timeout=timeout)).payload
+        if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
+            logger.warning("the view could not list its tools: %.500r", answer)
+            return []
+        tools = answer["result"].get("tools")
+        good = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        if len(good) > _MAX_TOOLS:
+            logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
+        self._input_schemas = {
+            str(tool.get("name")): schema
+            for tool in good[:_MAX_TOOLS]
+            if isinstance(schema := tool.get("inputSchema"), dict)
+        }
+        return list(good[:_MAX_TOOLS])
+
+    async def _call_view(self, message: Message, timeout: float) -> Message:
+        payload: Any = message.payload
+        if message.content:
+            schema = self._input_schemas.get(payload["capability"], {})
+            arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
+            message = replace(message, payload={**payload, "params": arguments}, content=())
+        reply = await super().request(message, timeout=timeout)
+        answer: Any = reply.payload
+        match answer:
+            case {"result": dict(result)}:
+                reply.payload = to_answer(result)
+            case {"cancelled": True}:
+                reply.payload = {"success": False, "cancelled": True}
+            case {"error": {"code": code, "message": str(text)}}:
+                reply.payload = error_answer(CapabilityError(text[:2000], details={"code": code}))
+            case {"success": False}:
+                pass
+            case _:
+                raise ProtocolError("the answer of the view's tool is not MCP's")
+        return reply
+
+
+def _serving(html: str, policy: str) -> Callable[[Route], Awaitable[None]]:
+    headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
+
+    async def serve(route: Route) -> None:
+        if route.request.is_navigation_request() and route.request.url.endswith(".localhost/"):
+            await route.fulfill(body=html, content_type="text/html; charset=utf-8", headers=headers)
+        else:
+            await route.fulfill(status=404, body="")
+
+    return serve
+
+
+def _keep(reports: list[str], text: str) -> None:
+    if len(reports) < _MAX_REPORTS:
+        reports.append(text[:_MAX_REPORT])
