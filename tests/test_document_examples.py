@@ -393,15 +393,16 @@ async def test_the_schema_of_the_example_fits_content_in_every_form() -> None:
 @pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R3-1d", "R3-2d", "R3-6e")
 async def test_answers_of_the_guides_tools_become_artifacts() -> None:
     """``capture_chart``, ``export_csv``, ``export_pdf`` and ``screenshot_url``, where the kit is the client."""
-    picture, table = drawn("PNG"), "id,name\n" + "1,x\n" * 200
+    picture = b"\x89PNG\r\n\x1a\n" + NOISE[:40]  # too small to be found without its type
+    table = "id,name\n" + "1,x\n" * 200
     cut = table[:500] + ("\n… (truncated)" if len(table) > 500 else "")
     csv = {"uri": "file:///exports/orders-1700000000000.csv", "mimeType": "text/csv", "text": cut}
-    report = {"uri": "file:///exports/report-7.pdf", "mimeType": "application/pdf", "blob": b64(pdf(9000))}
+    report = {"uri": "file:///exports/report-7.pdf", "mimeType": "application/pdf", "blob": b64(pdf(90))}
     image = {"type": "image", "data": b64(picture), "mimeType": "image/png"}
     answers: list[tuple[str, Mapping[str, object], bytes | None]] = [
         (f"requests chart for the last 24 hours (PNG, {len(picture)} bytes):", image, picture),
         ("Exported 200 rows from orders.", {"type": "resource", "resource": csv}, None),
-        ("Generated PDF report for 7.", {"type": "resource", "resource": report}, pdf(9000)),
+        ("Generated PDF report for 7.", {"type": "resource", "resource": report}, pdf(90)),
         (f"Screenshot of https://a.example/ ({len(picture)} bytes):", image, picture),
     ]
     for said, block, content in answers:
