@@ -8,7 +8,7 @@
 * :mod:`._calls` — attempts, retries, cancellation, handles of calls, results in the store.
 * :mod:`._dispatch` — delivery of the app's messages to calls, callbacks and streams; :mod:`._events` — typed events.
 * :mod:`._evidence`, :mod:`._call_evidence` — the choice of evidence, and its recording around each call.
-* :mod:`._resources` — resources of an MCP server.
+* :mod:`._resources` — resources of an MCP server; :mod:`._views` — views of its tools, as sessions.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         trust_found_file as trust_found_file,
     )
     from ._targets import reject_options as reject_options
+    from ._views import View as View, ViewOptions as ViewOptions
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -126,5 +127,6 @@ else:
                 "trust_found_file",
             ),
             "_targets": ("reject_options",),
+            "_views": ("View", "ViewOptions"),
         },
     )
