@@ -36,7 +36,7 @@ async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session
     async with app.open_view("board", {"n": 4}) as view:
         assert (view.info.name, view.info.version) == ("Board", "3.1")
         assert set(view.capabilities) == {"echo", "picture", "broken", "fails", "never", "hands"}
-        assert view.result.data["n"] == 4 and view.result.artifacts
+        assert isinstance(view.result.data, dict) and view.result.data["n"] == 4 and view.result.artifacts
         assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}
         with pytest.raises(UsageError, match="text"):
             await view.call("echo", {"text": 1})

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         find_app as find_app,
         is_app_name as is_app_name,
         shares_browser as shares_browser,
-        sign_in as sign_in,
     )
     from ._calls import (
         NOT_RUN as NOT_RUN,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
         settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
+    from ._sign_in import sign_in as sign_in
     from ._targets import reject_options as reject_options
     from ._views import View as View, ViewOptions as ViewOptions
 else:
@@ -79,7 +79,6 @@ else:
                 "find_app",
                 "is_app_name",
                 "shares_browser",
-                "sign_in",
             ),
             "_calls": (
                 "CallHandle",
@@ -126,6 +125,7 @@ else:
                 "settings_variables",
                 "trust_found_file",
             ),
+            "_sign_in": ("sign_in",),
             "_targets": ("reject_options",),
             "_views": ("View", "ViewOptions"),
         },

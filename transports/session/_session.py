@@ -38,10 +38,10 @@ from ._settings import Settings
 if TYPE_CHECKING:
     from ..http import Discovery
     from ..protocol import AppInfo, Capability
+    from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
     from ._evidence import Evidence
-    from ._views import View, ViewOptions
 
 
 def check_arguments(capability: object, params: object) -> None:
@@ -466,13 +466,13 @@ class Session:
         """Call a tool of an MCP server and show its view, for ``async with app.open_view(…) as view`` (docs/views.md).
 
         The view is a session, whose capabilities are the tools that the view registers. ``options`` are those of
-        :class:`ViewOptions <transports.session._views.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
+        :class:`ViewOptions <transports.session.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
 
         Raises :class:`~transports.errors.UsageError` if the app is not an MCP server, or the tool has no view. Opening
         the view raises the errors of :meth:`call`, and :class:`~transports.errors.NotAbpApp` if the view stays blank.
         """
         self._require_open()
-        from ._views import View  # late: it needs the extra [mcp], and few sessions show views
+        from . import View  # late: it is a session, needs the extra [mcp], and few sessions show views
 
         return View(self, capability, params, options)
 

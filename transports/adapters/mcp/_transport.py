@@ -482,7 +482,7 @@ class MCPTransport(Transport):
     def tool(self, name: str) -> Mapping[str, object]:
         """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
         if name not in self._tools:
-            raise UsageError(f"{self._server} has no tool {name!r}", code="UNKNOWN_CAPABILITY")
+            raise UsageError(f"{self._server} has no tool {name!r}")
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @contextlib.contextmanager

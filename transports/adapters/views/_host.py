@@ -8,7 +8,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import pybase64
@@ -23,7 +23,7 @@ logger = logging.getLogger("transports.views")
 #: Version of MCP Apps that this host speaks.
 PROTOCOL_VERSION = "2026-01-26"
 DisplayMode: TypeAlias = Literal["inline", "fullscreen", "pip"]
-_MODES = ("inline", "fullscreen", "pip")
+_MODES: tuple[DisplayMode, ...] = get_args(DisplayMode)
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log", "teardown"
 ]
@@ -218,8 +218,8 @@ class Host:
         return self._recorded("open-link", params, {} if granted else {"isError": True})
 
     async def _display_mode(self, params: Mapping[str, object]) -> Mapping[str, object]:
-        mode = params.get("mode")
-        if mode not in _MODES:
+        mode = next((one for one in _MODES if one == params.get("mode")), None)
+        if mode is None:
             raise _Refused(_INVALID_PARAMS, f"mode is one of {', '.join(_MODES)}")
         if await _decided(self._handlers.on_display_mode, mode):
             self.context = replace(self.context, display_mode=mode)
