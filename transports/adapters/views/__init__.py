@@ -2,6 +2,7 @@
 
 * :mod:`._document` — the document of a view: HTML, content security policy, permissions.
 * :mod:`._host` — answers to the requests of a view.
+* :mod:`._look` — whether a view shows anything.
 * :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from ._document import CspMode, ViewDocument, read_document
 from ._host import Decision, DisplayMode, HostContext, ViewHandlers, ViewRequest
+from ._look import is_blank
 from ._transport import OpenedTool, ViewTransport
 
 __all__ = [
@@ -21,5 +23,6 @@ __all__ = [
     "ViewHandlers",
     "ViewRequest",
     "ViewTransport",
+    "is_blank",
     "read_document",
 ]

@@ -12,10 +12,12 @@ import json
 import logging
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ...base import Features
 from ...binary import BinaryData
@@ -35,7 +37,7 @@ from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
 
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Error as PlaywrightError, Frame, Page, Route
+    from playwright.async_api import ConsoleMessage, Frame, Page, Route, WebError
 
 logger = logging.getLogger("transports.views")
 
@@ -51,6 +53,8 @@ _MAX_REPORTS = 100
 #: Characters of one of them.
 _MAX_REPORT = 500
 _VIOLATION = re.compile(r"violates the following Content Security Policy directive")
+#: Addresses that hold a whole file would hide the directive.
+_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class ViewTransport(PageTransport):
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
+        self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._input_schemas: dict[str, Mapping[str, object]] = {}
@@ -142,6 +147,10 @@ class ViewTransport(PageTransport):
             task.cancel()
         await super().aclose()
 
+    async def _open_page(self) -> PageAgent:
+        self._deadline = time.monotonic() + self._timeout
+        return await super()._open_page()
+
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         opened = self._opened
         assert opened is not None
@@ -167,11 +176,13 @@ class ViewTransport(PageTransport):
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
+        # ends before the time for opening does, whose error would not say why the view stays blank
+        patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
-            async with asyncio.timeout(self._timeout / 2):
+            async with asyncio.timeout(patience):
                 await host.initialized.wait()
         except TimeoutError:
-            raise self._blank(self._timeout / 2) from None
+            raise self._blank(patience) from None
         await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
         await self.tell("ui/notifications/tool-result", opened.result)
 
@@ -182,18 +193,25 @@ class ViewTransport(PageTransport):
             self._effects.add_file(content, "a file of the view")
 
     def _listen(self, page: Page) -> None:
-        on_console, on_error = listener(self._on_console), listener(self._on_script_error)
+        def on_web_error(error: WebError) -> None:  # unlike "pageerror" it has the line of a faulty syntax, too
+            if error.page == page:
+                self._on_script_error(error)
+
+        on_console, on_error = listener(self._on_console), listener(on_web_error)
         page.on("console", on_console)
-        page.on("pageerror", on_error)
+        page.context.on("weberror", on_error)
         self._page_stack.callback(page.remove_listener, "console", on_console)
-        self._page_stack.callback(page.remove_listener, "pageerror", on_error)
+        self._page_stack.callback(page.context.remove_listener, "weberror", on_error)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and _VIOLATION.search(message.text):
-            _keep(self.violations, message.text)
+            _keep(self.violations, _LONG_ADDRESS.sub(r"'\1…'", message.text))
 
-    def _on_script_error(self, error: PlaywrightError) -> None:
-        _keep(self.script_errors, f"{error.name}: {error.message}" if error.name else error.message)
+    def _on_script_error(self, error: WebError) -> None:
+        failed, place = error.error, error.location
+        text = f"{failed.name}: {failed.message}" if failed.name else failed.message
+        where = "" if urlsplit(place["url"]).netloc.startswith("abp-view-") else f" of {place['url'][:200]}"
+        _keep(self.script_errors, f"{text} (line {place['line'] + 1}{where})" if place["url"] else text)
 
     def _blank(self, waited: float) -> NotAbpApp:
         """Return the error for a view that does not begin, with the likely reason."""
