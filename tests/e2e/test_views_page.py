@@ -33,7 +33,11 @@ def ran(script: str, folder: Path) -> str:
 def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
     blocks = _BLOCK.findall(page)
-    assert page.count("\n```") == 2 * len(blocks) and {language for _, language, _ in blocks} == {"sh", "python", "html"}
+    assert page.count("\n```") == 2 * len(blocks) and {language for _, language, _ in blocks} == {
+        "sh",
+        "python",
+        "html",
+    }
     (install, *scripts) = [text for name, language, text in blocks if language == "sh" and not name]
     assert install.startswith("pip install 'abp-transports[mcp,test]'\n")
     printed = []
@@ -47,7 +51,10 @@ def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
             elif "test_recorded.py" in text:
                 (tmp_path / "server.py.away").rename(tmp_path / "server.py")
     seen, tested, recorded, looked = printed
-    assert "greet  Greet somebody on a card. [view]" in seen and "HELLO, ADA!" in seen
+    assert re.search(r"^  greet +Greet somebody on a card. \[view\]$", seen, re.MULTILINE)
+    assert "\nview: Card 1.0 (ui://greeter/card.html)\ntools:\n  shout\n" in seen and seen.endswith(
+        "screenshot: card.png\n"
+    )
     assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
     assert tested.count("1 passed") == 2 and "1 passed" in recorded and (tmp_path / "golden" / "card.png").is_file()
     assert looked.splitlines() == [
