@@ -20,8 +20,8 @@ ASK = "([method, params]) => rpc(method, params)"
 LINK = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
 
 
-def secret(key: str) -> list[object]:
-    return ["tools/call", {"name": "secret", "arguments": {"key": key}}]
+def secret(key: str) -> tuple[str, dict[str, object]]:
+    return ("tools/call", {"name": "secret", "arguments": {"key": key}})
 
 
 async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Browser, tmp_path: Path) -> None:
@@ -56,8 +56,10 @@ async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: B
                 await view.frame.evaluate(ASK, secret(key))
     async with connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app:
         async with app.open_view("board") as view:
-            for key in ("b", "b", "a", "b"):  # a view's own timers decide how often it asks
-                answer = await view.frame.evaluate(ASK, secret(key))
+            for number, key in enumerate(("b", "b", "a", "b")):  # a view's own timers decide how often it asks
+                method, params = secret(key)
+                asked = [method, {**params, "_meta": {"progressToken": number}}]
+                answer = await view.frame.evaluate(ASK, asked)
                 assert answer["result"]["content"][0]["text"] == f"for views: {key}"
             other = await view.frame.evaluate(ASK, secret("c"))
             assert "record again" in other["error"]["message"]
