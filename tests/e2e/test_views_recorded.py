@@ -17,6 +17,8 @@ from transports.errors import NotRecorded
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ASK = "([method, params]) => rpc(method, params)"
+#: A text that a recording keeps in a file.
+LONG = "long " * 20_000 + "end"
 LINK = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
 
 
@@ -51,11 +53,12 @@ async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: B
     file = tmp_path / "views.jsonl"
     async with connect(target("views"), browser=browser, store=tmp_path / "store", record=file) as app:
         await app.call("legacy")
-        async with app.open_view("board") as view:
+        async with app.open_view("board", {"note": LONG}) as view:
             for key in ("a", "b"):
                 await view.frame.evaluate(ASK, secret(key))
     async with connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app:
-        async with app.open_view("board") as view:
+        async with app.open_view("board", {"note": LONG}) as view:
+            assert await view.frame.evaluate("heard[1].params.content[0].text") == f"n is 1 {LONG}"
             for number, key in enumerate(("b", "b", "a", "b")):  # a view's own timers decide how often it asks
                 method, params = secret(key)
                 asked = [method, {**params, "_meta": {"progressToken": number}}]
@@ -64,7 +67,7 @@ async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: B
             other = await view.frame.evaluate(ASK, secret("c"))
             assert "record again" in other["error"]["message"]
         with pytest.raises(NotRecorded, match="requested once more"):
-            async with app.open_view("board"):
+            async with app.open_view("board", {"note": LONG}):
                 pass
         with pytest.raises(NotRecorded, match="recorded without its view"):
             async with app.open_view("legacy"):
