@@ -53,6 +53,11 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
     return made
 
 
+def is_mcp_server(target: str) -> bool:
+    """Return whether ``target`` names an MCP server by its scheme."""
+    return target.partition(":")[0].lower() in _MCP
+
+
 def transport_for(
     target: str,
     name: str,
@@ -71,7 +76,7 @@ def transport_for(
     without a transport, a name that does not fit the target, and an option that the transport does not take.
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
-    if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
+    if is_mcp_server(target) and name in ("auto", "mcp"):
         shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
         reject_options(
             {name: value for name, value in browser_options.items() if name not in shown_in},

@@ -21,8 +21,11 @@ DOCUMENTS = {
     "blank": "<!doctype html><p>Nothing here speaks.",
     "half": f'{CLIENT}<script>rpc("ui/initialize", {{ appInfo: {{ name: "Half" }}, appCapabilities: {{}} }});</script>',
     "fails": "<!doctype html><script>\n\nundefined.begin();</script>",
-    "told": "<script>const told = () => (({ theme, locale }) => ({ theme, locale }))(init.result.hostContext);</script>"
-    f'{CLIENT}<script>begin().then(() => tell("notifications/message", told()));</script>',
+    "told": CLIENT
+    + """<script>begin().then(() => {
+      const { theme, locale } = init.result.hostContext;
+      tell("notifications/message", { theme, locale });
+    });</script>""",
     "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
     + "<script>begin();</script>",
     "forbidden": '<!doctype html><script src="https://cdn.example/lib.js"></script>',

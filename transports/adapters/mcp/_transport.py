@@ -479,6 +479,11 @@ class MCPTransport(Transport):
 
     # --- views --------------------------------------------------------------------------------------------------------
 
+    @property
+    def tools(self) -> Mapping[str, Mapping[str, object]]:
+        """All tools as the server lists them, by name, also those for views only."""
+        return {name: self.tool(name) for name in self._tools}
+
     def tool(self, name: str) -> Mapping[str, object]:
         """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
         if name not in self._tools:

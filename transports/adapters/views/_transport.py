@@ -35,6 +35,7 @@ from ...tasks import spawn
 from ..mcp import error_answer, to_answer, to_arguments
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
+from ._look import syntax_errors
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Frame, Page, Route, WebError
@@ -210,8 +211,20 @@ class ViewTransport(PageTransport):
     def _on_script_error(self, error: WebError) -> None:
         failed, place = error.error, error.location
         text = f"{failed.name}: {failed.message}" if failed.name else failed.message
+        if not place["url"]:
+            _keep(self.script_errors, text)
+            spawn(self._locate(text, error.page), self._answering)
+            return
         where = "" if urlsplit(place["url"]).netloc.startswith("abp-view-") else f" of {place['url'][:200]}"
-        _keep(self.script_errors, f"{text} (line {place['line'] + 1}{where})" if place["url"] else text)
+        _keep(self.script_errors, f"{text} (line {place['line'] + 1}{where})")
+
+    async def _locate(self, text: str, page: Page | None) -> None:
+        """Add the line to an error of the syntax."""
+        frames = page.main_frame.child_frames if page is not None else []
+        line = (await syntax_errors(frames[0])).get(text) if frames else None
+        kept = text[:_MAX_REPORT]
+        if line is not None and kept in self.script_errors:
+            self.script_errors[self.script_errors.index(kept)] = f"{kept} (line {line})"
 
     def _blank(self, waited: float) -> NotAbpApp:
         """Return the error for a view that does not begin, with the likely reason."""
