@@ -90,7 +90,7 @@ def tool() -> dict[str, Any]:
 
 def metadata() -> dict[str, Any] | None:
     """The metadata of the view, listed and read."""
-    ui: dict[str, Any] = {
+    given: dict[str, dict[str, Any]] = {
         "the policy is a list": {"csp": ["https://api.example"]},
         "domains are a text": {"csp": {"connectDomains": "https://api.example"}},
         "a permission is true": {"permissions": {"camera": True}},
@@ -105,7 +105,8 @@ def metadata() -> dict[str, Any] | None:
             "prefersBorder": True,
             "domain": "x",
         },
-    }.get(FAULT, {})
+    }
+    ui = given.get(FAULT)
     return {"ui": ui} if ui else None
 
 
@@ -167,7 +168,7 @@ def main() -> None:
             case "initialize":
                 info = {"name": "planted", "version": "1"}
                 version = request["params"]["protocolVersion"]
-                able = {"tools": {}, "resources": {}}
+                able: dict[str, Any] = {"tools": {}, "resources": {}}
                 result = {"protocolVersion": version, "capabilities": able, "serverInfo": info}
             case "tools/list":
                 result = {"tools": [tool()] if FAULT != "no view" else [{**tool(), "_meta": {}}]}
