@@ -25,7 +25,7 @@ DOCUMENTS = {
     "told": CLIENT
     + """<script>begin().then(() => {
       const { theme, locale } = init.result.hostContext;
-      tell("notifications/message", { theme, locale });
+      tell("notifications/message", { level: "info", data: { theme, locale } });
     });</script>""",
     "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
     + "<script>begin();</script>",
