@@ -270,6 +270,10 @@ class ViewTools(Protocol):
         Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
         server refuses, and the errors of :meth:`Transport.request`."""
 
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the server's list of resources, or ``None``: if its document (``read``, the result
+        of ``resources/read``) declares its policy itself, or if it is not listed."""
+
 
 class Transport(ABC):
     """Base of transports: one connection to one app.

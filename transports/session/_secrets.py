@@ -437,6 +437,12 @@ class _GuardedServer(Guarded):
         with self._cleaned():
             return await self._named(await server.relay(method, params, timeout=timeout))
 
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        server = view_tools(self.wrapped)
+        with self._cleaned():
+            listed = server and await server.listed_view(uri, read, timeout=timeout)
+        return listed and await self._named(listed)
+
     async def _named(self, tree: Mapping[str, object]) -> Mapping[str, object]:
         named: object = await _run(self._guard.known.tree, tree)
         assert isinstance(named, dict)  # a tree keeps its shape

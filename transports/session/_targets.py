@@ -53,6 +53,11 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
     return made
 
 
+def is_mcp_server(target: str) -> bool:
+    """Return whether ``target`` names an MCP server by its scheme."""
+    return target.partition(":")[0].lower() in _MCP
+
+
 def transport_for(
     target: str,
     name: str,
@@ -71,7 +76,7 @@ def transport_for(
     without a transport, a name that does not fit the target, and an option that the transport does not take.
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
-    if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
+    if is_mcp_server(target) and name in ("auto", "mcp"):
         source = _pages_for_views(browser_options, {}, settings, headless, "an MCP server")
         return _mcp_transport(target, seconds, settings, sampling=sampling, views=source, **request_options)
     if (plugged := _plugin_transport(target, name, seconds)) is not None:

@@ -106,7 +106,8 @@ class View(Session):
             self._result = await parent.call(capability, params, timeout=seconds)
         if not kept:
             raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
-        document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=seconds))
+        read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
+        document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
         return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
@@ -149,9 +150,12 @@ class View(Session):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         host = self._view.host
-        dropped = [f"{count} requests of the kind {kind} are not remembered" for kind, count in host.dropped.items()]
         failed = [f"a script of the view failed: {error}" for error in self._view.script_errors]
-        return (*super().warnings, *host.warnings, *failed, *dropped)
+        left_out = self._view.counts.get("left out", 0)
+        flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
+        document = self._view.document
+        declared = document.warnings if document is not None else ()
+        return (*super().warnings, *declared, *host.warnings, *failed, *flood)
 
     async def update(
         self,

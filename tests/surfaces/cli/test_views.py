@@ -59,7 +59,7 @@ def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: Command
     assert '"theme": "dark"' in log
     document = abp("view", VIEWS, "told", "--locale", "de-DE", "--json").document
     (asked,) = document["requests"]
-    assert (asked["params"]["theme"], asked["params"]["locale"]) == ("light", "de-DE") and document["success"] is True
+    assert asked["params"]["data"] == {"theme": "light", "locale": "de-DE"} and document["success"] is True
 
 
 @pytest.mark.browser

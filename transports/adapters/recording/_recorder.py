@@ -413,6 +413,18 @@ class ServerRecorder(Recorder):
             payload=dict(params),
         )
 
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the list of resources, and record it."""
+        server = view_tools(self.wrapped)
+        assert server is not None
+
+        async def describe(listed: Mapping[str, object] | None) -> Fields:
+            return await self._payload({"listed": listed})
+
+        return await self._record(
+            "listed_view", lambda: server.listed_view(uri, read, timeout=timeout), describe, payload={"uri": uri}
+        )
+
     @property
     def has_resources(self) -> bool:
         """True if the server declares resources."""
@@ -484,6 +496,11 @@ class ServerReplay(ReplayTransport):
     async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
         """Return the recorded answer to a request of a view."""
         return await self._play_payload("relay", dict(params), type=method)
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's recorded entry in the list of resources."""
+        listed = (await self._play_payload("listed_view", {"uri": uri})).get("listed")
+        return listed if isinstance(listed, dict) else None
 
     async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
         """Return a recorded page of the server's resources."""

@@ -1,10 +1,10 @@
-"""The look of a view: whether its document shows anything."""
+"""The look of a view: whether its document shows anything, and where its scripts cannot be parsed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
 
@@ -52,3 +52,23 @@ async def is_blank(frame: Frame) -> bool:
         async with asyncio.timeout(_LONGEST + _GRACE):
             return await frame.evaluate(_LOOK, {"quiet": _QUIET * 1000, "longest": _LONGEST * 1000}) is not True
     return True
+
+
+async def syntax_errors(frame: Frame) -> dict[str, int]:
+    """Return the errors of the scripts in a frame, each with its line in the document, from 1.
+
+    Playwright reports an error of the syntax without its place, Chromium knows it. Other browsers give none."""
+    found: dict[str, int] = {}
+
+    def note(event: Any) -> None:
+        details = event["exceptionDetails"]
+        text = str(details.get("exception", {}).get("description", "")).partition("\n")[0]
+        found[text] = details["lineNumber"] + 1
+
+    with contextlib.suppress(PlaywrightError, TimeoutError):
+        async with asyncio.timeout(_GRACE):
+            session = await frame.page.context.new_cdp_session(frame)
+            session.on("Runtime.exceptionThrown", note)
+            await session.send("Runtime.enable")  # which repeats what was thrown before
+            await session.detach()
+    return found

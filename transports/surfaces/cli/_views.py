@@ -112,7 +112,7 @@ def view(
 
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
     connection = options.connection()
-    surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}  # type: ignore[typeddict-item]
+    surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}
     if locale is not None:
         surroundings["locale"] = locale
     if size is not None:
@@ -242,7 +242,7 @@ def _why_blank(view: View) -> str:
 
 
 def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> None:
-    print_text(plain_line(f"\nview: {view.info.name} {view.info.version} ({uri})"))
+    print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
     if view.capabilities:
         print_text("tools:")
         print_names(view.capabilities.values())
