@@ -439,9 +439,11 @@ class _GuardedServer(Guarded):
 
     async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
         server = view_tools(self.wrapped)
+        if server is None:
+            return None
         with self._cleaned():
-            listed = server and await server.listed_view(uri, read, timeout=timeout)
-        return listed and await self._named(listed)
+            listed = await server.listed_view(uri, read, timeout=timeout)
+        return None if listed is None else await self._named(listed)
 
     async def _named(self, tree: Mapping[str, object]) -> Mapping[str, object]:
         named: object = await _run(self._guard.known.tree, tree)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import session
 from ..artifacts import ArtifactRef
-from ._bridge import Runner, blocking
+from ._bridge import Runner, described
 from ._session import Session
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame
 
-    from ..adapters.views import ViewRequest
+    from ..adapters.views import DisplayMode, ViewRequest
     from ..routing import Result
 
 
@@ -23,8 +23,25 @@ class View(Session):
 
     wrapped: session.View
 
-    update = blocking(session.View.update)
-    send_input = blocking(session.View.send_input)
+    @described(session.View.update)
+    def update(
+        self,
+        *,
+        theme: Literal["light", "dark"] | None = None,
+        locale: str | None = None,
+        timezone: str | None = None,
+        display_mode: DisplayMode | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Update as :meth:`transports.View.update`, whose docstring replaces this one."""
+        self._runner.run(
+            self.wrapped.update(theme=theme, locale=locale, timezone=timezone, display_mode=display_mode, size=size)
+        )
+
+    @described(session.View.send_input)
+    def send_input(self, partial: Mapping[str, object]) -> None:
+        """Send as :meth:`transports.View.send_input`, whose docstring replaces this one."""
+        self._runner.run(self.wrapped.send_input(partial))
 
     @property
     def files(self) -> Sequence[ArtifactRef]:

@@ -19,6 +19,11 @@ DOCUMENTS = {
     "board": f"{CLIENT}<script>begin();</script>",
     "plain": f"{CLIENT}<script>begin({{}});</script>",
     "modes": f"{CLIENT}<script>begin({{ availableDisplayModes: ['inline', 'fullscreen'] }});</script>",
+    "openai": """<!doctype html><p><script>
+      document.querySelector("p").textContent = JSON.stringify([openai.toolInput, openai.toolOutput, openai.theme]);
+      const seen = [];
+      addEventListener("openai:set_globals", (event) => seen.push(event.detail.globals));
+      </script>""",
     "blank": "<!doctype html><p>Nothing here speaks.",
     "half": f'{CLIENT}<script>rpc("ui/initialize", {{ appInfo: {{ name: "Half" }}, appCapabilities: {{}} }});</script>',
     "fails": "<!doctype html><script>\n\nundefined.begin();</script>",

@@ -53,7 +53,8 @@ STATE = "recorder/state"
 
 Kind: TypeAlias = Literal[
     "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot",
-    "relay", "listed_view", "list_resources", "list_templates", "read_resource", "subscribe_resource", "unsubscribe_resource",
+    "relay", "listed_view", "list_resources", "list_templates", "read_resource",
+    "subscribe_resource", "unsubscribe_resource",
 ]  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import Error as PlaywrightError
 
 from ...adapters.mcp import MCPTransport
-from ...adapters.views import HostContext, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document
+from ...adapters.views import HostContext, HostProfile, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document
+from ...base import keeping_calls
 from ...browser import Browser, PageSource, ViewMessage
 from ...errors import ABPError, ProtocolError
 from ...protocol import Capability, decode_json
@@ -56,8 +57,8 @@ _NOTING = """if (window === top) {
 class _InlineOnly(HostContext):
     """Surroundings of a host that shows views inline only, as the rule about display modes wants it."""
 
-    def as_json(self, tool: Mapping[str, object]) -> dict[str, object]:
-        return {**super().as_json(tool), "availableDisplayModes": ["inline"]}
+    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
+        return {**super().as_json(tool, profile), "availableDisplayModes": ["inline"]}
 
 
 class StrictView(ViewTransport):
