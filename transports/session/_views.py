@@ -67,11 +67,7 @@ class View(Session):
         self, parent: Session, capability: str, params: Mapping[str, object] | None, options: ViewOptions
     ) -> None:
         check_arguments(capability, params)
-        server = view_tools(parent.transport)
-        if server is None:
-            raise UsageError(
-                f"views belong to the tools of MCP servers; this app is reached by {parent.transport.name}"
-            )
+        server = server_of(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
             with_views = [name for name, one in parent.capabilities.items() if one.view is not None]
@@ -200,6 +196,14 @@ class View(Session):
 def _context(options: ViewOptions) -> HostContext:
     names = ("theme", "locale", "timezone", "display_mode", "size")
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
+
+
+def server_of(transport: Transport) -> ViewTools:
+    """Return the transport to an MCP server, as its views reach it. Raises :class:`~transports.errors.UsageError`."""
+    server = view_tools(transport)
+    if server is None:
+        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
+    return server
 
 
 def _pages_for(transport: Transport) -> PageSource:
