@@ -19,13 +19,18 @@ DOCUMENTS = {
     "board": f"{CLIENT}<script>begin();</script>",
     "plain": f"{CLIENT}<script>begin({{}});</script>",
     "modes": f"{CLIENT}<script>begin({{ availableDisplayModes: ['inline', 'fullscreen'] }});</script>",
+    "openai": """<!doctype html><p><script>
+      document.querySelector("p").textContent = JSON.stringify([openai.toolInput, openai.toolOutput, openai.theme]);
+      const seen = [];
+      addEventListener("openai:set_globals", (event) => seen.push(event.detail.globals));
+      </script>""",
     "blank": "<!doctype html><p>Nothing here speaks.",
     "half": f'{CLIENT}<script>rpc("ui/initialize", {{ appInfo: {{ name: "Half" }}, appCapabilities: {{}} }});</script>',
     "fails": "<!doctype html><script>\n\nundefined.begin();</script>",
     "told": CLIENT
     + """<script>begin().then(() => {
       const { theme, locale } = init.result.hostContext;
-      tell("notifications/message", { level: "info", data: { theme, locale } });
+      tell("notifications/message", { level: "info", data: { theme, locale, name: init.result.hostInfo.name } });
     });</script>""",
     "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
     + "<script>begin();</script>",

@@ -39,6 +39,7 @@ from ..mcp import error_answer, to_answer, to_arguments
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
 from ._look import syntax_errors
+from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Route
@@ -54,6 +55,8 @@ _MAX_TOOLS = 500
 _MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
+#: Seconds for the handshake of a view that has read ``window.openai``.
+_HANDSHAKE = 1.0
 #: Reports of a policy, and errors of scripts, that are kept.
 _MAX_REPORTS = 100
 #: Characters of one of them.
@@ -78,8 +81,8 @@ class OpenedTool:
 class ViewTransport(PageTransport):
     """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
 
-    ``relay`` sends requests of the view to its server. The other options are those of
-    :class:`~transports.PlaywrightTransport`."""
+    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other
+    options are those of :class:`~transports.PlaywrightTransport`."""
 
     name = "view"
     features = Features(listing=True, reconnects=True, appends=True)
@@ -95,6 +98,7 @@ class ViewTransport(PageTransport):
         context: HostContext,
         handlers: ViewHandlers,
         csp: CspMode = "declared",
+        profile: HostProfile | None = None,
         timeout: float = 30.0,
     ) -> None:
         super().__init__(uri, source=source, timeout=timeout)
@@ -103,6 +107,7 @@ class ViewTransport(PageTransport):
         self._context = context
         self._handlers = handlers
         self._csp = csp
+        self._profile = profile or read_profile("spec")
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
@@ -178,17 +183,18 @@ class ViewTransport(PageTransport):
             relay=self._relay,
             save_file=self._save_file,
             discard=self.release,
+            profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
         self.violations.clear()
         self.script_errors.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
-        policy = opened.document.policy(self._csp)
+        policy = opened.document.policy(self._csp, self._profile.csp_sources if self._csp == "declared" else None)
         frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
         await page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]})
         await page.emulate_media(color_scheme=self._context.theme)
         await page.route(f"{own}/**", _serving(_HOST_HTML, frames))
-        await page.route(f"{views}/**", _serving(opened.document.html, policy))
+        await page.route(f"{views}/**", _serving(self._html(opened), policy))
         self._listen(page)
         await page.goto(f"{own}/")
         allow = "; ".join(opened.document.permissions)
@@ -199,11 +205,37 @@ class ViewTransport(PageTransport):
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
             async with asyncio.timeout(patience):
-                await host.initialized.wait()
+                await self._begun(host)
         except TimeoutError:
             raise self._blank(patience) from None
         await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
         await self.tell("ui/notifications/tool-result", opened.result)
+
+    def _html(self, opened: OpenedTool) -> str:
+        if not self._profile.openai:
+            return opened.document.html
+        context = self._context
+        given = {
+            "theme": context.theme, "locale": context.locale, "displayMode": context.display_mode,
+            "maxHeight": context.size[1], "safeArea": {"insets": {"top": 0, "right": 0, "bottom": 0, "left": 0}},
+            "userAgent": {"device": {"type": "desktop"}, "capabilities": {"hover": True, "touch": False}},
+            "toolInput": opened.arguments, "toolOutput": opened.result.get("structuredContent"),
+            "toolResponseMetadata": opened.result.get("_meta"), "widgetState": None,
+        }  # fmt: skip
+        return with_openai(opened.document.html, given)
+
+    async def _begun(self, host: Host) -> None:
+        """Wait for the handshake, or for a view that knows ``window.openai`` only."""
+        if not self._profile.openai:
+            await host.initialized.wait()
+            return
+        ways = [asyncio.ensure_future(one.wait()) for one in (host.initialized, host.openai_used)]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ways[:1], timeout=_HANDSHAKE)  # most views speak both
+        finally:
+            for way in ways:
+                way.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
         call = self._effects.current_call
@@ -330,7 +362,7 @@ class ViewTransport(PageTransport):
         return Message("initialize-result", payload, id=message.id)
 
     async def _listed(self, message: Message, timeout: float) -> list[object]:
-        if not isinstance(self.host.app_capabilities.get("tools"), dict):
+        if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
         asked = Message("capabilities/list", id=message.id)
         answer: Any = (await super().request(asked, timeout=timeout)).payload
