@@ -63,7 +63,7 @@ class View(Session):
         self, parent: Session, capability: str, params: Mapping[str, object] | None, options: ViewOptions
     ) -> None:
         check_arguments(capability, params)
-        server = _server_of(parent.transport)
+        server = server_of(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
             with_views = [name for name, one in parent.capabilities.items() if one.view is not None]
@@ -190,7 +190,7 @@ def _context(options: ViewOptions) -> HostContext:
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
-def _server_of(transport: Transport) -> MCPTransport:
+def server_of(transport: Transport) -> MCPTransport:
     """Return the transport to the MCP server, which may be wrapped."""
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped

@@ -32,7 +32,7 @@ CONTENTS: dict[str, Any] = {
     "injection": {
         "mimeType": TYPE,
         "text": BEGINS,
-        "_meta": {"ui": {"csp": {kind: INJECTED for kind in ("resourceDomains", "connectDomains", "frameDomains")}}},
+        "_meta": {"ui": {"csp": dict.fromkeys(("resourceDomains", "connectDomains", "frameDomains"), INJECTED)}},
     },
     "many_sources": {
         "mimeType": TYPE,

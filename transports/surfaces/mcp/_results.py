@@ -300,15 +300,19 @@ async def call_result(
     max_bytes: int,
     image_limits: ImageLimits,
     view: ArtifactView,
+    opened: tuple[str, Mapping[str, object]] | None = None,
 ) -> CallToolResult:
     """Return the result of a call: a text with the beginnings of text files, images, and links.
 
     As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
-    neither images nor beginnings of files."""
+    neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
+    JSON."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
+    if opened is not None:
+        document["view"] = opened[1]
     if "effects" in document:
         document["effects"] = plain_tree(document["effects"])
     size = json_size(document["data"])
@@ -327,7 +331,8 @@ async def call_result(
     if refs and store.retention and store.retention.ttl_seconds is not None:
         notes.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
     summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
-    text = "\n".join([summary, *view.url_lines(refs), *notes, *texts])
+    about = [opened[0]] if opened else []
+    text = "\n".join([*about, summary, *view.url_lines(refs), *notes, *texts])
     labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
     result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
     if result_message.structured_content != document:  # a message with many references
