@@ -93,8 +93,9 @@ def mcp(
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
         except ImportError as error:
+            missing = f", and its package {error.name} is missing" if error.name not in (None, "mcp") else ""
             raise UsageError(
-                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+                f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
             ) from error
         options = Options.load(
             config=config,

@@ -30,7 +30,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol import plain_json, plain_line, plain_text
+from ...protocol import plain_json, plain_line, plain_text, similar_names
 from ...telemetry import is_tracing, use_global_providers
 from ._signals import on_signal
 
@@ -355,11 +355,13 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 def _usage(error: Exception) -> str:
     """Return the message of the argument parser with a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-    text = text[:1].lower() + text[1:]
+    text = _CONDITION.sub(lambda found: _PLAIN_CONDITIONS[found[1] or ""], text[:1].lower() + text[1:])
     context = getattr(error, "ctx", None)
     if context is None:
         return f"{text}; see `abp --help`"
     hint = f"see `{context.command_path} --help`"
+    if likely := _likely_option(error):
+        return f"no such option: {likely[0]}; did you mean {likely[1]}?; {hint}"
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         listed = "; `abp capabilities TARGET` lists them" if "'CAPABILITY'" in text else ""
@@ -376,6 +378,22 @@ def _usage(error: Exception) -> str:
     if known is not None and "command" in text and "did you mean" not in text:
         return f"{text}; the commands are {', '.join(known(context))}, {hint}"
     return f"{text}; {hint}"
+
+
+#: Conditions on a value in the words of pydantic, which Typer passes on, and in ours.
+_CONDITION = re.compile(r"Input should be( less than or equal to| greater than or equal to|)")
+_PLAIN_CONDITIONS = {
+    "": "it must be",
+    " less than or equal to": "it must be at most",
+    " greater than or equal to": "it must be at least",
+}
+
+
+def _likely_option(error: Exception) -> tuple[str, str] | None:
+    """Return an unknown option and the one that was probably meant, as the parser lists similar ones by name."""
+    given, similar = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    found = similar_names(given, similar, most=1) if given and similar else ()
+    return (given, found[0]) if found and given else None
 
 
 def print_error(
