@@ -406,7 +406,9 @@ def run_(
     working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Run all jobs of an input; the same command again resumes where it stopped.
+    """Run all jobs of an input, or resume the run.
+
+    The same command again resumes where it stopped.
 
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
@@ -472,7 +474,9 @@ async def worker(
     working: LoneWorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Work on a run until it is done, from any machine that reaches its ledger and its apps."""
+    """Work on a run until it is done.
+
+    Any machine can that reaches the run's ledger and its apps."""
     from ...batch.running import open_run
 
     ledger = open_run(run)
@@ -502,7 +506,9 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
 @app.command()
 @asynchronous
 async def cancel(run: RunPlace, as_json: Json = False) -> None:
-    """Cancel the jobs of a run that have not started; running jobs may end. --retry-failed undoes it."""
+    """Cancel the jobs of a run that have not started.
+
+    Running jobs may end. --retry-failed undoes it."""
     from ...batch.running import open_run
 
     async with open_run(run) as ledger:
@@ -533,7 +539,9 @@ async def export(
     store: Store = None,
     as_json: Events = False,
 ) -> int:
-    """Write the manifest, the failed jobs and the report of a run as it is now, and with --files its files.
+    """Write manifest, failed jobs and report of a run.
+
+    They show the run as it is now. With --files its files are written, too.
 
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts import open_store

@@ -31,7 +31,7 @@ async def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check the installation: versions, plug-ins, store, ports, browser, and a self-test.
+    """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
     from ...browser import find_browser

@@ -80,7 +80,7 @@ def mcp(
     limits: Limits = None,
     state: State = None,
 ) -> int:
-    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+    """Serve apps as tools of MCP, on stdin and stdout."""
     if trust:
         return trust_found_file()
 
