@@ -132,6 +132,19 @@ def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workb
     assert message in ran.err and message in ran.document["results"][0]["error"]["message"]
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_result_that_cannot_be_printed_is_an_error_as_on_a_full_disk(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--out", tmp_path, *form)
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdout", None)  # as after >&-
+        ran = abp(*call)
+    said = "abp: cannot write to standard output: it is closed; the work itself was done [INTERNAL_ERROR]\n"
+    assert (ran.status, ran.err) == (1, said)
+    assert abp(*call).status == 0
+
+
 def test_a_bridge_without_a_package_of_its_sdk_names_it() -> None:
     program = "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; sys.exit(main(['mcp']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
