@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -41,8 +42,18 @@ def trust_found_file() -> int:
         for key, value in settings.items():
             # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
             shown = value if table == "secrets" else redactor.field(key, value)
-            print_text(f"  {table}.{key} = {shown!r}")
+            for line in _setting_lines(f"{table}.{key}", shown):
+                print_text(f"  {line}")
     return 0
+
+
+def _setting_lines(name: str, value: object) -> Iterator[str]:
+    """Yield lines of settings as a file could have them: a name with dots, and its value."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _setting_lines(f"{name}.{key}", one)
+    else:
+        yield f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def mcp(
