@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     )
     from ._sign_in import sign_in as sign_in
     from ._targets import reject_options as reject_options
-    from ._views import View as View, ViewOptions as ViewOptions
+    from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -127,6 +127,6 @@ else:
             ),
             "_sign_in": ("sign_in",),
             "_targets": ("reject_options",),
-            "_views": ("View", "ViewOptions"),
+            "_views": ("View", "ViewOptions", "server_of"),
         },
     )

@@ -63,7 +63,7 @@ class View(Session):
         self, parent: Session, capability: str, params: Mapping[str, object] | None, options: ViewOptions
     ) -> None:
         check_arguments(capability, params)
-        server = _server_of(parent.transport)
+        server = server_of(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
             with_views = [name for name, one in parent.capabilities.items() if one.view is not None]
@@ -104,7 +104,8 @@ class View(Session):
         if not kept:
             raise Disconnected("the tool's result did not come from its server")
         arguments, result = kept[-1]
-        document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=seconds))
+        read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
+        document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
         return OpenedTool(server.tool(capability), arguments, result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
@@ -147,9 +148,12 @@ class View(Session):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         host = self._view.host
-        dropped = [f"{count} requests of the kind {kind} are not remembered" for kind, count in host.dropped.items()]
         failed = [f"a script of the view failed: {error}" for error in self._view.script_errors]
-        return (*super().warnings, *host.warnings, *failed, *dropped)
+        left_out = self._view.counts.get("left out", 0)
+        flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
+        document = self._view.document
+        declared = document.warnings if document is not None else ()
+        return (*super().warnings, *declared, *host.warnings, *failed, *flood)
 
     async def update(
         self,
@@ -186,7 +190,7 @@ def _context(options: ViewOptions) -> HostContext:
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
-def _server_of(transport: Transport) -> MCPTransport:
+def server_of(transport: Transport) -> MCPTransport:
     """Return the transport to the MCP server, which may be wrapped."""
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped

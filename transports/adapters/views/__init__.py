@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 from ._document import CspMode, ViewDocument, read_document
-from ._host import Decision, DisplayMode, HostContext, ViewHandlers, ViewRequest
+from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
+from ._messages import DisplayMode
 from ._transport import OpenedTool, ViewTransport
 
 __all__ = [
     "CspMode",
     "Decision",
     "DisplayMode",
+    "Host",
     "HostContext",
     "OpenedTool",
     "ViewDocument",
