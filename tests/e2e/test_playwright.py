@@ -393,6 +393,43 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
             pass
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, "the server answers 404 Not Found at http://gone.test/a; correct the address"),
+        (403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
+        (503, "the server answers 503 Service Unavailable at http://gone.test/a; the log of the server says why"),
+        (599, "the server answers 599 at http://gone.test/a; the log of the server says why"),
+    ],
+)
+async def test_a_page_without_abp_begins_with_the_error_of_the_server(browser: Browser, status: int, said: str) -> None:
+    context = await browser.playwright.new_context()
+    body = "<title>Oops</title>"
+
+    async def serve(route: Route) -> None:
+        await route.fulfill(status=status, body=body, content_type="text/html")
+
+    await context.route("http://gone.test/**", serve)
+
+    async def open_it(grace: float) -> str:
+        transport = PlaywrightTransport("http://gone.test/a", context=context, grace=grace)
+        async with connect("http://gone.test/a", transport=transport, store="none:") as app:
+            return app.info.name
+
+    try:
+        with pytest.raises(NotAbpApp) as caught:
+            await open_it(0.1)
+        assert caught.value.message.startswith(said)
+        assert "(the page, title 'Oops', has no window.abp 0.1 s after it loaded)" in caught.value.message
+        assert "adapter" not in caught.value.message
+        # an app that a server sends with such a status, as for each path of an app of one page, is an app
+        app = "{app: {id: 'x', name: 'X', version: '1'}, sessionId: '1', protocolVersion: '0.1', capabilities: []}"
+        body = f"<script>setTimeout(() => {{ window.abp = {{initialize: async () => ({app}), call() {{}}}} }}, 50)</script>"
+        assert await open_it(5.0) == "X"
+    finally:
+        await context.close()
+
+
 @pytest.mark.fault(9)
 @pytest.mark.parametrize("channel", ["cdp", "playwright"])
 async def test_a_page_without_abp_says_which_script_failed(
