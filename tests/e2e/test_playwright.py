@@ -424,7 +424,8 @@ async def test_a_page_without_abp_begins_with_the_error_of_the_server(browser: B
         assert "adapter" not in caught.value.message
         # an app that a server sends with such a status, as for each path of an app of one page, is an app
         app = "{app: {id: 'x', name: 'X', version: '1'}, sessionId: '1', protocolVersion: '0.1', capabilities: []}"
-        body = f"<script>setTimeout(() => {{ window.abp = {{initialize: async () => ({app}), call() {{}}}} }}, 50)</script>"
+        late = f"window.abp = {{initialize: async () => ({app}), call() {{}}}}"
+        body = f"<script>setTimeout(() => {{ {late} }}, 50)</script>"
         assert await open_it(5.0) == "X"
     finally:
         await context.close()

@@ -63,7 +63,10 @@ if TYPE_CHECKING:
         retention_settings as retention_settings,
         routing_of as routing_of,
         settings_error as settings_error,
+        require_known as require_known,
         settings_variables as settings_variables,
+        unknown_variables as unknown_variables,
+        unread as unread,
         trust_found_file as trust_found_file,
     )
     from ._sign_in import sign_in as sign_in
@@ -122,7 +125,10 @@ else:
                 "retention_settings",
                 "routing_of",
                 "settings_error",
+                "require_known",
                 "settings_variables",
+                "unknown_variables",
+                "unread",
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),

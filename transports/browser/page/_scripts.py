@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol import origin_of, redact_url
 
-
 #: Characters of the reason why an adapter failed, in a message.
 _MAX_REASON = 300
 
