@@ -15,11 +15,13 @@ from ._servers import HttpServer, Server, StdioServer, parse_server
 from ._transport import MCPTransport
 
 if TYPE_CHECKING:
+    from ._connection import end_process as end_process, exit_reason as exit_reason, start_process as start_process
     from ._wire import request_id as request_id
 else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "_connection": ("end_process", "exit_reason", "start_process"),
             "_wire": ("request_id",),
         },
     )
