@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....adapters.mcp import HttpServer
 from ....errors import first_line
@@ -50,6 +49,10 @@ class _Message(msgspec.Struct):
     method: str = ""
     params: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
+
+
+class _Cancelled(msgspec.Struct):
+    request_id: msgspec.Raw = msgspec.field(name="requestId", default=msgspec.Raw())
 
 
 class _Version(msgspec.Struct):
@@ -134,6 +137,7 @@ class AddressServer:
         # bounded: a client that does not read must slow the server
         self._lines: asyncio.Queue[tuple[Line, asyncio.Event] | None] = asyncio.Queue(1)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._posts: dict[bytes, asyncio.Task[None]] = {}
         self._session: dict[str, str] = {}
         self._headed: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._listening = False
@@ -157,9 +161,10 @@ class AddressServer:
             return
         with contextlib.suppress(msgspec.MsgspecError):
             sent = _MESSAGE.decode(message.short)
-            if sent.method == "notifications/cancelled" and self._is_modern():
+            if sent.method == "notifications/cancelled" and _VERSION not in self._session:
+                self._cancel(sent.params)  # without a handshake, closing the stream is the cancellation
                 message.close()
-                return  # closing the stream is the cancellation
+                return
             headers = {**self._session, **self._headers(sent, message)}
             work = self._post(message, _Sent(bytes(sent.id) if sent.method else b"", sent.method), headers)
             if sent.method.startswith("notifications/"):  # in order: the handshake ends with one
@@ -168,9 +173,20 @@ class AddressServer:
                     self._listening = True
                     spawn(self._listen(), self._tasks)
             else:
-                spawn(work, self._tasks)
+                self._spawn(work, bytes(sent.id))
             return
         message.close()
+
+    def _spawn(self, work: Coroutine[object, object, None], key: bytes) -> None:
+        task = self._posts[key] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._posts.pop(key, None))
+
+    def _cancel(self, params: msgspec.Raw) -> None:
+        task = self._posts.get(bytes(msgspec.json.decode(params, type=_Cancelled).request_id))
+        if task is not None:
+            task.cancel()
 
     def reason(self) -> str:
         """Return how the server ended."""
@@ -186,9 +202,6 @@ class AddressServer:
         await self._client.aclose()
 
     # --- requests -----------------------------------------------------------------------------------------------------
-
-    def _is_modern(self) -> bool:
-        return self._session.get(_VERSION, "") in MODERN_PROTOCOL_VERSIONS
 
     def _headers(self, sent: _Message, line: Line) -> dict[str, str]:
         """Return the headers of a message: those of protocol 2026-07-28 repeat parts of it."""

@@ -50,9 +50,11 @@ _MAX_STATE = 1000
 #: Error code of requests that were lost with the server.
 _LOST = -32000
 _VERSION = "io.modelcontextprotocol/protocolVersion"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
-#: Writes a message to the client, given as pieces of its line without the end.
-Write: TypeAlias = Callable[[Iterable[bytes]], Awaitable[None]]
+#: Writes a message to the client: the pieces of its line without the end, the id of the request that it belongs to, if
+#: that is known, and whether it answers the request.
+Write: TypeAlias = Callable[[Iterable[bytes], bytes, bool], Awaitable[None]]
 
 
 class Upstream(Protocol):
@@ -86,6 +88,10 @@ class _Params(msgspec.Struct):
     meta: dict[str, msgspec.Raw] = msgspec.field(name="_meta", default_factory=dict)
 
 
+class _Progress(msgspec.Struct):
+    token: msgspec.Raw = msgspec.field(name="progressToken")
+
+
 class _Annotations(msgspec.Struct):
     read_only: bool = msgspec.field(name="readOnlyHint", default=False)
     idempotent: bool = msgspec.field(name="idempotentHint", default=False)
@@ -115,7 +121,7 @@ class _Created(msgspec.Struct):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_PARAMS = msgspec.json.Decoder(_Params)
+_PARAMS, _PROGRESS = msgspec.json.Decoder(_Params), msgspec.json.Decoder(_Progress)
 _TOOLS, _TOOL = msgspec.json.Decoder(_Tools), msgspec.json.Decoder(_Tool)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENCODE = msgspec.json.Encoder().encode
@@ -129,6 +135,7 @@ class _Open:
     tool: str
     message: bytes
     repeatable: bool
+    progress: bytes = b""
     sent: int = 0
 
     @property
@@ -175,6 +182,7 @@ class Relay:
         self._writing = asyncio.Lock()
         self._upstream: Upstream | None = None
         self._open: OrderedDict[bytes, _Open] = OrderedDict()
+        self._progress: dict[bytes, bytes] = {}
         self._memory = _Memory()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
@@ -183,12 +191,12 @@ class Relay:
         self._own_keys: set[bytes] = set()
         self._roots = Roots(self._ask_client)
 
-    async def run(self, lines: AsyncIterable[Line]) -> bool:
-        """Relay until the client's messages end, or the server has ended for good. Return whether the client ended.
+    async def run(self, chunks: AsyncIterable[bytes]) -> bool:
+        """Relay until the client's ``chunks`` end, or the server has ended for good. Return whether the client ended.
 
         Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started."""
         self._upstream = await self._start()
-        client = asyncio.ensure_future(self._from_client(lines))
+        client = asyncio.ensure_future(self._from_client(chunks))
         server = asyncio.ensure_future(self._from_servers())
         try:
             await asyncio.wait((client, server), return_when=asyncio.FIRST_COMPLETED)
@@ -204,12 +212,17 @@ class Relay:
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    async def _from_client(self, lines: AsyncIterable[Line]) -> None:
-        async for line in lines:
-            try:
-                await self._client_line(line)
-            finally:
-                line.close()
+    async def _from_client(self, chunks: AsyncIterable[bytes]) -> None:
+        reader = LineReader()
+        try:
+            async for chunk in chunks:
+                for line in reader.feed(chunk):
+                    try:
+                        await self._client_line(line)
+                    finally:
+                        line.close()
+        finally:
+            reader.close()
 
     async def _client_line(self, line: Line) -> None:
         try:
@@ -270,9 +283,13 @@ class Relay:
         tool = params.name if method == "tools/call" else self._memory.tasks.get(params.task_id, "")
         message = b"" if line.is_long else line.short
         repeatable = method in _REPEATABLE or (facts is not None and facts.repeatable)
-        request = self._open[key] = _Open(method, tool, message, repeatable)
+        progress = bytes(params.meta.get("progressToken", msgspec.Raw()))
+        request = self._open[key] = _Open(method, tool, message, repeatable, progress)
+        if progress:
+            self._progress[progress] = key
         while len(self._open) > _MAX_OPEN:
-            self._open.popitem(last=False)
+            forgotten = self._open.popitem(last=False)[1]
+            self._progress.pop(forgotten.progress, None)
         if method == "initialize" and message:
             self._memory.initialize, self._memory.initialize_id = message, key
             self._roots.available = b'"roots"' in message
@@ -316,7 +333,7 @@ class Relay:
                 )
                 if self._is_modern(params):
                     result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}
-                await self._write_line([b'{"jsonrpc":"2.0","id":%s,"result":' % key, encode_json(result), b"}"])
+                await self._write_line([b'{"jsonrpc":"2.0","id":%s,"result":' % key, encode_json(result), b"}"], key)
             except MCPError as error:
                 await self._write_error(key, error.error.code, error.error.message, data=error.error.data)
             except ABPError as error:
@@ -335,11 +352,12 @@ class Relay:
         """Answer a request with an error; ``code`` is ours, for ``data``."""
         data = data if code is None else {"code": code}
         error = {"code": number, "message": message, **({} if data is None else {"data": data})}
-        await self._write_line([b'{"jsonrpc":"2.0","id":%s,"error":' % key, encode_json(error), b"}"])
+        await self._write_line([b'{"jsonrpc":"2.0","id":%s,"error":' % key, encode_json(error), b"}"], key)
 
-    async def _write_line(self, pieces: Iterable[bytes]) -> None:
+    async def _write_line(self, pieces: Iterable[bytes], key: bytes = b"", *, related: bytes = b"") -> None:
+        """Write a message: the answer to the request ``key``, or one that belongs to the request ``related``."""
         async with self._writing:
-            await self._write(pieces)
+            await self._write(pieces, key or related, bool(key))
 
     # --- from the server ----------------------------------------------------------------------------------------------
 
@@ -423,24 +441,33 @@ class Relay:
             return
         key = bytes(message.id)
         if message.method is not None or not key:
-            await self._write_line(line.pieces())
+            await self._write_line(line.pieces(), related=self._related(message))
             return
         request = self._open.pop(key, None)
         if request is None:
             if key in self._own_keys:
                 self._own_keys.discard(key)
             else:
-                await self._write_line(line.pieces())
+                await self._write_line(line.pieces(), key)
             return
+        if request.progress:
+            self._progress.pop(request.progress, None)
         changed = await self._changed(line, message, request) if message.result else None
         if changed is None:
-            await self._write_line(line.pieces())
+            await self._write_line(line.pieces(), key)
             self._count(request, line.size, line.size, 0)
             return
         result, files = changed
         size = line.length(result)
-        await self._write_line(_framed(key, line, result))
+        await self._write_line(_framed(key, line, result), key)
         self._count(request, line.size, size, files)
+
+    def _related(self, message: _Envelope) -> bytes:
+        """Return the id of the request that a notification or a question belongs to, or nothing."""
+        if message.method == "notifications/progress":
+            with suppress(msgspec.MsgspecError):
+                return self._progress.get(bytes(_PROGRESS.decode(message.params).token), b"")
+        return bytes(_params(bytes(message.params)).meta.get(_SUBSCRIPTION, msgspec.Raw()))
 
     async def _changed(self, line: Line, message: _Envelope, request: _Open) -> tuple[bytes, int] | None:
         """Return the result for the client if it differs from the server's, and the number of stored files."""
@@ -524,7 +551,7 @@ class Relay:
         key = b"" if identity is None else b"%d" % identity
         request = self._open.pop(key, None)
         if request is None:
-            await self._write_line(line.pieces())
+            await self._write_line(line.pieces(), key)
             return
         await self._write_error(
             key,

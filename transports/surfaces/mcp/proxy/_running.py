@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ....adapters.mcp import Server, StdioServer
-from ....artifacts import ArtifactStore
+from ....artifacts import ArtifactStore, Scope
 from ....routing import ABP, RoutingPolicy
 from .._results import ArtifactView
 from ._address import AddressServer
@@ -38,6 +37,22 @@ def server_of(command: Sequence[str]) -> StdioServer:
     return StdioServer(command[0], tuple(command[1:]), env=dict(os.environ))
 
 
+def relay_of(server: Server, store: ArtifactStore, options: ProxyOptions, stats: Stats, write: Write) -> Relay:
+    """Return the relay between one client, which ``write`` reaches, and a server of its own."""
+
+    async def start() -> Upstream:
+        return await ProcessServer.start(server) if isinstance(server, StdioServer) else AddressServer(server)
+
+    rewriter = Rewriter(
+        store,
+        ArtifactView(),
+        max_inline=options.max_inline,
+        policy=options.policy,
+        json_previews=options.json_previews,
+    )
+    return Relay(start, write, rewriter, stats)
+
+
 async def run_proxy(
     server: Server,
     store: ArtifactStore,
@@ -45,7 +60,7 @@ async def run_proxy(
     stats: Stats,
     *,
     http: tuple[str, int] | None = None,
-    users: dict[str, str] | None = None,
+    users: Mapping[str, str] | None = None,
     on_started: Callable[[str], object] = lambda _: None,
 ) -> bool:
     """Relay for the client on stdin and stdout, or for clients over HTTP until cancelled. Return whether the client
@@ -54,21 +69,11 @@ async def run_proxy(
     ``http`` is the address to listen on, and ``users`` are the users by their tokens. Raises
     :class:`~transports.errors.ConnectFailed` if the server cannot be started, and
     :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
-
-    async def start() -> Upstream:
-        return await ProcessServer.start(server) if isinstance(server, StdioServer) else AddressServer(server)
-
-    def make(view_of: ArtifactStore, write: Write) -> Relay:
-        rewriter = Rewriter(
-            view_of,
-            ArtifactView(),
-            max_inline=options.max_inline,
-            policy=options.policy,
-            json_previews=options.json_previews,
-        )
-        return Relay(start, write, rewriter, stats)
-
     if http is None:
-        return await proxy_stdio(partial(make, store))
-    await proxy_http(make, store, http, users or {}, on_started)
+        return await proxy_stdio(lambda write: relay_of(server, store, options, stats, write))
+
+    def make(scope: Scope, write: Write) -> Relay:
+        return relay_of(server, store.scoped(scope), options, stats, write)
+
+    await proxy_http(make, http, users or {}, on_started)
     return True

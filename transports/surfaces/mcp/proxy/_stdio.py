@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from ....artifacts import write_all
 from .._stdio import Stdin, exit_within
-from ._lines import Line, LineReader
 from ._relay import Relay, Write
 
 #: Most bytes that a pipe takes at once without waiting, if it takes any (POSIX: ``PIPE_BUF``).
@@ -26,21 +25,11 @@ async def proxy_stdio(make: MakeRelay) -> bool:
     Other output to stdout is redirected to stderr. Raises :class:`~transports.errors.ConnectFailed`."""
     stdout = _Stdout()
     try:
-        return await make(stdout.write).run(_lines(Stdin()))
+        return await make(stdout.write).run(Stdin())
     except BrokenPipeError:
         return True  # the client is gone: the normal end
     finally:
         exit_within()
-
-
-async def _lines(chunks: Stdin) -> AsyncIterator[Line]:
-    reader = LineReader()
-    try:
-        async for chunk in chunks:
-            for line in reader.feed(chunk):
-                yield line
-    finally:
-        reader.close()
 
 
 class _Stdout:
@@ -53,7 +42,7 @@ class _Stdout:
         if self._poll is not None:
             self._poll.register(self._fd, select.POLLOUT)
 
-    async def write(self, pieces: Iterable[bytes]) -> None:
+    async def write(self, pieces: Iterable[bytes], _: bytes, __: bool) -> None:
         """Write a message, as fast as the client reads."""
         held: list[bytes] = []
         size = 0
