@@ -11,7 +11,7 @@ from ._bridge import Bridge
 from ._http import serve_http
 from ._options import Options
 from ._stdio import serve_stdio
-from .proxy._running import MAX_INLINE, ProxyOptions, run_proxy, server_of
+from .proxy._running import MAX_INLINE, ProxyOptions, relay_of, run_proxy, server_of
 from .proxy._stats import Count, Stats, log_file, read_log, table
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "log_file",
     "parse_tokens",
     "read_log",
+    "relay_of",
     "run_proxy",
     "serve_http",
     "serve_stdio",

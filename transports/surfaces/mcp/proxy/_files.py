@@ -178,7 +178,7 @@ class FileParams:
             params["arguments"] = msgspec.Raw(msgspec.json.encode(arguments))
             message["params"] = msgspec.Raw(msgspec.json.encode(params))
             data = msgspec.json.encode(message)
-            for (name, _), mark in places.items():
+            for (name, _), mark in sorted(places.items(), key=lambda item: data.find(item[1].encode())):
                 before, _, data = data.partition(mark.encode())
                 yield before
                 if name in self.urls:

@@ -50,6 +50,8 @@ _MAX_STATE = 1000
 #: Error code of requests that were lost with the server.
 _LOST = -32000
 _VERSION = "io.modelcontextprotocol/protocolVersion"
+#: Fields that results have since protocol 2026-07-28 only.
+_COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 #: Writes a message to the client: the pieces of its line without the end, the id of the request that it belongs to, if
@@ -331,8 +333,8 @@ class Relay:
                         mode="json", by_alias=True, exclude_none=True
                     )
                 )
-                if self._is_modern(params):
-                    result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}
+                own = _COMPLETE if self._is_modern(params) else {}
+                result = {**{name: value for name, value in result.items() if name not in _COMPLETE}, **own}
                 await self._write_line([b'{"jsonrpc":"2.0","id":%s,"result":' % key, encode_json(result), b"}"], key)
             except MCPError as error:
                 await self._write_error(key, error.error.code, error.error.message, data=error.error.data)
