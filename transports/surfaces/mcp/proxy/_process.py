@@ -8,9 +8,8 @@ import subprocess
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
-import anyio
-
 from ....adapters.mcp import StdioServer, end_process, exit_reason, start_process
+from ....tasks import finished
 from ._lines import Line, LineReader
 
 _CHUNK = 1 << 20
@@ -67,13 +66,15 @@ class ProcessServer:
 
     async def aclose(self) -> None:
         """End the server and everything it started, within three seconds."""
-        with anyio.CancelScope(shield=True):
-            await end_process(self._process)
-            if self._guard is not None:
-                self._guard.kill()
-                self._guard.wait()
-                assert self._guard.stdin is not None
-                self._guard.stdin.close()
+        await finished(asyncio.ensure_future(self._end()))
+
+    async def _end(self) -> None:
+        await end_process(self._process)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
 
 
 def _guard(group: int) -> subprocess.Popen[bytes] | None:

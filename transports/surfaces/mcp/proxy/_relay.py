@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ....adapters.mcp import request_id
 from ....errors import ABPError
 from ....protocol import MAX_CAPABILITIES, encode_json
-from ....tasks import cancel_and_wait, spawn
+from ....tasks import spawn
 from .._resources import TEMPLATE, list_resources, read_resource
 from ._files import FileParams, Roots
 from ._lines import LONG, Line, LineReader
@@ -47,6 +47,8 @@ _REPEATABLE = frozenset(
 #: Requests of the client that a new server must see again, the latest of each kind and resource.
 _STATE = ("logging/setLevel", "resources/subscribe")
 _MAX_STATE = 1000
+#: Seconds for the work of a relay to end: a server that is just being ended takes three.
+_ENDING = 5.0
 #: Error code of requests that were lost with the server.
 _LOST = -32000
 _VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -208,7 +210,10 @@ class Relay:
             server.result()
             return False
         finally:
-            await cancel_and_wait((client, server, *self._tasks))
+            tasks = (client, server, *self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_ENDING)
             if self._upstream is not None:
                 await self._upstream.aclose()
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from itertools import chain
 from typing import TypeAlias
 
 import msgspec
@@ -25,7 +26,7 @@ from starlette.types import Receive, Scope as HttpScope, Send
 
 from ....artifacts import Scope
 from ....errors import ABPError
-from ....tasks import cancel_and_wait
+from ....tasks import cancel_and_wait, finished, spawn
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
 from .._request_limits import SlowReply, TooLargeReply
@@ -126,6 +127,7 @@ class _Client:
     def __init__(self, make: MakeRelay, scope: Scope) -> None:
         self.used = time.monotonic()
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
+        self._sending = asyncio.Lock()
         self._streams: dict[bytes, _Stream] = {}
         self._listener: _Stream | None = None
         self._waiting: deque[bytes] = deque()
@@ -154,11 +156,15 @@ class _Client:
         return not self._streams and self._listener is None
 
     async def send(self, pieces: Iterable[bytes]) -> None:
-        """Send a message to the server."""
+        """Send a message to the server. It is sent as a whole, also if this is cancelled meanwhile."""
         self.used = time.monotonic()
-        for piece in (*pieces, b"\n"):
-            if not await self._put(piece):
-                return
+        await finished(asyncio.ensure_future(self._send(pieces)))
+
+    async def _send(self, pieces: Iterable[bytes]) -> None:
+        async with self._sending:
+            for piece in chain(pieces, (b"\n",)):
+                if not await self._put(piece):
+                    return
 
     async def _put(self, piece: bytes) -> bool:
         put = asyncio.ensure_future(self._chunks.put(piece))
@@ -230,7 +236,8 @@ class _Client:
 
     async def aclose(self) -> None:
         """End the server and all responses."""
-        await cancel_and_wait((self._task,))
+        self._task.cancel()
+        await asyncio.wait((self._task,))  # bounded: a server ends within three seconds
 
 
 class ProxyServer:
@@ -241,6 +248,7 @@ class ProxyServer:
         #: Clients with a handshake by their session and user, and users of clients without one.
         self._sessions: dict[tuple[str, str], _Client] = {}
         self._users: dict[str, _Client] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -250,7 +258,10 @@ class ProxyServer:
             yield
         finally:
             await cancel_and_wait((ending,))
-            await asyncio.gather(*(client.aclose() for client in (*self._sessions.values(), *self._users.values())))
+            for client in (*self._sessions.values(), *self._users.values()):
+                spawn(client.aclose(), self._closing)
+            if self._closing:
+                await asyncio.wait(self._closing)
 
     async def _end_idle(self) -> None:
         while True:
@@ -260,7 +271,7 @@ class ProxyServer:
                 for key, client in [*clients.items()]:
                     if not client.is_alive or (client.is_idle and client.used < before):
                         clients.pop(key, None)
-                        await client.aclose()
+                        spawn(client.aclose(), self._closing)
 
     async def serve(self, request: Request) -> Response:
         """Answer one request."""
@@ -276,7 +287,7 @@ class ProxyServer:
         if request.method == "DELETE":
             if client is not None:
                 del self._sessions[user, session]
-                await client.aclose()
+                spawn(client.aclose(), self._closing)
             return Response(status_code=200)
         if request.method == "GET":
             if client is None:
