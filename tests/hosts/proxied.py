@@ -165,8 +165,9 @@ SERVERS = (
             ("new_page", {"url": (folder / "page.html").as_uri()}),
             ("evaluate_script", {"pageId": 2, "function": "() => document.title"}),
             ("take_snapshot", {"pageId": 2}),
-            ("take_screenshot", {"pageId": 2, "format": "png"}),
+            ("take_screenshot", {"pageId": 2, "format": "jpeg", "quality": 60}),
         ],
+        r"/tmp/[\w./-]+",
     ),
     Server(
         "fastmcp",
