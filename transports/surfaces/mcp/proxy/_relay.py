@@ -112,8 +112,13 @@ class _Tools(msgspec.Struct):
     tools: list[msgspec.Raw] = []
 
 
+class _Server(msgspec.Struct):
+    name: str = ""
+
+
 class _Initialized(msgspec.Struct):
     protocol_version: str = msgspec.field(name="protocolVersion", default="")
+    server: _Server = msgspec.field(name="serverInfo", default_factory=_Server)
 
 
 class _Task(msgspec.Struct):
@@ -163,7 +168,6 @@ class _Memory:
     initialize_id: bytes = b""
     initialized: bytes = b""
     version: str = ""
-    server: str = ""
     lacks_resources: bool = False
     state: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
     tools: dict[str, _ToolFacts] = field(default_factory=dict)
@@ -522,7 +526,9 @@ class Relay:
         resources."""
         fields = _FIELDS.decode(result)
         with suppress(msgspec.MsgspecError):
-            self._memory.version = msgspec.json.decode(result, type=_Initialized).protocol_version
+            described = msgspec.json.decode(result, type=_Initialized)
+            self._memory.version = described.protocol_version
+            self._stats.name(described.server.name)
         able = _FIELDS.decode(fields["capabilities"]) if "capabilities" in fields else {}
         self._memory.lacks_resources = "resources" not in able
         if not self._memory.lacks_resources:

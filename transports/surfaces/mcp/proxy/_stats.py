@@ -53,6 +53,10 @@ class Stats:
         self.server = plain_line(Redactor().text(server), _MAX_NAME)
         self._log = log
 
+    def name(self, server: str) -> None:
+        """Call the server by its own name, if it has one."""
+        self.server = plain_line(server, _MAX_NAME) or self.server
+
     def count(self, tool: str, received: int, sent: int, files: int) -> None:
         """Count one call of a tool, or of a method."""
         name = plain_line(tool, _MAX_NAME)
