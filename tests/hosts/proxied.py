@@ -29,7 +29,19 @@ from tests.mcp_official.node import Node, _binary as node_binary, packages
 from tests.support.mcp_servers import FOLDER
 from transports.browser import find_browser
 
-__all__ = ["ABP", "DOCUMENT", "SERVERS", "Answer", "Server", "compare", "documented", "installed", "measured", "table"]
+__all__ = [
+    "ABP",
+    "DOCUMENT",
+    "SERVERS",
+    "Answer",
+    "Server",
+    "compare",
+    "documented",
+    "files",
+    "installed",
+    "measured",
+    "table",
+]
 
 DOCUMENT = ROOT / "docs" / "proxy.md"
 PINS = Path(__file__).with_name("proxied.json")
@@ -63,7 +75,7 @@ class Answer:
         return len(json.dumps(self.result).encode())
 
 
-def _files(folder: Path) -> None:
+def files(folder: Path) -> None:
     (folder / "photo.png").write_bytes(png(1200, 400))
     (folder / "log.txt").write_text("2026-01-01 12:00:00 INFO all is well\n" * 20_000)
     (folder / "small.txt").write_text("a few words\n")
@@ -185,11 +197,11 @@ def installed() -> Node:
 
 async def measured(server: Server, node: Node, folder: Path, *, proxied: bool) -> list[Answer]:
     """The answers of a server to its calls, bare or behind the proxy."""
-    files = folder / "files"
-    command = list(server.command(node, files))
+    given = folder / "files"
+    command = list(server.command(node, given))
     whole = [*ABP, "--out", str(folder / "store"), "--", *command] if proxied else command
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
-    started = StdioServerParameters(command=whole[0], args=whole[1:], env=environment, cwd=files)
+    started = StdioServerParameters(command=whole[0], args=whole[1:], env=environment, cwd=given)
     answers: list[Answer] = []
     with (folder / "stderr.txt").open("a") as said:
         async with asyncio.timeout(_SECONDS), Client(stdio_client(started, errlog=said), mode="legacy") as client:
@@ -198,7 +210,7 @@ async def measured(server: Server, node: Node, folder: Path, *, proxied: bool) -
                 "tools": [tool.model_dump(mode="json") for tool in (await client.list_tools()).tools],
             }
             answers.append(Answer("tools/list", about))
-            for tool, arguments in server.calls(files):
+            for tool, arguments in server.calls(given):
                 result = await client.call_tool(tool, dict(arguments))
                 answer = Answer(tool, result.model_dump(mode="json", by_alias=True, exclude_none=True))
                 for uri in _links(answer.result) if proxied else ():
@@ -276,7 +288,7 @@ async def main(names: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             (folder / "files").mkdir()
-            _files(folder / "files")
+            files(folder / "files")
             bare = await measured(server, node, folder, proxied=False)
             proxied = await measured(server, node, folder, proxied=True)
         compare(server, bare, proxied)
