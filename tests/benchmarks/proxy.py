@@ -81,7 +81,8 @@ def _row(work: str, times: dict[str, list[float]], least: float, reason: str) ->
         "the bare server, the same client",
         middle["bare"] / middle["proxy"],
         "×",
-        f"{middle['proxy']:.2f} ms against {middle['bare']:.2f} ms (best: {best['proxy']:.2f} and {best['bare']:.2f} ms)",
+        f"{middle['proxy']:.2f} ms against {middle['bare']:.2f} ms (best: {best['proxy']:.2f} and "
+        f"{best['bare']:.2f} ms)",
         least,
         least,
         reason,

@@ -29,7 +29,7 @@ def picture(size: int) -> Image:
 
 
 @server.tool()
-async def steps(context: Context) -> str:  # type: ignore[type-arg]
+async def steps(context: Context) -> str:
     await context.report_progress(1, 2)
     await context.report_progress(2, 2)
     return "done"

@@ -9,17 +9,17 @@ server: FastMCP = FastMCP("charts")
 BYTES = random.Random(2)
 
 
-@server.tool
+@server.tool  # type: ignore[untyped-decorator]
 def chart() -> Image:
     return Image(data=b"\x89PNG\r\n\x1a\n" + BYTES.randbytes(700_000), format="png")
 
 
-@server.tool
+@server.tool  # type: ignore[untyped-decorator]
 def rows(count: int) -> list[dict[str, int]]:
     return [{"row": number, "square": number * number} for number in range(count)]
 
 
-@server.tool
+@server.tool  # type: ignore[untyped-decorator]
 def report() -> File:
     return File(data=b"%PDF-1.7\n" + BYTES.randbytes(900_000), format="pdf", name="report")
 
