@@ -130,7 +130,7 @@ def test_a_long_answer_is_cut() -> None:
 
 def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
     code = "import sys, transports\ntransports.Result, transports.ArtifactRef, transports.connect\n"
-    code += "print('transports._notebook' in sys.modules)"
+    code += "print('transports.notebook._html' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"
 

@@ -21,7 +21,7 @@ from transports.browser.process._browser_process import child_environment
 from transports.browser.process._launch import lock_profile
 from transports.browser.process._processes import is_running
 from transports.errors import ProfileInUse
-from transports.session._apps import _write as write_state
+from transports.session._sign_in import _write as write_state
 from transports.surfaces.cli import _doctor as checks, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .adapters.playwright import PlaywrightTransport
     from .adapters.postmessage import PostMessageTransport
     from .adapters.recording import Recording
+    from .adapters.views import ViewRequest
     from .adapters.webmcp import WebMcpTransport
     from .adapters.websocket import WebSocketTransport
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         Evidence,
         Retrying,
         Session,
+        View,
         connect,
     )
 
@@ -62,6 +64,7 @@ else:
             "adapters.playwright": ("PlaywrightTransport",),
             "adapters.postmessage": ("PostMessageTransport",),
             "adapters.recording": ("Recording",),
+            "adapters.views": ("ViewRequest",),
             "adapters.webmcp": ("WebMcpTransport",),
             "adapters.websocket": ("WebSocketTransport",),
             "artifacts": (
@@ -108,6 +111,7 @@ else:
                 "Evidence",
                 "Retrying",
                 "Session",
+                "View",
                 "connect",
             ),
         },
@@ -169,6 +173,8 @@ __all__ = [
     "Transport",
     "TransportError",
     "UsageError",
+    "View",
+    "ViewRequest",
     "WebMcpTransport",
     "WebSocketTransport",
     "connect",

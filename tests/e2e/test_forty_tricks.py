@@ -161,7 +161,7 @@ class Trick:
 
 
 #: The harness has a history, too, and a sandbox keeps an app in its own.
-BACK = "on.call = () => { for (let at = 0; at < 5; at += 1) history.go(-1 - at); return stay(); };"
+BACK = "on.call = async () => { await ran(); for (let at = 0; at < 5; at += 1) history.go(-1 - at); return stay(); };"
 
 
 def _spying(names: str) -> str:
@@ -331,7 +331,8 @@ TRICKS = [
     ),
     Trick(
         "leaves in a call",
-        "on.call = () => { ran(); location.href = 'http://OTHER/precious'; return new Promise(() => {}); };",
+        "on.call = async () => { await ran(); location.href = 'http://OTHER/precious';"
+        " return new Promise(() => {}); };",
         "tools app embedded",
     ),
     Trick(
@@ -352,7 +353,7 @@ TRICKS = [
     Trick(
         "history",
         "for (let at = 0; at < 100; at += 1) history.pushState(at, '', `?trick=TRICK&at=${at}`);"
-        " on.call = () => { ran(); history.back(); return 1; };",
+        " on.call = async () => { await ran(); history.back(); return 1; };",
         "tools app embedded",
     ),
     # --- callers and errors -------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from .. import notebook
 from ..binary import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol import encode_json
@@ -89,8 +90,10 @@ class ArtifactRef:
     one; :attr:`path` makes it. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
     ``source`` describes the origin in JSON values: ``capability``, ``app``, ``created`` (ISO 8601, UTC),
     ``declared_mime_type``, ``sniffed_mime_type``, ``verified`` (true if a declared size was compared), ``warnings``,
-    ``stored_again`` (the same content was already stored and no new name was suggested, so the older name stays). A
-    reference of :class:`~transports.NoneStore` has no content; see :attr:`stored`.
+    ``stored_again`` (the same content was already stored and no new name was suggested, so the older name stays),
+    ``requested_names``, ``call``. It comes from ``meta`` of the stores' methods, and is open: a new fact about the
+    origin needs no change of a store or an index. A reference of :class:`~transports.NoneStore` has no content; see
+    :attr:`stored`.
     """
 
     id: str
@@ -109,14 +112,12 @@ class ArtifactRef:
 
     def _repr_html_(self) -> str:
         """Return the file for a notebook: its name, type and size, and a picture or the first lines."""
-        from .. import _notebook
-
-        table = _notebook.table(("file", "type", "size"), [self._html_cells()])
+        table = notebook.table(("file", "type", "size"), [self._html_cells()])
         if content := self._picture():
-            return table + _notebook.picture_html(content, self.mime_type, self.filename)
+            return table + notebook.picture_html(content, self.mime_type, self.filename)
         if self.local_path is None or is_binary_mime(self.mime_type):
             return table
-        return table + _notebook.first_lines(self.local_path)
+        return table + notebook.first_lines(self.local_path)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the file for a notebook in all its forms: a small picture is one more."""
@@ -126,15 +127,11 @@ class ArtifactRef:
 
     def _html_cells(self) -> tuple[str, str, str]:
         """Return name, type and size for a table, the name as a link if there is a file."""
-        from .. import _notebook
-
-        name = _notebook.file_link(self.local_path, self.filename) if self.local_path else self.filename
+        name = notebook.file_link(self.local_path, self.filename) if self.local_path else self.filename
         return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
 
     def _picture(self) -> str | None:
-        from .. import _notebook
-
-        return _notebook.picture(self.local_path, self.mime_type, self.size_bytes, self.sha256)
+        return notebook.picture(self.local_path, self.mime_type, self.size_bytes, self.sha256)
 
     @property
     def stored(self) -> bool:

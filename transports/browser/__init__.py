@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         same_document as same_document,
         shown_address as shown_address,
     )
+    from .page._received import ViewMessage as ViewMessage
     from .page._scripts import Adapter as Adapter, read_adapter as read_adapter
     from .page._syncpage import PageRunner as PageRunner, to_async as to_async
     from .process._ahead import driver_ahead as driver_ahead
@@ -123,6 +124,7 @@ else:
                 "same_document",
                 "shown_address",
             ),
+            "page._received": ("ViewMessage",),
             "page._scripts": (
                 "Adapter",
                 "read_adapter",

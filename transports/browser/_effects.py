@@ -595,6 +595,15 @@ class PageEffects:
         """Track a call until :meth:`end_call`."""
         return self._tracker.begin_call(call_id)
 
+    @property
+    def current_call(self) -> str | None:
+        """Id of the latest call under way, or ``None``."""
+        return self._tracker.current_call().id
+
+    def add_file(self, content: BinaryData, what: str) -> None:
+        """Add a file that the app hands out to the call under way, or to the next one."""
+        self._tracker.add_content(self._tracker.current_call(), content, what)
+
     def end_call(self, call: CallEffects) -> None:
         """Stop tracking a call, and close its windows."""
         if call.windows or self._tracker.unattributed.windows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from .. import notebook
 from ..errors import CapabilityError, ProtocolError
 from ._plain_text import similar_names
 from .schema import unnamed_params
@@ -77,10 +78,8 @@ class Capabilities(Mapping[str, "Capability"]):
 
     def _repr_html_(self) -> str:
         """Return the capabilities for a notebook: a table of names and descriptions."""
-        from .. import _notebook
-
         rows = ((name, self[name].description) for name in self)
-        return _notebook.table(("capability", "description"), rows, count=len(self))
+        return notebook.table(("capability", "description"), rows, count=len(self))
 
     def merge(self, listed: object) -> Capabilities:
         """Return these capabilities merged with a list, whose fields take precedence.

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from .. import notebook
 from ..errors import ProtocolError
 from .messages import PROTOCOL_VERSION
 
@@ -73,6 +74,7 @@ class Capability(Model):
 
     ``input_schema`` and ``output_schema`` are JSON Schemas, empty if the app declares none. ``alternatives`` are names
     of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    ``view`` is the address (``ui://…``) of the view of an MCP server's tool (docs/views.md).
     """
 
     _text_field = "name"
@@ -88,6 +90,7 @@ class Capability(Model):
     deprecation_message: str | None = None
     alternatives: list[str] = Field(default_factory=list)
     annotations: JSONObject = Field(default_factory=dict)
+    view: str | None = None
 
     def __repr__(self) -> str:
         about = f": {self.description[:80]!r}" if self.description else ""
@@ -97,8 +100,6 @@ class Capability(Model):
 
     def _repr_html_(self) -> str:
         """Return the capability for a notebook: a table of its parameters."""
-        from .. import _notebook
-
         declared, needed = self.input_schema.get("properties"), self.input_schema.get("required")
         properties = declared if isinstance(declared, dict) else {}
         required = needed if isinstance(needed, list) else []
@@ -108,8 +109,8 @@ class Capability(Model):
             if isinstance(one, dict)
         ]
         head = ("parameter", "type", "needed", "description")
-        parameters = _notebook.table(head, rows, title=self.name, count=len(rows))
-        return parameters + _notebook.preformatted(self.description) if self.description else parameters
+        parameters = notebook.table(head, rows, title=self.name, count=len(rows))
+        return parameters + notebook.preformatted(self.description) if self.description else parameters
 
 
 class Resource(Model):

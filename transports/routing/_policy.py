@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
@@ -25,7 +24,6 @@ from ._events import TransformContext
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
 if TYPE_CHECKING:
-    from jsonpath_rfc9535 import JSONPathQuery
     from pydantic import TypeAdapter
 
 _DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
@@ -35,7 +33,10 @@ _STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
 def check_path(path: str) -> None:
     """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that can never match."""
     if path.startswith("$"):
-        _check_query(path, _query(path))
+        from ._json_paths import check_json_path  # late: its library loads longer than all of routing
+
+        if reason := check_json_path(path):
+            raise _matches_nothing(path, reason)
     elif not _DOTTED.fullmatch(path):
         raise UsageError(
             f"{path!r} is not a path of a field, such as content, pages.*.image or $.pages[*].image; "
@@ -53,8 +54,10 @@ def walk_path(tree: object, path: str, start: Place) -> Iterator[tuple[Place, ob
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
     if path.startswith("$"):
-        for location in _locations(tree, _query(path)):
-            yield (*start, *location), *_follow(tree, location)
+        from ._json_paths import walk_json_path  # late, as above
+
+        for place, value, siblings in walk_json_path(tree, path):
+            yield (*start, *place), value, siblings
     else:
         yield from _walk(tree, _STEP.findall(path), start, {})
 
@@ -75,61 +78,6 @@ def _walk(
         for index, value in enumerate(node):
             if step in ("*", str(index)):
                 yield from _walk(value, rest, (*place, index), siblings)
-
-
-# --- JSONPath ---------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _query(path: str) -> JSONPathQuery:
-    """Return the query of a path. The library is loaded for the first query: it loads longer than all of routing."""
-    from jsonpath_rfc9535 import JSONPathError, compile
-
-    try:
-        return compile(path)
-    except JSONPathError as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"{path!r} is not a JSONPath (RFC 9535): {reason}; a key that begins with $ is written \\$ in a dotted path"
-        ) from None
-
-
-def _locations(tree: object, query: JSONPathQuery) -> Iterator[Place]:
-    from jsonpath_rfc9535 import JSONPathRecursionError
-
-    with suppress(JSONPathRecursionError):  # deeper than any answer may be, which the search for content reports
-        for node in query.finditer(tree):  # type: ignore[arg-type]  # the tree may hold content, which is not JSON
-            yield node.location
-
-
-def _follow(tree: object, location: Place) -> tuple[object, Mapping[str, object]]:
-    siblings: Mapping[str, object] = {}
-    for step in location:
-        if isinstance(tree, dict):
-            siblings = tree
-        tree = tree[step]  # type: ignore[index]  # the query has found it there
-    return tree, siblings
-
-
-def _check_query(path: str, query: JSONPathQuery) -> None:
-    from jsonpath_rfc9535.selectors import SliceSelector
-
-    if len(query.segments) > MAX_DEPTH:
-        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
-    for segment in query.segments:
-        slices = [selector.slice for selector in segment.selectors if isinstance(selector, SliceSelector)]
-        if len(slices) == len(segment.selectors) and all(map(_is_empty, slices)):
-            raise _matches_nothing(path, f"{segment} selects nothing of any list")
-
-
-def _is_empty(part: slice[int | None, int | None, int | None]) -> bool:
-    """Return whether a slice is empty for a list of any length (RFC 9535 §2.3.4.2)."""
-    start, stop, step = part.start, part.stop, 1 if part.step is None else part.step
-    if step == 0:
-        return True
-    if start is None or stop is None:
-        return stop == 0 and step > 0
-    return (start >= 0) == (stop >= 0) and (start >= stop if step > 0 else start <= stop)
 
 
 def _matches_nothing(path: str, reason: str) -> UsageError:

@@ -9,6 +9,7 @@ from typing import cast
 
 import msgspec
 
+from .. import notebook
 from ..artifacts import ArtifactRef
 from ..binary import is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Place, field_of, replace
@@ -151,19 +152,17 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
-        from .. import _notebook
-
         rows = ((place or "(the answer)", *ref._html_cells()) for place, ref in self.artifacts.items())
         head = ("place", "file", "type", "size")
-        parts = [_notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
+        parts = [notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
         if (shown := self._shown_picture()) is not None:
             ref, content = shown
-            parts.append(_notebook.picture_html(content, ref.mime_type, ref.filename))
+            parts.append(notebook.picture_html(content, ref.mime_type, ref.filename))
         else:
-            seen = cut_texts(self.data, _notebook.MAX_CELL, "…")
-            seen = clamp(seen, _notebook.MAX_TEXT, suffix="…") if json_size(seen) > _notebook.MAX_TEXT else seen
-            parts.append(_notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
-        parts += [_notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
+            seen = cut_texts(self.data, notebook.MAX_CELL, "…")
+            seen = clamp(seen, notebook.MAX_TEXT, suffix="…") if json_size(seen) > notebook.MAX_TEXT else seen
+            parts.append(notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
+        parts += [notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
         return "".join(parts)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

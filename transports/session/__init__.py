@@ -8,7 +8,7 @@
 * :mod:`._calls` — attempts, retries, cancellation, handles of calls, results in the store.
 * :mod:`._dispatch` — delivery of the app's messages to calls, callbacks and streams; :mod:`._events` — typed events.
 * :mod:`._evidence`, :mod:`._call_evidence` — the choice of evidence, and its recording around each call.
-* :mod:`._resources` — resources of an MCP server.
+* :mod:`._resources` — resources of an MCP server; :mod:`._views` — views of its tools, as sessions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         find_app as find_app,
         is_app_name as is_app_name,
         shares_browser as shares_browser,
-        sign_in as sign_in,
     )
     from ._calls import (
         NOT_RUN as NOT_RUN,
@@ -67,7 +66,13 @@ if TYPE_CHECKING:
         settings_variables as settings_variables,
         trust_found_file as trust_found_file,
     )
-    from ._targets import reject_options as reject_options
+    from ._sign_in import sign_in as sign_in
+    from ._targets import (
+        is_mcp_server as is_mcp_server,
+        reject_options as reject_options,
+        transport_for as transport_for,
+    )
+    from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -78,7 +83,6 @@ else:
                 "find_app",
                 "is_app_name",
                 "shares_browser",
-                "sign_in",
             ),
             "_calls": (
                 "CallHandle",
@@ -125,6 +129,8 @@ else:
                 "settings_variables",
                 "trust_found_file",
             ),
-            "_targets": ("reject_options",),
+            "_sign_in": ("sign_in",),
+            "_targets": ("is_mcp_server", "reject_options", "transport_for"),
+            "_views": ("View", "ViewOptions", "server_of"),
         },
     )

@@ -1,41 +1,30 @@
-"""Apps of the settings file ``abp.toml``: lookup by name, access of users, shared browsers, sign-in (``abp login``)."""
+"""Apps of the settings file ``abp.toml``: lookup by name, access of users, shared browsers."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import difflib
-import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .. import browser as browsers
-from ..artifacts import replacing
 from ..browser import extension_folder
-from ..errors import ConnectFailed, StoreError, UsageError, first_line
-from ..protocol import is_page, redact_url
-from ..tasks import cancel_and_wait
+from ..errors import UsageError
+from ..protocol import redact_url
 from ._secrets import Secrets
 from ._settings import ConfigFile, read_config
 from ._targets import takes_browser
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext
-
     from ._app_tables import AppEntry, AppTables
 
 #: Characters of a host that is too short to be hidden: it is part of too many words.
 _SHORT = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-#: Seconds between two reads of the browser's state, which is lost when its last window closes.
-_POLL_INTERVAL = 1.0
-_START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,71 +142,3 @@ def _tables(file: ConfigFile) -> AppTables | None:
 @cache
 def _warn_once(path: Path | None, names: tuple[str, ...]) -> None:
     ConfigFile(path).warn_ignored([f"secrets.{name}" for name in names])
-
-
-async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
-    """Open the app's page in a visible browser until the person closes its windows, or until ``done()`` returns.
-
-    Returns the path of the kept session: the file ``storage_state`` of the app's entry (mode 0600), or its ``profile``.
-
-    Raises :class:`~transports.errors.UsageError` for an app that is not a page, or whose entry has neither of them,
-    :class:`~transports.errors.TransportError` for a browser or a page that does not open, and
-    :class:`~transports.errors.StoreError` if the file cannot be written."""
-    entry = app.entry
-    kept = entry.storage_state or entry.profile
-    if not is_page(entry.url) or entry.cdp_url is not None:
-        raise UsageError(f"{app.name} is not a page in a browser of ours; sign in to it with headers, or where it runs")
-    if kept is None:
-        raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
-
-    async with browsers.Browser(
-        headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT
-    ) as browser:
-        from playwright.async_api import Error
-
-        try:
-            context = browser.context or await browser.playwright.new_context(
-                storage_state=entry.storage_state if entry.storage_state and entry.storage_state.exists() else None,
-                no_viewport=True,
-            )
-            page = await context.new_page()
-            await page.goto(entry.url)
-        except Error as error:
-            raise ConnectFailed(f"{redact_url(entry.url)} does not open: {first_line(error)}") from None
-        state = await _until_closed(context, done)
-        if entry.storage_state is not None:
-            if state is None:
-                raise ConnectFailed("the browser ended before its state could be read; sign in once more")
-            await asyncio.to_thread(_write, entry.storage_state, json.dumps(state))
-    return kept
-
-
-async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> dict[str, Any] | None:
-    """Return the last state of the context that could be read, or ``None``."""
-    from playwright.async_api import Error
-
-    state: dict[str, Any] | None = None
-    ended = asyncio.Event()
-    context.on("close", lambda _: ended.set())
-    waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(ended.wait())]
-    try:
-        over = False
-        while not over:
-            finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
-            over = bool(finished) or not context.pages
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(_CLOSE_TIMEOUT):
-                    state = dict(await context.storage_state(indexed_db=True))
-    finally:
-        await cancel_and_wait(waiting)
-    return state
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically, readable by its owner only."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(path, mode=0o600) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error

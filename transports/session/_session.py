@@ -24,11 +24,10 @@ from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
-from ..owner import Owner
 from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import cancel_and_wait
+from ..tasks import Owner, cancel_and_wait
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -38,6 +37,7 @@ from ._settings import Settings
 if TYPE_CHECKING:
     from ..http import Discovery
     from ..protocol import AppInfo, Capability
+    from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
     from ._evidence import Evidence
@@ -227,6 +227,7 @@ class Session:
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
+        self._settings, self._routing = settings, routing
         self._owner = Owner("session")
         self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
@@ -367,8 +368,10 @@ class Session:
 
         Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) is sent again within
         ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, no call is sent again. If the
-        transport reconnects by itself, a call waits for that. Each retry is a :class:`~transports.Retrying` event.
+        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, a call that was sent is never
+        sent again. If the transport reconnects by itself, a call waits for that. Each retry is a
+        :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to
+        recognise it.
 
         Before this returns, callbacks get all events that arrived before the answer; it does not wait for a callback
         that blocks. The download of a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status``
@@ -457,6 +460,22 @@ class Session:
         :meth:`render_to_pdf`."""
         self._require_open()
         return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
+
+    def open_view(
+        self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
+    ) -> View:
+        """Call a tool of an MCP server and show its view, for ``async with app.open_view(…) as view`` (docs/views.md).
+
+        The view is a session, whose capabilities are the tools that the view registers. ``options`` are those of
+        :class:`ViewOptions <transports.session.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
+
+        Raises :class:`~transports.errors.UsageError` if the app is not an MCP server, or the tool has no view. Opening
+        the view raises the errors of :meth:`call`, and :class:`~transports.errors.NotAbpApp` if the view stays blank.
+        """
+        self._require_open()
+        from . import View  # late: it is a session, needs the extra [mcp], and few sessions show views
+
+        return View(self, capability, params, options)
 
     def _timeout_or_default(self, timeout: float | None) -> float:
         return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)

@@ -15,14 +15,24 @@ from ._servers import HttpServer, Server, StdioServer, parse_server
 from ._transport import MCPTransport
 
 if TYPE_CHECKING:
-    from ._connection import end_process as end_process, exit_reason as exit_reason, start_process as start_process
-    from ._wire import request_id as request_id
+    from ._connection import (
+        VIEW_TYPE as VIEW_TYPE,
+        end_process as end_process,
+        exit_reason as exit_reason,
+        start_process as start_process,
+    )
+    from ._wire import (
+        error_answer as error_answer,
+        request_id as request_id,
+        to_answer as to_answer,
+        to_arguments as to_arguments,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_connection": ("end_process", "exit_reason", "start_process"),
-            "_wire": ("request_id",),
+            "_connection": ("VIEW_TYPE", "end_process", "exit_reason", "start_process"),
+            "_wire": ("error_answer", "request_id", "to_answer", "to_arguments"),
         },
     )
 

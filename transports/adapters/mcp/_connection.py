@@ -26,6 +26,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp import Client
 from mcp.client import Transport
 from mcp.client._transport import TransportStreams
+from mcp.client.extension import ClientExtension
 from mcp.client.session import IncomingMessage
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
@@ -64,6 +65,8 @@ _MAX_ASKED = 20_000
 #: Limit of the tools of a list that are passed to the SDK for the headers it makes of their arguments.
 _MAX_HEADED = 200
 _MARK = "abp-transports/aside"
+#: MIME type of the document of a view.
+VIEW_TYPE = "text/html;profile=mcp-app"
 #: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
 _MAX_DEPTH = 200
 
@@ -83,6 +86,15 @@ _HAS_GROUPS = hasattr(os, "killpg")
 _POLL_INTERVAL = 0.01
 #: Seconds until a broken stream of changes is opened again.
 _RETRY_DELAY = 1.0
+
+
+class _Views(ClientExtension):
+    """The extension by which this client says that it shows views (MCP Apps)."""
+
+    identifier = "io.modelcontextprotocol/ui"
+
+    def settings(self) -> dict[str, Any]:
+        return {"mimeTypes": [VIEW_TYPE]}
 
 
 class Aside:
@@ -608,6 +620,7 @@ class Connection:
             message_handler=self._on_message,
             client_info=Implementation(name="abp-transports", version=package_version()),
             log_level="info",
+            extensions=[_Views()],
             cache=None,
         )
         async with contextlib.AsyncExitStack() as stack:

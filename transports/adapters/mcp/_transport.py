@@ -17,7 +17,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import httpx2
 from mcp.client.session import ClientRequestContext
@@ -33,6 +33,7 @@ from mcp_types import (
     ErrorData,
     InputRequiredResult,
     InputResponses,
+    ListPromptsRequest,
     ListResourcesRequest,
     ListResourceTemplatesRequest,
     PaginatedRequestParams,
@@ -47,7 +48,7 @@ from mcp_types import (
 )
 from pydantic import RootModel, ValidationError
 
-from ...base import Features, ResourcePage, Transport
+from ...base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -62,18 +63,25 @@ from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
+from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
 from ._wire import (
     OVER_LIMIT,
     TOO_MANY,
     UNREADABLE,
     Questions,
+    as_json,
     error_answer,
+    is_visible,
     to_answer,
     to_arguments,
     to_capability,
+    view_of,
     with_content,
 )
+
+if TYPE_CHECKING:
+    from ...browser import PageSource
 
 logger = logging.getLogger("transports.mcp")
 
@@ -176,6 +184,15 @@ _SESSION_EXPIRED = "Session terminated"
 
 #: Builds the request again, with the answers to the server's questions and its state.
 MakeRequest: TypeAlias = "Callable[[InputResponses | None, str | None], Request[Any, Any]]"
+
+#: Methods that a view may ask of its server.
+_RELAYED: Mapping[str, type[Request[Any, Any]]] = {
+    "tools/call": CallToolRequest,
+    "resources/read": ReadResourceRequest,
+    "resources/list": ListResourcesRequest,
+    "resources/templates/list": ListResourceTemplatesRequest,
+    "prompts/list": ListPromptsRequest,
+}
 
 _T = TypeVar("_T")
 
@@ -307,7 +324,8 @@ class MCPTransport(Transport):
     ``sampling`` allows the server to request messages of a model from the session's elicitation handler
     (``sampling/create``). ``timeout`` in seconds limits starting or reaching the server. ``max_bytes`` limits one
     message, counted in decoded bytes of content. With ``reconnect`` a lost server is started or reached again, with
-    growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``.
+    growing, jittered delays. Calls in progress at the loss fail with ``DISCONNECTED``. ``views`` is the source of the
+    pages in which views are shown; without it each view has a browser of its own.
 
     Raises :class:`~transports.errors.UsageError` if ``target`` does not name a server.
     """
@@ -324,12 +342,16 @@ class MCPTransport(Transport):
         timeout: float = 30.0,
         max_bytes: int = 100_000_000,
         reconnect: bool = True,
+        views: PageSource | None = None,
     ) -> None:
+        #: The source of pages for views, a browser of its own by default.
+        self.views = views
         self.features = Features(listing=True, reconnects=reconnect, presets=True)
         self._server = parse_server(target, headers) if isinstance(target, str) else target
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
+        self._offered = Offered(self.list_resources, self.list_templates)
         self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -407,13 +429,16 @@ class MCPTransport(Transport):
             self._tools = await list_tools(connection)
         except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
             logger.warning("%s could not list its tools: %s", self._server, error.message)
-        tools = self._tools.values()
+        tools = [tool for tool in self._tools.values() if is_visible(tool, "model")]
         if len(tools) > MANY_TOOLS:
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
     async def _call(self, message: Message, payload: Any) -> object:
         connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
+        if name in self._tools and not is_visible(self._tools[name], "model"):
+            hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
+            return error_answer(hidden)
         schema = self._tools[name].input_schema if name in self._tools else {}
         arguments = payload["params"]
         if message.content:
@@ -434,6 +459,11 @@ class MCPTransport(Transport):
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
+            if keeps_calls():
+                shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+                listed = self.tool(name) if name in self._tools else {"name": name}
+                keep_call(ServerCall(listed, arguments, shown))
+                self._offered.add_links(shown)
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
@@ -447,6 +477,66 @@ class MCPTransport(Transport):
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> Mapping[str, Mapping[str, object]]:
+        """All tools as the server lists them, by name, also those for views only."""
+        return {name: self.tool(name) for name in self._tools}
+
+    def tool(self, name: str) -> Mapping[str, object]:
+        """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
+        if name not in self._tools:
+            raise UsageError(f"{self._server} has no tool {name!r}")
+        return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.
+
+        Servers may leave views out of their list, so an error of the list is ``None``, too."""
+        contents = read.get("contents")
+        first = contents[0] if isinstance(contents, list) and contents else None
+        if isinstance(first, Mapping) and isinstance(first.get("_meta"), Mapping) and "ui" in first["_meta"]:
+            return None
+        return await self._offered.listed(uri, timeout=timeout) if self.has_resources else None
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Send a request of a view to the server, and return the result as JSON values.
+
+        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
+        that the server does not offer, and if the server refuses."""
+        kind = _RELAYED.get(method)
+        if kind is None:
+            raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": METHOD_NOT_FOUND})
+        connection, name = self._reconnector.connection(), params.get("name")
+        if kind is CallToolRequest and not (
+            isinstance(name, str) and name in self._tools and is_visible(self._tools[name], "app")
+        ):
+            raise CapabilityError(
+                f"the server has no tool {str(name)[:100]!r} for its views", details={"code": INVALID_PARAMS}
+            )
+        uri = params.get("uri")
+        if kind is ReadResourceRequest and not any(uri == view_of(tool) for tool in self._tools.values() if tool.meta):
+            await self._offered.require(uri, timeout=timeout)
+        try:
+            request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise CapabilityError(
+                f"{method}: {'.'.join(map(str, first['loc']))}: {first['msg']}", details={"code": INVALID_PARAMS}
+            ) from None
+        async with _deadline(method, timeout):
+            result = await send_request(connection, lambda *_: request)
+        try:
+            shown: Mapping[str, object] = (
+                await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+            )
+        except RecursionError:
+            raise ProtocolError("the server's answer is nested too deeply") from None
+        if kind is CallToolRequest:
+            self._offered.add_links(shown)
+        return shown
 
     # --- resources ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pybase64
 from mcp.client.session import ClientRequestContext
@@ -56,6 +56,8 @@ _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 #: Characters of a server's message that an error repeats.
 _MAX_TEXT = 2000
+#: Characters of the address of a view.
+_MAX_URI = 2048
 #: Model name for a handler's message without one.
 _UNNAMED = "unknown"
 
@@ -242,7 +244,43 @@ def to_capability(tool: Tool) -> dict[str, object]:
         listed["outputSchema"] = {k: v for k, v in tool.output_schema.items() if k != "additionalProperties"}
     if tool.annotations:
         listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    if (view := view_of(tool)) is not None:
+        listed["view"] = view
     return listed
+
+
+def view_of(tool: Tool) -> str | None:
+    """Return the address of a tool's view, also from the keys of earlier hosts, or ``None``."""
+    meta: Mapping[str, object] = tool.meta or {}
+    ui = meta.get("ui")
+    for found in (
+        ui.get("resourceUri") if isinstance(ui, Mapping) else None,
+        meta.get("ui/resourceUri"),
+        meta.get("openai/outputTemplate"),
+    ):
+        if isinstance(found, str) and found.startswith("ui://") and len(found) <= _MAX_URI:
+            return found
+    return None
+
+
+def is_visible(tool: Tool, to: Literal["model", "app"]) -> bool:
+    """Return whether agents (``model``) or views (``app``) may call a tool. Both may unless the tool says otherwise."""
+    ui = (tool.meta or {}).get("ui")
+    visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
+    return to in visibility if isinstance(visibility, list) else True
+
+
+def as_json(tree: object) -> Any:
+    """Return a result of :func:`with_content` as JSON values again, with base64 in the place of content. The result
+    itself stays as it is."""
+    match tree:
+        case BinaryData(content=Encoded(text=text)):
+            return decode_run(text) if isinstance(text, memoryview) else text
+        case dict():
+            return {key: as_json(value) for key, value in tree.items()}
+        case list():
+            return [as_json(value) for value in tree]
+    return tree
 
 
 def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:

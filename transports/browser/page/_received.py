@@ -199,6 +199,14 @@ class Tools(msgspec.Struct):
     name: str = ""
 
 
+class ViewMessage(msgspec.Struct):
+    """A message of a view to its host: ``params`` is JSON. ``key`` names a request; a notification has none."""
+
+    key: int | None
+    method: str
+    params: str
+
+
 class Flood(msgspec.Struct):
     """A notice that a document sends too many events: some are left out, or with ``ended`` all from now on."""
 
@@ -220,6 +228,7 @@ _EVENTS: dict[str, Any] = {
     "counts": dict[str, int],
     "unknown": str,
     "unloaded": None,
+    "view": ViewMessage,
 }
 
 

@@ -178,7 +178,8 @@
     return emit("tools", { name: String(globalThis.name) });
   };
   const harness = makeHarness?.(
-    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, warnings, framed, changed },
+    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, warnings, framed, changed,
+      hold, fromBase64: codec.fromBase64 },
     makeTools, makeAnswers);
   // The driven app: window.abp, or the harness's wrapper of the page's WebMCP tools.
   let chosen = null;

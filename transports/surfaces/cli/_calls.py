@@ -63,8 +63,10 @@ _MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
-    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, and hints of its effects."""
+    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, hints of its effects, and
+    whether it has a view."""
     flags = "" if capability.available else " [unavailable]"
+    flags += " [view]" * (capability.view is not None)
     flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
     return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
 
@@ -395,10 +397,15 @@ def capabilities(
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
     """Print one line for the app and one for each capability."""
     print_text(plain_line(f"{app.name} {app.version} ({app.id})"))
+    print_names(capabilities)
+
+
+def print_names(capabilities: Collection[Capability]) -> None:
+    """Print a line with name, description and flags for each capability."""
     names = [plain_line(capability.name) for capability in capabilities]
     width = max(map(len, names), default=0)
     for name, capability in zip(names, capabilities, strict=True):
-        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}")
+        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}".rstrip())
 
 
 _PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}

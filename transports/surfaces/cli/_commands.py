@@ -28,6 +28,7 @@ from . import (
     _resources as resources,
     _serve as serve,
     _shell as shell,
+    _views as views,
 )
 from ._login import login
 from ._output import add_options, print_text, report_error, start_output, version_of
@@ -119,6 +120,7 @@ app.command()(calls.capabilities)
 app.command()(login)
 app.command()(shell.shell)
 app.command()(resources.resources)
+app.command(cls=views.OrderedCommand)(views.view)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
 app.command()(bench.bench)

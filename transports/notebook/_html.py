@@ -1,4 +1,4 @@
-"""HTML and pictures of results for notebooks. Imported only when a notebook asks for them (``_repr_html_``).
+"""HTML and pictures of results for notebooks (``_repr_html_``).
 
 Everything is an app's text, so it is escaped: no markup, script, style or address of it is used. The only addresses are
 those of files on this machine, and pictures inside of the page. Colours are the notebook's own, light or dark.
@@ -15,9 +15,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from .files import open_regular, read_regular
-
-__all__ = ["file_link", "first_lines", "picture", "picture_html", "preformatted", "table"]
+from ..files import open_regular, read_regular
 
 #: Largest picture that is shown, in bytes.
 MAX_PICTURE = 512 << 10

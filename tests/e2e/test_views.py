@@ -1,0 +1,222 @@
+"""Views of MCP servers: opened, called, followed, and kept within their border (docs/views.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.mcp_servers import target
+from transports import Browser, CallTimeout, CapabilityError, Session, UsageError, connect
+from transports.errors import BinaryError, NotAbpApp
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("views")
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def app(browser: Browser, folder: Path) -> AsyncIterator[Session]:
+    async with connect(target("views"), browser=browser, store=folder) as app:
+        yield app
+
+
+async def test_a_tool_says_that_it_has_a_view(app: Session) -> None:
+    assert app.capabilities["board"].view == "ui://views/board.html"
+    assert app.capabilities["legacy"].view == "ui://views/plain.html"  # the key of earlier hosts
+    assert app.capabilities["model_only"].view is None
+
+
+async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session) -> None:
+    async with app.open_view("board", {"n": 4}) as view:
+        assert (view.info.name, view.info.version) == ("Board", "3.1")
+        assert set(view.capabilities) == {"echo", "picture", "broken", "fails", "never", "hands"}
+        assert isinstance(view.result.data, dict) and view.result.data["n"] == 4 and view.result.artifacts
+        assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}
+        with pytest.raises(UsageError, match="text"):
+            await view.call("echo", {"text": 1})
+        with pytest.raises(CapabilityError, match="no such thing") as caught:
+            await view.call("fails")
+        assert caught.value.details["code"] == -32603
+        with pytest.raises(CallTimeout):
+            await view.call("never", timeout=0.5)
+        assert (await view.call("echo", {"text": "still"})).data == {"text": "still"}
+        heard = [message["method"] for message in await view.frame.evaluate("heard")]
+        assert "notifications/cancelled" in heard
+    with pytest.raises(UsageError, match="has no view; tools with views: board"):
+        app.open_view("model_only")
+
+
+async def test_a_view_without_tools_and_a_second_one_beside_it(app: Session) -> None:
+    async with app.open_view("plain") as one, app.open_view("board") as other:
+        assert dict(one.capabilities) == {} and "echo" in other.capabilities
+
+
+async def test_messages_come_in_the_order_of_the_specification(app: Session) -> None:
+    context = {"theme": "dark", "locale": "de-DE", "timezone": "Europe/Berlin", "size": (400, 800)}
+    async with app.open_view("board", {"n": 2}, **context) as view:  # type: ignore[arg-type]
+        init = (await view.frame.evaluate("init"))["result"]
+        given = init["hostContext"]
+        assert init["protocolVersion"] == "2026-01-26" and init["hostInfo"]["name"] == "abp-transports"
+        assert (given["theme"], given["locale"], given["timeZone"]) == ("dark", "de-DE", "Europe/Berlin")
+        assert given["containerDimensions"]["width"] == 400 and given["toolInfo"]["tool"]["name"] == "board"
+        assert await view.frame.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+        heard = await view.frame.evaluate("rpc('ping').then(() => heard.filter((one) => one.id === undefined))")
+        assert [one["method"] for one in heard] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+        assert heard[0]["params"] == {"arguments": {"n": 2}} and heard[1]["params"]["structuredContent"] == {"n": 2}
+        assert heard[1]["params"]["content"][1]["data"] == "A" * 134 + "=="  # content goes to the view, too
+        await view.update(theme="light", size=(500, 800))
+        await view.send_input({"n": 3})
+        told = "rpc('ping').then(() => heard.filter((one) => one.id === undefined).slice(2))"
+        heard = await view.frame.evaluate(told)
+        assert heard[0]["method"] == "ui/notifications/host-context-changed"
+        assert heard[0]["params"] == {"theme": "light", "containerDimensions": {"width": 500, "maxHeight": 800}}
+        assert heard[1] == {"jsonrpc": "2.0", "method": "ui/notifications/tool-input-partial",
+                            "params": {"arguments": {"n": 3}}}  # fmt: skip
+
+
+async def test_tools_of_a_view_come_and_go(app: Session) -> None:
+    async with app.open_view("board") as view:
+        await view.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
+        async with asyncio.timeout(10):
+            while "echo" in view.capabilities:
+                await asyncio.sleep(0.02)
+        assert "picture" in view.capabilities
+
+
+async def test_files_of_a_view_are_artifacts(app: Session, folder: Path) -> None:
+    async with app.open_view("board") as view:
+        (picture,) = (await view.call("picture")).artifacts.values()
+        assert (picture.mime_type, picture.size_bytes) == ("image/png", 70)
+        handed = await view.call("hands")
+        assert handed.artifact().sha256 == hashlib.sha256(bytes([1, 2, 3])).hexdigest()
+        assert handed.artifact().filename == "three.bin"
+        with pytest.raises(BinaryError):
+            await view.call("broken")
+        link = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
+        assert (await view.frame.evaluate("(link) => rpc('ui/download-file', link)", link))["result"] == {}
+        (report,) = view.files  # no call was under way
+        assert report.path is not None and report.path.read_text() == "a,b\n1,2\n"
+        before = set(folder.iterdir())
+        for bad in (
+            {"contents": [{"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "%%%"}}]},
+            {"contents": [{"type": "resource_link", "uri": "data://nothing"}]},
+            {"contents": [{"type": "else"}]},
+        ):
+            answer = await view.frame.evaluate("(bad) => rpc('ui/download-file', bad)", bad)
+            assert answer["result"] == {"isError": True}
+        assert len([text for text in view.warnings if "was refused" in text]) == 3
+        assert set(folder.iterdir()) == before
+
+
+async def test_the_border_of_a_view(app: Session) -> None:
+    assert "secret" not in app.capabilities
+    with pytest.raises(CapabilityError) as caught:
+        await app.call("secret", {"key": "x"})
+    assert caught.value.code == "UNKNOWN_CAPABILITY"
+    async with app.open_view("board") as view:
+
+        async def rpc(method: str, params: object) -> Any:
+            return await view.frame.evaluate("([method, params]) => rpc(method, params)", [method, params])
+
+        answer = await rpc("tools/call", {"name": "secret", "arguments": {"key": "k"}})
+        assert answer["result"]["content"][0]["text"] == "for views: k"
+        for refused in ("model_only", "nothing"):
+            assert "error" in await rpc("tools/call", {"name": refused, "arguments": {}})
+        assert (await rpc("resources/read", {"uri": "data://report.csv"}))["result"]["contents"][0]["text"]
+        for method in ("initialize", "logging/setLevel", "resources/subscribe", "ui/unknown", "completion/complete"):
+            assert (await rpc(method, {}))["error"]["code"] == -32601, method
+        for url in ("javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x"):
+            assert (await rpc("ui/open-link", {"url": url}))["result"] == {"isError": True}, url
+        assert (await rpc("ui/open-link", {"url": "https://example.com/"}))["result"] == {}
+        assert [one.kind for one in view.requests] == ["open-link"] * 5
+        # the host's page is not reachable, nor another origin's frame
+        assert await view.frame.evaluate("(() => { try { parent.document; } catch (e) { return e.name; } })()")
+        assert await view.frame.evaluate(
+            "(() => { try { top.location = 'about:blank'; } catch (e) { return e.name; } })()"
+        )
+        assert (await view.call("echo", {"text": "alive"})).data == {"text": "alive"}
+        fetched = await view.frame.evaluate("fetch('https://a.example/').then((r) => r.status, String)")
+        assert "Failed to fetch" in fetched and any("connect-src" in text for text in view.violations)
+
+
+async def test_what_a_person_decides(app: Session) -> None:
+    async def refuse(_: object) -> bool:
+        return False
+
+    async with app.open_view("board", on_open_link=refuse, on_message=lambda _: False) as view:
+        ask = "([method, params]) => rpc(method, params)"
+        link = await view.frame.evaluate(ask, ["ui/open-link", {"url": "https://example.com/"}])
+        assert link["result"] == {"isError": True}
+        said = await view.frame.evaluate(ask, ["ui/message", {"role": "user", "content": []}])
+        assert said["result"] == {"isError": True}
+        mode = await view.frame.evaluate(ask, ["ui/request-display-mode", {"mode": "fullscreen"}])
+        assert mode["result"] == {"mode": "fullscreen"}
+        await view.frame.evaluate(ask, ["ui/update-model-context", {"content": [{"type": "text", "text": "x"}]}])
+        assert view.model_context == {"content": [{"type": "text", "text": "x"}]}
+        await view.frame.evaluate("tell('ui/notifications/size-changed', { width: 3, height: 4 }); rpc('ping')")
+        assert [one.kind for one in view.requests] == ["open-link", "message", "display-mode", "model-context", "size"]
+
+
+async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Session) -> None:
+    async with app.open_view("board") as view:
+        await view.frame.evaluate("""() => {
+          const inner = document.createElement('iframe');
+          inner.srcdoc = `<script>top.postMessage({jsonrpc: "2.0", method: "ui/open-link", id: 1,
+            params: {url: "https://evil.example/"}}, "*")</scr` + `ipt>`;
+          document.body.append(inner);
+          const jsonrpc = "2.0", odd = [
+            null, 7, "x", [], {}, {jsonrpc: "1.0", method: "ping", id: 1}, {jsonrpc, id: 77, result: {}},
+            {jsonrpc, method: "ping", id: {}}, {jsonrpc, method: "x".repeat(300), id: 2},
+            {jsonrpc, id: 0, result: {tools: []}}, {jsonrpc, method: "ui/initialize", id: 3},
+          ];
+          for (const message of odd) parent.postMessage(message, "*");
+        }""")
+        assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
+        assert (await view.frame.evaluate("rpc('ping')"))["result"] == {}
+        assert view.requests == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [
+        ("blank", "sent no ui/initialize"),
+        ("half", "did not finish the handshake"),
+        ("fails", "its script failed: TypeError"),
+        ("forbidden", "script-src"),
+    ],
+)
+async def test_the_reason_of_a_blank_view(app: Session, tool: str, why: str) -> None:
+    with pytest.raises(NotAbpApp, match=why):
+        async with app.open_view(tool, timeout=8):
+            pass
+
+
+async def test_a_declared_policy_and_permissions(app: Session) -> None:
+    async with app.open_view("board") as view:
+        owner = await view.frame.frame_element()
+        assert await owner.get_attribute("allow") == "clipboard-write"
+        assert await owner.get_attribute("sandbox") == "allow-scripts allow-same-origin allow-forms"
+        await view.frame.evaluate(
+            "document.head.append(Object.assign(document.createElement('script'), {src: 'https://x.example/'}))"
+        )
+        async with asyncio.timeout(10):
+            while not view.violations:
+                await asyncio.sleep(0.02)
+        assert "https://fonts.example" in view.violations[0] and "*" not in view.violations[0]
+
+
+async def test_an_app_that_is_no_mcp_server(fixture: Any, browser: Browser, tmp_path: Path) -> None:
+    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
+        with pytest.raises(UsageError, match="MCP servers"):
+            app.open_view("echo")
