@@ -185,7 +185,7 @@ def require_known(prefix: str, fields: Collection[str]) -> None:
     """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` that is none of ``fields``.
 
     A misspelt limit or list of hosts would leave open what it was to close."""
-    for name, meant in unknown_variables(lambda: {prefix + field.upper() for field in fields}, prefix).items():
+    for name, meant in unknown_variables(lambda: {prefix + one.upper() for one in fields}, prefix).items():
         raise UsageError(unread(name, meant))
 
 
