@@ -162,7 +162,7 @@ class _ToolFacts:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of the server: its handshake, tools and tasks."""
+    """State of the server as the relay has seen it: its handshake, tools and tasks."""
 
     initialize: bytes = b""
     initialize_id: bytes = b""
