@@ -62,7 +62,7 @@ async def _findings(page: Page, options: str) -> list[str]:
 
 
 async def test_no_view_has_accessibility_violations(
-    tmp_path: Path, fixture: Fixture, browser: Browser, axe: str
+    tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, views_address: str
 ) -> None:
     seen: dict[str, list[str]] = {}
     # axe is put into the page, which the page's own policy would rightly refuse
@@ -116,6 +116,13 @@ async def test_no_view_has_accessibility_violations(
                 await page.locator(".capability", has_text=capability).first.click()
                 await expect(page.locator("#capability-title")).to_have_text(capability)
                 seen[capability] = await barriers(page, axe)
+
+            server = await gallery.served.apps.connect(views_address, {})
+            await page.locator('.capability:has(.name:text-is("board"))').click()
+            await page.get_by_role("button", name="Run").click()
+            await expect(page.locator("#work .panel iframe")).to_be_visible()
+            seen["view"] = await barriers(page, axe)
+            await gallery.served.apps.disconnect(server)
 
             await gallery.served.apps.connect("memory:", {})
             await page.get_by_role("link", name="Resources").click()

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         reject_options as reject_options,
         transport_for as transport_for,
     )
-    from ._views import View as View, ViewOptions as ViewOptions
+    from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -131,6 +131,6 @@ else:
             ),
             "_sign_in": ("sign_in",),
             "_targets": ("is_mcp_server", "reject_options", "transport_for"),
-            "_views": ("View", "ViewOptions"),
+            "_views": ("View", "ViewOptions", "server_of"),
         },
     )

@@ -40,8 +40,8 @@ apps = Apps()
 for name, html in DOCUMENTS.items():
     uri = f"ui://views/{name}.html"
 
-    def tool(n: int = 1) -> CallToolResult:
-        text = TextContent(type="text", text=f"n is {n}")
+    def tool(n: int = 1, note: str = "") -> CallToolResult:
+        text = TextContent(type="text", text=f"n is {n} {note}".strip())
         picture = ImageContent(type="image", data=base64.b64encode(bytes(100)).decode(), mime_type="image/png")
         return CallToolResult(content=[text, picture], structured_content={"n": n})
 

@@ -26,6 +26,7 @@ from ...adapters.views import (
     read_document,
     read_profile,
 )
+from ...base import keeping_calls
 from ...browser import Browser, PageSource, ViewMessage
 from ...errors import ABPError, ProtocolError
 from ...protocol import Capability, decode_json
@@ -248,9 +249,9 @@ async def _called(
     client: Client, trial: Trial, timeout: float
 ) -> tuple[Mapping[str, object], Mapping[str, Any] | None]:
     """Call a tool. Return arguments and result as MCP has them; ``None`` if there was no result."""
-    with _server(client).keeping_results() as kept:
+    with keeping_calls() as kept:
         trial.call = await client.call(trial.name, trial.params, timeout)
-    return kept[-1] if kept else (dict(trial.params), None)
+    return (kept[-1].arguments, kept[-1].result) if kept else (dict(trial.params), None)
 
 
 def _failed(trial: Trial) -> Mapping[str, object]:
