@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    METHOD_NOT_FOUND,
     Implementation,
     JSONRPCError,
     JSONRPCMessage,
@@ -398,14 +399,19 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process = await _start(server)
+    process, closing = await start_process(server), False
+
+    def lose() -> None:
+        if not closing:  # a server that ends because it was told to is not lost
+            on_exit(exit_reason(server, process, stderr.summary()))
+
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
         tasks = [
             asyncio.ensure_future(work)
             for work in (
-                _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
+                _read(process, LineReader(max_bytes), received, lose),
                 _write(process, waiting, received),
                 _listen(process, stderr),
             )
@@ -413,21 +419,27 @@ async def stdio_streams(
         try:
             yield incoming, outgoing
         finally:
+            closing = True
             with anyio.CancelScope(shield=True):
-                await _terminate(process)
+                await end_process(process)
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
 
 
-async def _start(server: StdioServer) -> asyncio.subprocess.Process:
+async def start_process(
+    server: StdioServer, stderr: int | None = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    """Start a server in a process group of its own. With ``stderr=None`` its stderr is that of this process.
+
+    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
     try:
         return await asyncio.create_subprocess_exec(
             _executable(server.command),
             *server.args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=stderr,
             env=get_default_environment() | dict(server.env),
             cwd=server.cwd,
             start_new_session=True,  # a process group, which can be ended as a whole
@@ -491,10 +503,11 @@ async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
         stderr.add(chunk)
 
 
-def _exit_reason(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
+def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, said: str = "") -> str:
+    """Return how a server ended, for a message, and what it ``said`` before."""
     code = process.returncode
     how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
-    return f"{server} {how}{stderr.summary()}"
+    return f"{server} {how}{said}"
 
 
 def _signal_name(number: int) -> str:
@@ -504,7 +517,7 @@ def _signal_name(number: int) -> str:
         return f"was ended by signal {number}"
 
 
-async def _terminate(process: asyncio.subprocess.Process) -> None:
+async def end_process(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
@@ -643,6 +656,8 @@ class Connection:
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = "its handshake is not valid MCP"
+        if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+            reason = f"it refuses the handshake ({reason}); is it an MCP server?"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
