@@ -1,16 +1,19 @@
-"""Helpers for tasks and threads: spawn, cancel, run blocking work off the event loop, deadlines, back-off. No I/O."""
+"""Helpers for tasks, threads and event loops: spawn, cancel, work off the loop, deadlines, back-off, owners."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["MAX_DELAY", "Deadlines", "backoff_delay", "cancel_and_wait", "drop", "ending", "finished", "in_thread"]
-__all__ += ["spawn"]
+from .errors import UsageError
+
+__all__ = ["MAX_DELAY", "Deadlines", "Owner", "backoff_delay", "cancel_and_wait", "drop", "ending", "finished"]
+__all__ += ["in_thread", "spawn"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,3 +157,34 @@ def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
     It is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the
     same time from returning at the same time."""
     return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)
+
+
+class Owner:
+    """Owner of one open object: the event loop that opened it, in its process. Its sockets and pipes answer there only.
+
+    ``what`` is the object's name in errors: "session"."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def take(self) -> None:
+        """Make the running event loop the owner."""
+        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+
+    def require(self) -> None:
+        """Raise :class:`~transports.errors.UsageError` outside of the owner. Without an owner yet, do nothing."""
+        try:
+            if asyncio.get_running_loop() is self._loop or self._loop is None:
+                return
+        except RuntimeError:  # no loop runs: a forked process without a loop of its own
+            if self._loop is None:
+                return
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"this {self._what} belongs to the process that opened it; a forked process opens one of its own"
+            )
+        raise UsageError(
+            f"this {self._what} belongs to another event loop; use it in the loop that opened it, or open one here"
+        )

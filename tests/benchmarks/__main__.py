@@ -28,6 +28,7 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
+    views,
     volume,
     webmcp,
 )
@@ -65,6 +66,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "indexed": indexed.indexed_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
+    "views": views.views,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
     "batch": batch.pooled_calls,

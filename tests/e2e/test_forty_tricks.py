@@ -331,7 +331,8 @@ TRICKS = [
     ),
     Trick(
         "leaves in a call",
-        "on.call = async () => { await ran(); location.href = 'http://OTHER/precious'; return new Promise(() => {}); };",
+        "on.call = async () => { await ran(); location.href = 'http://OTHER/precious';"
+        " return new Promise(() => {}); };",
         "tools app embedded",
     ),
     Trick(

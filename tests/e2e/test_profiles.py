@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import stat
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,23 @@ async def test_an_unreadable_storage_state_is_refused(browser: Browser, tmp_path
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_lent_browser_with_a_context_of_its_own_takes_no_storage_state(tmp_path: Path) -> None:
+    """The source of a lent browser learns only then that its sessions share a context."""
+    async with notebook() as url, Browser(profile=tmp_path / "profile") as browser:
+
+        class Lender:
+            closed = False
+
+            @contextlib.asynccontextmanager
+            async def lend(self) -> AsyncIterator[Browser]:
+                yield browser
+
+        state: dict[str, list[object]] = {"cookies": [], "origins": []}
+        with pytest.raises(UsageError, match="an existing context keeps its own state"):
+            async with connect(url, browser=Lender(), storage_state=state, store=tmp_path / "out"):
+                pass
 
 
 async def test_parallel_sessions_in_one_browser_stay_separate(browser: Browser, tmp_path: Path) -> None:

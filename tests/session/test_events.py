@@ -23,12 +23,12 @@ from transports import (
     connect,
 )
 from transports.adapters.memory import Call
-from transports.owner import Owner
 from transports.protocol import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
 from transports.session import CallFinished, CallStarted, ConnectionChanged, Event
 from transports.session._events import EventStream, EventStreams
+from transports.tasks import Owner
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:

@@ -130,7 +130,7 @@ LEFT_OUT |= {"Browser.note_download"}  # what a download tells it
 LEFT_OUT |= {"NoneStore.describe", "NoneStore.warn_once"}  # what the router asks it
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
 #: Made by connect, open_store and stage, around an asynchronous object.
-FACADES = {"ArtifactStore", "CallHandle", "Session", "Staged"}
+FACADES = {"ArtifactStore", "CallHandle", "Session", "Staged", "View"}
 
 
 def awaited(value: object) -> bool:

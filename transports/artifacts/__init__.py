@@ -5,8 +5,8 @@
 * :mod:`._content` — measuring and describing content; :mod:`._spool` — staged files of stores without a folder;
   :mod:`._files` — files outside the store, locks and exports.
 * :mod:`._ref` — references, scopes, ids and metadata.
-* :mod:`._retention` and :mod:`.sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
-* :mod:`._query`, :mod:`.versions`, :mod:`.search` — queries by metadata, by file name and by text.
+* :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
+* :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
 """
 
 from __future__ import annotations

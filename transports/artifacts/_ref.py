@@ -90,8 +90,10 @@ class ArtifactRef:
     one; :attr:`path` makes it. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
     ``source`` describes the origin in JSON values: ``capability``, ``app``, ``created`` (ISO 8601, UTC),
     ``declared_mime_type``, ``sniffed_mime_type``, ``verified`` (true if a declared size was compared), ``warnings``,
-    ``stored_again`` (the same content was already stored and no new name was suggested, so the older name stays). A
-    reference of :class:`~transports.NoneStore` has no content; see :attr:`stored`.
+    ``stored_again`` (the same content was already stored and no new name was suggested, so the older name stays),
+    ``requested_names``, ``call``. It comes from ``meta`` of the stores' methods, and is open: a new fact about the
+    origin needs no change of a store or an index. A reference of :class:`~transports.NoneStore` has no content; see
+    :attr:`stored`.
     """
 
     id: str

@@ -33,6 +33,7 @@ _SHARED_PATIENCE = 15.0
 _OWN_PATIENCE = 3.0
 #: Largest file of cookies and local storage in bytes.
 _MAX_STATE = 64 << 20
+_OWN_STATE = "storage_state= is for a new context; an existing context keeps its own state"
 #: Seconds for which the end of a session waits for its page.
 _CLOSE_PATIENCE = 2.0
 #: Pages and contexts that are being closed: the event loop itself holds no task.
@@ -140,7 +141,7 @@ class PageSource:
             raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
         shared = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
-            raise UsageError("storage_state= is for a new context; an existing context keeps its own state")
+            raise UsageError(_OWN_STATE)
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
             _require_async(name, owners[name], kind)
 
@@ -220,6 +221,8 @@ class PageSource:
             return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
         context = self.context or (browser.context if browser else None)
         if context is not None:
+            if self.storage_state is not None:  # a browser that was lent: nothing is known of it before
+                raise UsageError(_OWN_STATE)
             page = await context.new_page()
             stack.push_async_callback(close_quietly, page)
             return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)

@@ -37,11 +37,10 @@ from ..errors import (
     repeat_advice,
     short_traceback,
 )
-from ..owner import Owner
 from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
-from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, drop, in_thread, spawn
+from ..tasks import MAX_DELAY, Owner, backoff_delay, cancel_and_wait, drop, in_thread, spawn
 from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnProgress, RunningCall
@@ -186,7 +185,7 @@ _CANCEL_TIMEOUT = 1.0
 _CANCEL_TIMEOUT_AT_CLOSE = 0.1
 #: Seconds that sending ``shutdown`` may take.
 _SHUTDOWN_TIMEOUT = 1.0
-#: Attempts of one call at most.
+#: Attempts of one call that the app itself refuses, at most. Lost connections do not count: the deadline bounds those.
 _MAX_ATTEMPTS = 4
 #: Names of the kit's own calls on a page, beside an app's capabilities.
 _PAGE_TOOLS = ("render_to_pdf", "screenshot")
@@ -349,7 +348,9 @@ class Calls:
         raise AssertionError("unreachable")
 
     def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
-        """Return the seconds until the next attempt, or ``None`` if the call must not be sent again."""
+        """Return the seconds until the next attempt, or ``None`` if the call must not be sent again.
+
+        After a lost connection a call is sent again if it is idempotent, or was not sent at all (``sent`` is false)."""
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             unsent = error.sent is False

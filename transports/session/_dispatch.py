@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 from .. import protocol
 from ..base import Transport
 from ..errors import ABPError, TransportError
-from ..owner import Owner
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
-from ..tasks import cancel_and_wait, spawn
+from ..tasks import Owner, cancel_and_wait, spawn
 from ._connection import Connection
 from ._events import ConnectionChanged, EventStreams
 

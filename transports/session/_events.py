@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from .. import protocol
 from ..errors import ABPError, StoredFile, UsageError
-from ..owner import Owner
 from ..protocol import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..routing import CustomEvent, ObservationClamped, Result
+from ..tasks import Owner
 
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef

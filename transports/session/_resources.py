@@ -16,9 +16,9 @@ from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
-from ..owner import Owner
 from ..protocol import Capabilities, JSONValue
 from ..routing import ResourcePolicy, Result, Step
+from ..tasks import Owner
 
 if TYPE_CHECKING:
     from ..protocol import Notification, Resource, ResourceTemplate

@@ -24,11 +24,10 @@ from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
-from ..owner import Owner
 from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import cancel_and_wait
+from ..tasks import Owner, cancel_and_wait
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -369,8 +368,10 @@ class Session:
 
         Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) is sent again within
         ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, no call is sent again. If the
-        transport reconnects by itself, a call waits for that. Each retry is a :class:`~transports.Retrying` event.
+        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, a call that was sent is never
+        sent again. If the transport reconnects by itself, a call waits for that. Each retry is a
+        :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to
+        recognise it.
 
         Before this returns, callbacks get all events that arrived before the answer; it does not wait for a callback
         that blocks. The download of a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status``

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
 from ..adapters.mcp import MCPTransport
@@ -19,6 +20,7 @@ from ..adapters.views import (
     ViewRequest,
     ViewTransport,
     read_document,
+    read_profile,
 )
 from ..artifacts import ArtifactRef
 from ..base import Transport, WrappedTransport
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
 class ViewOptions(TypedDict, total=False):
     """Options of :meth:`Session.open_view <transports.Session.open_view>`.
 
-    The view learns its surroundings: ``theme`` (``"light"``), ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA,
-    ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in CSS pixels (``(900, 700)``). ``csp`` is its policy: as
+    ``host`` is the host to imitate: ``"spec"`` (the default), ``"claude"``, ``"chatgpt"``, ``"goose"``,
+    ``"basic-host"``, or the path of a profile of one's own. The view learns its surroundings: ``theme`` (``"light"``),
+    ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA, ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in
+    CSS pixels (``(900, 700)``). ``csp`` is its policy: as
     its server declares it, that of the specification for views that declare nothing (``"spec"``), or ``"loose"``. The
     handlers decide what a person would: they get an address, a message or a display mode, and refuse with ``False``;
     without them all is granted. ``timeout`` in seconds is for the tool and for the view, each."""
 
+    host: str | Path
     theme: Literal["light", "dark"]
     locale: str
     timezone: str
@@ -70,6 +75,10 @@ class View(Session):
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
         timeout = options.get("timeout")
+        self._profile = read_profile(options.get("host", "spec"))
+        mode = options.get("display_mode", "inline")
+        if mode not in self._profile.display_modes:
+            raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
         self._parent = parent
         self._files: list[ArtifactRef] = []
         self._result: Result | None = None
@@ -83,6 +92,7 @@ class View(Session):
                 options.get("on_open_link"), options.get("on_message"), options.get("on_display_mode")
             ),
             csp=options.get("csp", "declared"),
+            profile=self._profile,
             timeout=parent._connect_timeout if timeout is None else timeout,
         )
         self._view.on_file = self._store_file
@@ -104,7 +114,8 @@ class View(Session):
         if not kept:
             raise Disconnected("the tool's result did not come from its server")
         arguments, result = kept[-1]
-        document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=seconds))
+        read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
+        document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
         return OpenedTool(server.tool(capability), arguments, result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
@@ -147,9 +158,12 @@ class View(Session):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         host = self._view.host
-        dropped = [f"{count} requests of the kind {kind} are not remembered" for kind, count in host.dropped.items()]
         failed = [f"a script of the view failed: {error}" for error in self._view.script_errors]
-        return (*super().warnings, *host.warnings, *failed, *dropped)
+        left_out = self._view.counts.get("left out", 0)
+        flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
+        document = self._view.document
+        declared = document.warnings if document is not None else ()
+        return (*super().warnings, *declared, *host.warnings, *failed, *flood)
 
     async def update(
         self,
@@ -167,7 +181,7 @@ class View(Session):
         }  # fmt: skip
         before = self._view.host.context
         after = replace(before, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        old, new = before.as_json({}), after.as_json({})
+        old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)
         await self._view.update(after, {name: value for name, value in new.items() if value != old[name]})
 
     async def send_input(self, partial: Mapping[str, object]) -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from ..browser import BrowserLender
     from ..protocol import AppInfo, Capability
+    from ..session import ViewOptions
+    from . import View
 
 
 class Browser(Resource[browsers.Browser]):
@@ -242,6 +244,15 @@ class Session(Resource[session.Session]):
     screenshot = blocking(session.Session.screenshot)
     events = managing(session.Session.events, iterate)
     close = closing(session.Session.aclose)
+
+    @described(session.Session.open_view)
+    def open_view(
+        self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
+    ) -> View:
+        """Return :meth:`transports.Session.open_view`, whose docstring replaces this one."""
+        from . import View  # late: it is a session, and needs the extra [mcp]
+
+        return View(self.wrapped.open_view(capability, params, **options), self._runner)
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""

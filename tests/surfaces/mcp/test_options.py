@@ -62,16 +62,22 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
 @pytest.mark.requirement("R4-10g")
 @pytest.mark.requirement("R4-10a", "R4-10b")
 def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
-    (folder / "abp.toml").write_text(
-        """[mcp]
-max_file_size_mb = 100
-allowed_mime_types = ["*/*"]  # or restrict as needed
-large_file_threshold_tokens = 10000
-max_auto_read_size_bytes = 1048576  # 1MB
-enable_file_tools = true
-enable_artifact_resources = true
-"""
-    )
+    """The document's YAML as it is printed, line by line as TOML."""
+    table, *lines = """app_config:
+  # File handling limits
+  max_file_size_mb: 100
+  allowed_mime_types: ["*/*"]  # or restrict as needed
+  large_file_threshold_tokens: 10000
+  max_auto_read_size_bytes: 1048576  # 1MB
+  
+  # Integration settings
+  enable_file_tools: true
+  enable_artifact_resources: true
+""".splitlines()  # noqa: W293
+    assert table == "app_config:"
+    settings = [line.replace(": ", " = ", 1) for line in lines]
+    (folder / "abp.toml").write_text("\n".join(["[mcp]", *settings]))
+    assert sum(" = " in line for line in settings) == 6
     assert Options.load(config=folder / "abp.toml") == Options()
     (folder / "abp.toml").write_text('[mcp]\nmax_file_size_mb = 0.5\nallowed_mime_types = ["image/*"]\n')
     options = Options.load()  # found, not trusted: it narrows

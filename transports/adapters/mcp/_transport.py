@@ -64,6 +64,7 @@ from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
+from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
 from ._wire import (
     OVER_LIMIT,
@@ -76,6 +77,7 @@ from ._wire import (
     to_answer,
     to_arguments,
     to_capability,
+    view_of,
     with_content,
 )
 
@@ -353,6 +355,7 @@ class MCPTransport(Transport):
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
+        self._offered = Offered(self.list_resources, self.list_templates)
         self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -463,6 +466,7 @@ class MCPTransport(Transport):
             if (kept := _kept_results.get()) is not None:
                 shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
                 kept.append((arguments, shown))
+                self._offered.add_links(shown)
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
@@ -495,11 +499,21 @@ class MCPTransport(Transport):
         finally:
             _kept_results.reset(token)
 
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.
+
+        Servers may leave views out of their list, so an error of the list is ``None``, too."""
+        contents = read.get("contents")
+        first = contents[0] if isinstance(contents, list) and contents else None
+        if isinstance(first, Mapping) and isinstance(first.get("_meta"), Mapping) and "ui" in first["_meta"]:
+            return None
+        return await self._offered.listed(uri, timeout=timeout) if self.has_resources else None
+
     async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
         """Send a request of a view to the server, and return the result as JSON values.
 
-        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
-        server refuses."""
+        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
+        that the server does not offer, and if the server refuses."""
         kind = _RELAYED.get(method)
         if kind is None:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": METHOD_NOT_FOUND})
@@ -510,6 +524,9 @@ class MCPTransport(Transport):
             raise CapabilityError(
                 f"the server has no tool {str(name)[:100]!r} for its views", details={"code": INVALID_PARAMS}
             )
+        uri = params.get("uri")
+        if kind is ReadResourceRequest and not any(uri == view_of(tool) for tool in self._tools.values() if tool.meta):
+            await self._offered.require(uri, timeout=timeout)
         try:
             request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
         except ValidationError as error:
@@ -525,6 +542,8 @@ class MCPTransport(Transport):
             )
         except RecursionError:
             raise ProtocolError("the server's answer is nested too deeply") from None
+        if kind is CallToolRequest:
+            self._offered.add_links(shown)
         return shown
 
     # --- resources ----------------------------------------------------------------------------------------------------

@@ -2,13 +2,16 @@
 
 * :mod:`._document` — the document of a view: HTML, content security policy, permissions.
 * :mod:`._host` — answers to the requests of a view.
+* :mod:`._profiles` — hosts to imitate, as data; :mod:`._messages` — messages of a view, as typed values.
 * :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
 """
 
 from __future__ import annotations
 
 from ._document import CspMode, ViewDocument, read_document
-from ._host import Decision, DisplayMode, Host, HostContext, ViewHandlers, ViewRequest
+from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
+from ._messages import DisplayMode
+from ._profiles import HostProfile, host_names, read_profile
 from ._transport import OpenedTool, ViewTransport
 
 __all__ = [
@@ -17,10 +20,13 @@ __all__ = [
     "DisplayMode",
     "Host",
     "HostContext",
+    "HostProfile",
     "OpenedTool",
     "ViewDocument",
     "ViewHandlers",
     "ViewRequest",
     "ViewTransport",
+    "host_names",
     "read_document",
+    "read_profile",
 ]

@@ -29,8 +29,8 @@ from ...errors import (
     format_seconds,
     short_traceback,
 )
-from ...owner import Owner
 from ...protocol import checked_timeout
+from ...tasks import Owner
 from ...telemetry import BROWSER_RESTARTS, record, span
 from ._ahead import next_process
 from ._browser_process import BrowserProcess, Remote

@@ -202,6 +202,12 @@ _MAX_URLS = 5
 _MAX_NAME = 200
 
 
+def _warnings(ref: ArtifactRef) -> list[str]:
+    """Return the first five warnings of the call that an artifact is of."""
+    listed = ref.source.get("warnings")
+    return [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class ArtifactView:
     """Description of artifacts for clients: metadata, resources, links and URLs.
@@ -219,13 +225,11 @@ class ArtifactView:
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
-        listed = ref.source.get("warnings")
-        warnings = [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
         meta = {
             "size_bytes": ref.size_bytes,
             "sha256": ref.sha256,
             **self._reading(ref),
-            "warnings": [*warnings, *([_LARGE] if self.is_large(ref) else [])],
+            "warnings": [*_warnings(ref), *([_LARGE] if self.is_large(ref) else [])],
             "readOnlyHint": True,
             "idempotentHint": True,
         }
@@ -249,7 +253,8 @@ class ArtifactView:
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Resource:
-        """Return an artifact as an entry of a list of resources."""
+        """Return an artifact as an entry of a list of resources. Its description has its size, its capability, and the
+        first warning of its call."""
         capability, created = ref.source.get("capability"), ref.source.get("created")
         parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
         if self.is_large(ref):
@@ -257,7 +262,7 @@ class ArtifactView:
         return Resource(
             uri=ref.uri,
             name=ref.filename,
-            description=", ".join(parts),
+            description="; ".join([", ".join(parts), *(plain_line(one, _MAX_NAME) for one in _warnings(ref)[:1])]),
             mime_type=ref.mime_type,
             size=ref.size_bytes,
             annotations=Annotations(last_modified=created) if isinstance(created, str) else None,
