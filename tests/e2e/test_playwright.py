@@ -370,6 +370,49 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
 # --- pages that are no apps -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "adapter"),
+    [
+        (
+            404,
+            r"the server answers HTTP 404 \(Not Found\) for http.*: its page .* no window.abp .*; correct the address",
+            "",
+        ),
+        (404, "HTTP 404 .*; correct the address", "// registers nothing"),
+        (503, r"HTTP 503 \(Service Unavailable\) .*; see what the server or its log says", ""),
+        (599, "the server answers HTTP 599 for ", ""),
+        (401, "HTTP 401 .*; it asks to sign in", ""),
+    ],
+)
+async def test_the_error_of_a_server_is_told_first_and_needs_no_adapter(
+    browser: Browser, status: int, said: str, adapter: str, tmp_path: Path
+) -> None:
+    url, context = "http://gone.test/", await browser.playwright.new_context()
+    await context.route(f"{url}**", lambda route: route.fulfill(status=status, body="<title>Oh</title>"))
+    script = tmp_path / "adapter.js"
+    script.write_text(adapter)
+    transport = PlaywrightTransport(url, context=context, grace=0.1, adapter=script if adapter else None)
+    try:
+        with pytest.raises(NotAbpApp, match=said) as failed:
+            async with connect(url, transport=transport, store="none:"):
+                pass
+        assert "adapter" not in failed.value.message
+    finally:
+        await context.close()
+
+
+async def test_an_app_may_come_with_any_status(browser: Browser) -> None:
+    url, context = "http://spa.test/", await browser.playwright.new_context()
+    app = "window.abp = {initialize: () => ({app: {name: 'SPA'}, capabilities: []}), call: () => ({})}"
+    late = f"<script>setTimeout(() => {{ {app} }}, 50)</script>"
+    await context.route(f"{url}**", lambda route: route.fulfill(status=404, body=late, content_type="text/html"))
+    try:
+        async with connect(url, transport=PlaywrightTransport(url, context=context), store="none:") as session:
+            assert session.info.name == "SPA"
+    finally:
+        await context.close()
+
+
 async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
     url, context = "http://socket.test/", await browser.playwright.new_context()
     await context.route(f"{url}**", lambda route: route.fulfill(status=426, body="Upgrade Required"))

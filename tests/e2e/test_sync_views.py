@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
-from transports.sync import SHARED, connect
+from transports.sync import connect
 
 pytestmark = pytest.mark.browser
 ASK = "([method, params]) => rpc(method, params)"
@@ -29,7 +29,7 @@ def test_a_view_as_a_blocking_context_manager(tmp_path: Path) -> None:
             assert view.call("hands").artifact().filename == "three.bin"
             view.update(theme="light")
             view.send_input({"n": 3})
-            link = SHARED.run(view.frame.evaluate(ASK, ["ui/open-link", {"url": "https://a.example/"}]))
+            link = view.frame.evaluate(ASK, ["ui/open-link", {"url": "https://a.example/"}])
             assert link["result"] == {"isError": True} and len(asked) == 1
             assert [one.kind for one in view.requests] == ["download-file", "open-link"]
             assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1

@@ -32,11 +32,14 @@ from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_cl
 from .page._channel import FrameWatcher
 from .page._problems import (
     advice_for,
+    advice_for_error,
     app_fault,
     asks_to_sign_in,
     explain_load_failure,
+    is_error,
     not_abp,
     now_at,
+    phrase_of,
     read_problems,
     same_document,
 )
@@ -194,8 +197,11 @@ class TopPageTransport(PageTransport):
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
-            seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
-            about = f"the page at {redact_url(self._target)}{now_at(page.url, self._target)} ({seen}) {fault}"
+            address, title = redact_url(self._target) + now_at(page.url, self._target), f"title {found.title[:200]!r}"
+            if not found.present and is_error(status):
+                about = f"the server answers HTTP {status}{phrase_of(status)} for {address}: its page ({title}) {fault}"
+            else:
+                about = f"the page at {address} ({title}{f', HTTP {status}' if status else ''}) {fault}"
             asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
             raise not_abp(about, self._advice(found, status), await read_problems(page), sign_in=asks)
 
@@ -227,6 +233,8 @@ class TopPageTransport(PageTransport):
     def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present:
             return ""
+        if is_error(status):
+            return advice_for_error(status)
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
         if self._adapter is not None:
@@ -234,7 +242,7 @@ class TopPageTransport(PageTransport):
                 f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
                 "in it, at once or as soon as the page is ready"
             )
-        return advice_for(found, self._script_options.get("protocol", "abp"), status)
+        return advice_for(found, self._script_options.get("protocol", "abp"))
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 

@@ -67,7 +67,11 @@ if TYPE_CHECKING:
         trust_found_file as trust_found_file,
     )
     from ._sign_in import sign_in as sign_in
-    from ._targets import reject_options as reject_options
+    from ._targets import (
+        is_mcp_server as is_mcp_server,
+        reject_options as reject_options,
+        transport_for as transport_for,
+    )
     from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
@@ -126,7 +130,7 @@ else:
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
-            "_targets": ("reject_options",),
+            "_targets": ("is_mcp_server", "reject_options", "transport_for"),
             "_views": ("View", "ViewOptions", "server_of"),
         },
     )

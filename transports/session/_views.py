@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
-from ..adapters.mcp import MCPTransport
 from ..adapters.views import (
     CspMode,
     Decision,
@@ -23,10 +22,10 @@ from ..adapters.views import (
     read_profile,
 )
 from ..artifacts import ArtifactRef
-from ..base import Transport, WrappedTransport
+from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
 from ..binary import BinaryData
 from ..browser import PageSource
-from ..errors import Disconnected, UsageError, short_traceback
+from ..errors import NotRecorded, UsageError, short_traceback
 from ..protocol.messages import new_id
 from ..routing import Result
 from ._session import Session, check_arguments
@@ -85,7 +84,7 @@ class View(Session):
         self._view = ViewTransport(
             declared.view,
             partial(self._open_tool, server, capability, params, declared.view),
-            source=server.views or PageSource(),
+            source=_pages_for(parent.transport),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
             context=_context(options),
             handlers=ViewHandlers(
@@ -106,17 +105,16 @@ class View(Session):
         )
 
     async def _open_tool(
-        self, server: MCPTransport, capability: str, params: Mapping[str, object] | None, uri: str
+        self, server: ViewTools, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
         parent, seconds = self._parent, self._call_timeout
-        with server.keeping_results() as kept:
+        with keeping_calls() as kept:
             self._result = await parent.call(capability, params, timeout=seconds)
         if not kept:
-            raise Disconnected("the tool's result did not come from its server")
-        arguments, result = kept[-1]
+            raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
         read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
         document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
-        return OpenedTool(server.tool(capability), arguments, result, document)
+        return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
@@ -200,10 +198,17 @@ def _context(options: ViewOptions) -> HostContext:
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
-def server_of(transport: Transport) -> MCPTransport:
-    """Return the transport to the MCP server, which may be wrapped."""
+def server_of(transport: Transport) -> ViewTools:
+    """Return the transport to an MCP server, as its views reach it. Raises :class:`~transports.errors.UsageError`."""
+    server = view_tools(transport)
+    if server is None:
+        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
+    return server
+
+
+def _pages_for(transport: Transport) -> PageSource:
+    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped
-    if not isinstance(transport, MCPTransport):
-        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
-    return transport
+    views = getattr(transport, "views", None)
+    return views if isinstance(views, PageSource) else PageSource()

@@ -15,7 +15,7 @@ need that object.
 works in the page's thread, and only while a call of this API or of Playwright's waits: events arrive only then.
 
 * :mod:`._bridge` — the event loop in its thread; blocking twins of asynchronous functions and context managers.
-* :mod:`._session` — the names of this package; :mod:`._views`; :mod:`.batch` — those of :mod:`transports.batch`.
+* :mod:`._session`, :mod:`._views` — the names of this package; :mod:`.batch` — those of :mod:`transports.batch`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from .. import artifacts, browser as browsers, http, routing, session
 from .._options import showing
 from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
+from ..errors import ABPError
 from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from ._bridge import (
     SHARED,
@@ -21,6 +22,7 @@ from ._bridge import (
     Resource,
     Runner,
     blocking,
+    blocking_error,
     blocking_function,
     closing,
     described,
@@ -249,10 +251,14 @@ class Session(Resource[session.Session]):
     def open_view(
         self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
     ) -> View:
-        """Return :meth:`transports.Session.open_view`, whose docstring replaces this one."""
-        from . import View  # late: it is a session, and needs the extra [mcp]
+        """Open as :meth:`transports.Session.open_view`, whose docstring replaces this one."""
+        __tracebackhide__ = True
+        from . import View  # late, as the original
 
-        return View(self.wrapped.open_view(capability, params, **options), self._runner)
+        try:
+            return View(self.wrapped.open_view(capability, params, **options), self._runner)
+        except ABPError as error:
+            raise blocking_error(error)  # noqa: B904 - it is the same error
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""

@@ -1,25 +1,25 @@
-"""Blocking views of MCP servers. Apart, since they need the extra ``[mcp]``."""
+"""Blocking views of MCP servers, with Playwright's frame in blocking form."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import session
-from ._bridge import described
+from ..artifacts import ArtifactRef
+from ._bridge import Runner, described
 from ._session import Session
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame
+    from playwright.sync_api import Frame
 
     from ..adapters.views import DisplayMode, ViewRequest
-    from ..artifacts import ArtifactRef
     from ..routing import Result
 
 
 class View(Session):
-    """Blocking session with a view, made by :meth:`Session.open_view`. The coroutines of :attr:`frame` run in the
-    session's loop: ``transports.sync.SHARED.run(view.frame.title())``."""
+    """Blocking session with a view, made by :meth:`Session.open_view`; see :class:`transports.View`."""
 
     wrapped: session.View
 
@@ -55,8 +55,10 @@ class View(Session):
 
     @property
     def frame(self) -> Frame:
-        """The view's frame, of ``playwright.async_api``, for locators."""
-        return self.wrapped.frame
+        """The view's frame, with the methods of ``playwright.sync_api``: ``view.frame.get_by_role("button").click()``.
+
+        Its locators are not those that ``playwright.sync_api.expect`` takes."""
+        return cast("Frame", BlockingPlaywright(self.wrapped.frame, self._runner))
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
@@ -77,3 +79,38 @@ class View(Session):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         return self.wrapped.warnings
+
+
+class BlockingPlaywright:
+    """An object of ``playwright.async_api``, whose coroutine functions block, and which gives such objects."""
+
+    def __init__(self, wrapped: object, runner: Runner) -> None:
+        self._wrapped = wrapped
+        self._runner = runner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._wrapped!r}>"
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._wrapped, name)
+        if not inspect.ismethod(found):
+            return self._shown(found)
+
+        def call(*args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
+            taken = {key: _plain(value) for key, value in kwargs.items()}
+            made: Any = found(*map(_plain, args), **taken)
+            return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+
+        return call
+
+    def _shown(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._shown(item) for item in value]
+        if type(value).__module__.startswith("playwright.async_api"):
+            return BlockingPlaywright(value, self._runner)
+        return value
+
+
+def _plain(value: object) -> object:
+    return value._wrapped if isinstance(value, BlockingPlaywright) else value

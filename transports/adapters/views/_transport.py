@@ -11,9 +11,11 @@ import contextlib
 import logging
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
@@ -36,6 +38,7 @@ from ...tasks import in_thread, spawn
 from ..mcp import error_answer, to_answer, to_arguments
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
+from ._look import syntax_errors
 from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
@@ -61,6 +64,8 @@ _MAX_REPORT = 500
 #: Line and column of a script in a stack.
 _LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
 _VIOLATION = re.compile(r"violates the following Content Security Policy directive")
+#: Addresses that hold a whole file would hide the directive.
+_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class ViewTransport(PageTransport):
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
+        self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._handed_out: Counter[str | None] = Counter()
@@ -163,6 +169,10 @@ class ViewTransport(PageTransport):
             task.cancel()
         await super().aclose()
 
+    async def _open_page(self) -> PageAgent:
+        self._deadline = time.monotonic() + self._timeout
+        return await super()._open_page()
+
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         opened = self._opened
         assert opened is not None
@@ -192,11 +202,13 @@ class ViewTransport(PageTransport):
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
+        # ends before the time for opening does, whose error would not say why the view stays blank
+        patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
-            async with asyncio.timeout(self._timeout / 2):
+            async with asyncio.timeout(patience):
                 await asyncio.gather(self._watch_policy(page, self._frame), self._begun(host))
         except TimeoutError:
-            raise self._blank(self._timeout / 2) from None
+            raise self._blank(patience) from None
         told = (
             "ui/notifications/tool-input", await _as_text({"arguments": opened.arguments}),
             "ui/notifications/tool-result", await _as_text(opened.result),
@@ -242,7 +254,7 @@ class ViewTransport(PageTransport):
             self._effects.add_file(content, "a file of the view")
 
     def _listen(self, page: Page) -> None:
-        on_error = listener(self._on_script_error)
+        on_error = listener(partial(self._on_script_error, page))
         page.on("pageerror", on_error)
         self._page_stack.callback(page.remove_listener, "pageerror", on_error)
 
@@ -265,12 +277,20 @@ class ViewTransport(PageTransport):
 
     def _on_report(self, text: str) -> None:
         if _VIOLATION.search(text):
-            _keep(self.violations, text)
+            _keep(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
 
-    def _on_script_error(self, error: PlaywrightError) -> None:
+    def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
         text = f"{error.name}: {error.message}" if error.name else error.message
         line = _LINE.search(error.stack or "")
         _keep(self.script_errors, f"{text} (line {line[1]})" if line else text)
+        if not line and len(frames := page.main_frame.child_frames) == 1:
+            spawn(self._locate(frames[0], text[:_MAX_REPORT]), self._answering)
+
+    async def _locate(self, frame: Frame, error: str) -> None:
+        """Add the line to an error of the syntax, which has no stack."""
+        line = (await syntax_errors(frame)).get(error)
+        if line is not None and error in self.script_errors:
+            self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
 
     def _blank(self, waited: float) -> NotAbpApp:
         """Return the error for a view that does not begin, with the likely reason."""

@@ -2,7 +2,7 @@
 
 Nothing is collected while the page works: the browser keeps these records anyway, and they are read after a failure
 (:func:`read_problems`). The rest explains why an address is not an app: :func:`explain_load_failure`,
-:func:`app_fault`, :func:`advice_for`, :func:`asks_to_sign_in`.
+:func:`app_fault`, :func:`advice_for`, :func:`advice_for_error`, :func:`asks_to_sign_in`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import SplitResult, urlsplit
 
 from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds
@@ -272,10 +273,30 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
     return ""
 
 
-def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
-    """Return advice for a page without an app; ``status`` is its HTTP status if known."""
-    if status == 426:  # Upgrade Required
+def is_error(status: int | None) -> TypeGuard[int]:
+    """Return whether an HTTP status is an error, which explains a page without an app. An app may come with any."""
+    return status is not None and status >= 400
+
+
+def phrase_of(status: int) -> str:
+    """Return the words of an HTTP status in parentheses, such as `` (Not Found)``; empty for an unknown status."""
+    try:
+        return f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return ""
+
+
+def advice_for_error(status: int) -> str:
+    """Return advice for a page without an app that came with an HTTP status of an error."""
+    if status == HTTPStatus.UPGRADE_REQUIRED:
         return "use ws:// for a WebSocket"
+    if status == HTTPStatus.UNAUTHORIZED:
+        return SIGN_IN
+    return "correct the address" if status < 500 else "see what the server or its log says"
+
+
+def advice_for(found: FoundApp, protocol: str) -> str:
+    """Return advice for a page without an app."""
     if protocol != "webmcp":
         return (
             "is it the right address, and does the app speak ABP? a page that speaks no protocol needs a script that "
