@@ -29,7 +29,6 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
-    views,
     volume,
     webmcp,
 )

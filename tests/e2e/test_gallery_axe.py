@@ -119,7 +119,8 @@ async def test_no_view_has_accessibility_violations(
 
             server = await gallery.served.apps.connect(views_address, {})
             await page.locator('.capability:has(.name:text-is("board"))').click()
-            await page.get_by_role("button", name="Run").click()
+            await expect(page.locator("#capability-title")).to_have_text("board")
+            await page.get_by_role("button", name="Run", exact=True).click()
             await expect(page.locator("#work .panel iframe")).to_be_visible()
             seen["view"] = await barriers(page, axe)
             await gallery.served.apps.disconnect(server)
