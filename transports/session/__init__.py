@@ -60,11 +60,14 @@ if TYPE_CHECKING:
         BRIDGE_RETENTION as BRIDGE_RETENTION,
         Settings as Settings,
         read_config as read_config,
+        require_known as require_known,
         retention_settings as retention_settings,
         routing_of as routing_of,
         settings_error as settings_error,
         settings_variables as settings_variables,
         trust_found_file as trust_found_file,
+        unknown_variables as unknown_variables,
+        unread as unread,
     )
     from ._sign_in import sign_in as sign_in
     from ._targets import (
@@ -126,7 +129,10 @@ else:
                 "retention_settings",
                 "routing_of",
                 "settings_error",
+                "require_known",
                 "settings_variables",
+                "unknown_variables",
+                "unread",
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),

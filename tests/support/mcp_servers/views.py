@@ -30,7 +30,7 @@ DOCUMENTS = {
     "told": CLIENT
     + """<script>begin().then(() => {
       const { theme, locale } = init.result.hostContext;
-      tell("notifications/message", { level: "info", data: { theme, locale } });
+      tell("notifications/message", { level: "info", data: { theme, locale, name: init.result.hostInfo.name } });
     });</script>""",
     "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
     + "<script>begin();</script>",

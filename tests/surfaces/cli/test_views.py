@@ -57,9 +57,12 @@ def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: Command
     assert "\ntools:\n  echo\n" in ran.out and "\npicture\nFile saved: " in ran.out
     (log,) = [line for line in ran.out.splitlines() if line.startswith("  log  ")]
     assert '"theme": "dark"' in log
-    document = abp("view", VIEWS, "told", "--locale", "de-DE", "--json").document
+    document = abp("view", VIEWS, "told", "--locale", "de-DE", "--host", "claude", "--json").document
     (asked,) = document["requests"]
-    assert asked["params"]["data"] == {"theme": "light", "locale": "de-DE"} and document["success"] is True
+    assert (
+        asked["params"]["data"] == {"theme": "light", "locale": "de-DE", "name": "Claude"}
+        and document["success"] is True
+    )
 
 
 @pytest.mark.browser
@@ -77,6 +80,7 @@ def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine) -> None:
         (["model_only"], "'model_only' has no view; tools with views: board, "),
         (["bord"], "did you mean board?"),
         (["board", "--size", "9x"], "is not a size in pixels of the form WIDTHxHEIGHT"),
+        (["board", "--host", "nobody"], "there is no host 'nobody'; there are spec, "),
         (["board", "--csp", "none"], "'declared', 'spec', 'loose'"),
         (["board", "--screenshot", "/nonexistent/a.png"], "/nonexistent/a.png cannot be written"),
         (["board", "--call", "echo", "-p", "text"], "'text' is not of the form -p KEY=VALUE"),

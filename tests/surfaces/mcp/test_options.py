@@ -167,7 +167,7 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
         named.setenv("ABP_CONFIG", "abp.toml")
         assert _is_granted(Options.load())
     trusted = abp("mcp", "--trust")
-    assert trusted.status == 0 and "mcp.roots = ['.']" in trusted.out
+    assert trusted.status == 0 and 'mcp.roots = ["."]' in trusted.out
     assert "0123456789abcdef" not in trusted.out + trusted.err
     assert _is_granted(Options.load())
     file.write_text(_GRANTING + "# \n")  # another content
@@ -179,6 +179,13 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
     assert not _is_granted(Options.load())
     Path("abp.toml").unlink()
     assert abp("mcp", "--trust").status == 2
+
+
+def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp: CommandLine) -> None:
+    (folder / "abp.toml").write_text('[apps.crm]\nurl = "https://crm.example/"\nbrowser = "firefox"\n')
+    ran = abp("mcp", "--trust")
+    assert ran.status == 0 and "{" not in ran.out
+    assert ran.out.splitlines()[1:] == ['  apps.crm.url = "https://crm.example/"', '  apps.crm.browser = "firefox"']
 
 
 def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -2,7 +2,7 @@
 
 * :mod:`._document` — the document of a view: HTML, content security policy, permissions.
 * :mod:`._host` — answers to the requests of a view.
-* :mod:`._look` — whether a view shows anything.
+* :mod:`._look` — whether a view shows anything, and where its scripts cannot be parsed.
 * :mod:`._profiles` — hosts to imitate, as data; :mod:`._messages` — messages of a view, as typed values.
 * :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
 """

@@ -12,6 +12,7 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.client import responses
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -272,9 +273,30 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
     return ""
 
 
+#: Advice for statuses of HTTP that a page without an app may have, before that for all of 400 or 500 and more.
+_STATUS_ADVICE = {
+    401: "sign in with profile= or storage_state=, or correct the address",
+    403: "sign in with profile= or storage_state=, or correct the address",
+    429: "wait, and connect again",
+    400: "correct the address",
+    500: "the log of the server says why",
+}
+#: Upgrade Required: the address is that of a WebSocket.
+_UPGRADE = 426
+
+
+def refused_page(found: FoundApp, status: int | None, url: str) -> str:
+    """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
+    if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
+        return ""
+    advice = _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
+    phrase = responses.get(status, "")
+    return f"the server answers {f'{status} {phrase}'.strip()} at {redact_url(url)}; {advice}"
+
+
 def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
     """Return advice for a page without an app; ``status`` is its HTTP status if known."""
-    if status == 426:  # Upgrade Required
+    if status == _UPGRADE:
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":
         return (

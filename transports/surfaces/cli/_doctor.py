@@ -13,8 +13,9 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.resources import files
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
@@ -31,7 +32,7 @@ async def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check the installation: versions, plug-ins, store, ports, browser, and a self-test.
+    """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
     from ...browser import find_browser
@@ -55,7 +56,8 @@ async def doctor(
         print_json({"success": not problems, **by_key, "problems": listed, **first})
     else:
         for name, fact in facts.items():
-            print_text(f"{name:<16} {fact.text}")
+            for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
+                print_text(f"{label:<16} {line}")
     for problem in problems:
         print_note(f"{problem.message} [{problem.code}]", always=True)
     return 1 if problems else 0
@@ -141,6 +143,8 @@ _SYSTEMS = {
     "Darwin": "macOS: written for, not run; please report what fails",
     "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
 }
+#: Most characters of a line of the list of extras, beside its label.
+_WIDTH = 80
 #: Size of the self-test's file in bytes, and timeout in seconds of each check that waits.
 _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
@@ -150,12 +154,20 @@ async def _versions(facts: Facts) -> None:
         facts[distribution] = Fact(version_of(distribution), version_of(distribution))
     python = {"version": platform.python_version(), "platform": platform.platform()}
     facts["python"] = Fact(" on ".join(python.values()), python)
+
+
+async def _optional(facts: Facts) -> None:
+    """Look for what works without: the program that makes videos, extras and plug-ins."""
+    from ...browser import find_ffmpeg, no_ffmpeg
+
+    ffmpeg, there = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     installed = {name: _installed(distribution) for name, distribution in _EXTRAS.items()}
+    listed = [
+        f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)" for name, found in installed.items()
+    ]
     facts["extras"] = Fact(
-        ", ".join(
-            f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)"
-            for name, found in installed.items()
-        ),
+        _broken(listed),
         {name: {"distribution": _EXTRAS[name], "version": found} for name, found in installed.items()},
     )
     if plugins := _plugins():
@@ -168,6 +180,12 @@ async def _versions(facts: Facts) -> None:
             ),
             plugins,
         )
+
+
+def _broken(words: Iterable[str]) -> str:
+    """Return words with commas, broken between two of them into lines of at most :data:`_WIDTH` characters."""
+    text = ", ".join(one.replace(" ", "\xa0") for one in words)  # where a line is not broken
+    return "\n".join(wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
 
 
 def _installed(distribution: str) -> str | None:
@@ -208,24 +226,23 @@ async def _settings(facts: Facts) -> None:
     shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
     text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
     facts["settings"] = Fact(text or "all as they are by default", shown)
-    if unknown := _unknown(names):
+    if unknown := _unknown():
         likely = {name: f" (did you mean {meant}?)" if meant else "" for name, meant in unknown.items()}
         facts["unknown settings"] = Fact(", ".join(f"{name}{meant}" for name, meant in likely.items()), unknown)
 
 
-def _unknown(names: Iterable[str]) -> dict[str, str | None]:
+def _unknown() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from ...session import settings_variables
+    from ...session import settings_variables, unknown_variables
     from . import _mcp as mcp, _serve as serve
 
-    known = {"ABP_BROWSER", *settings_variables(), *serve.variables()}
-    unknown = [name for name in names if name.upper() not in known]
+    known = {*settings_variables(), *serve.variables()}
     try:
         known |= mcp.variables()
     except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
-        unknown = [name for name in unknown if not name.upper().startswith("ABP_MCP_")]
-    unknown = [name for name in unknown if name.upper() not in known]
-    return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.75)), None) for name in unknown}
+        found = unknown_variables(lambda: known)
+        return {name: meant for name, meant in found.items() if not name.upper().startswith("ABP_MCP_")}
+    return unknown_variables(lambda: known)
 
 
 async def _store(facts: Facts) -> None:
@@ -292,14 +309,12 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
-    from ...browser import Browser, find_browser, find_ffmpeg, no_ffmpeg
+    from ...browser import Browser, find_browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
     if choice := find_browser():
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
-    ffmpeg, there = find_ffmpeg()
-    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
         await _self_test(browser, facts)
@@ -355,4 +370,5 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _folder,
     _ports,
     _browser,
+    _optional,
 )

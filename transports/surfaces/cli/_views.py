@@ -91,6 +91,14 @@ def view(
     screenshot: Annotated[
         Path | None, typer.Option("--screenshot", metavar="FILE", help="Also write a picture of the view, a PNG.")
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="Host to imitate: spec, claude, chatgpt, goose, basic-host, or the file of a profile.",
+        ),
+    ] = None,
     theme: Annotated[Theme, typer.Option("--theme", help="Colours that the host has.")] = Theme.LIGHT,
     locale: Annotated[
         str | None, typer.Option("--locale", metavar="TAG", help="Language of the host, such as de-DE.")
@@ -113,6 +121,8 @@ def view(
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
     connection = options.connection()
     surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}
+    if host is not None:
+        surroundings["host"] = host
     if locale is not None:
         surroundings["locale"] = locale
     if size is not None:

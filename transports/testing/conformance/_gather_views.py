@@ -13,10 +13,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from playwright.async_api import Error as PlaywrightError
 
 from ...adapters.mcp import MCPTransport
-from ...adapters.views import HostContext, HostProfile, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document
+from ...adapters.views import (
+    HostContext,
+    OpenedTool,
+    ViewHandlers,
+    ViewTransport,
+    is_blank,
+    read_document,
+    read_profile,
+)
 from ...base import keeping_calls
 from ...browser import Browser, PageSource, ViewMessage
 from ...errors import ABPError, ProtocolError
@@ -52,13 +61,6 @@ _NOTING = """if (window === top) {
     seen.push((text ?? String(data)).slice(0, 200));
   });
 }"""
-
-
-class _InlineOnly(HostContext):
-    """Surroundings of a host that shows views inline only, as the rule about display modes wants it."""
-
-    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
-        return {**super().as_json(tool, profile), "availableDisplayModes": ["inline"]}
 
 
 class StrictView(ViewTransport):
@@ -271,14 +273,16 @@ async def _open(
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
-        return OpenedTool(*opened, read_document(view.uri, read.fields))
+        listed = await server.listed_view(view.uri, read.fields, timeout=timeout)
+        return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
 
     transport = StrictView(
         view,
         tool_with_document,
         source=source,
         relay=partial(server.relay, timeout=timeout),
-        context=_InlineOnly(),
+        context=HostContext(),
+        profile=msgspec.structs.replace(read_profile("spec"), display_modes=("inline",)),
         handlers=ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
         timeout=max(2 * timeout, _OPENING),
     )
