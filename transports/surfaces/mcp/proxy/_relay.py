@@ -162,7 +162,7 @@ class _ToolFacts:
 
 @dataclass(slots=True)
 class _Memory:
-    """State of the server as the relay has seen it: its handshake, tools and tasks."""
+    """Facts about the server: its handshake, its tools and its tasks."""
 
     initialize: bytes = b""
     initialize_id: bytes = b""
