@@ -60,14 +60,14 @@ if TYPE_CHECKING:
         BRIDGE_RETENTION as BRIDGE_RETENTION,
         Settings as Settings,
         read_config as read_config,
+        require_known as require_known,
         retention_settings as retention_settings,
         routing_of as routing_of,
         settings_error as settings_error,
-        require_known as require_known,
         settings_variables as settings_variables,
+        trust_found_file as trust_found_file,
         unknown_variables as unknown_variables,
         unread as unread,
-        trust_found_file as trust_found_file,
     )
     from ._sign_in import sign_in as sign_in
     from ._targets import reject_options as reject_options
