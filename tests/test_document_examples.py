@@ -11,8 +11,10 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 from aiohttp import web
@@ -21,9 +23,9 @@ from PIL import Image
 
 from tests.conftest import Connect
 from tests.support.apps import answering
-from transports import LocalStore, MemoryTransport, NoneStore, Router
+from transports import ArtifactRef, LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
-from transports.errors import UrlExpired
+from transports.errors import BadEncoding, UrlExpired
 from transports.protocol import JSONValue, encode_json
 from transports.routing import (
     TABLEAU,
@@ -194,6 +196,139 @@ async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect,
         assert ref.save_as(tmp_path / name).read_bytes() == data
 
 
+BINARY_DATA = """
+interface BinaryData {
+  // The binary content (format depends on transport)
+  content: string | ArrayBuffer | Blob;
+
+  // REQUIRED: MIME type of the content
+  mimeType: string;
+
+  // REQUIRED when content is a string: encoding used
+  encoding?: 'base64' | 'utf-8';
+
+  // RECOMMENDED: size in bytes (for validation/progress)
+  size?: number;
+
+  // OPTIONAL: suggested filename for downloads
+  filename?: string;
+}
+"""
+REFERENCE = """
+interface BinaryDataReference {
+  // URL to download the content
+  downloadUrl: string;
+
+  // REQUIRED: MIME type
+  mimeType: string;
+
+  // REQUIRED: size in bytes
+  size: number;
+
+  // OPTIONAL: suggested filename
+  filename?: string;
+
+  // OPTIONAL: when the URL expires (Unix timestamp ms)
+  expiresAt?: number;
+
+  // OPTIONAL: authentication for download
+  auth?: {
+    type: 'bearer' | 'query';
+    token?: string;      // For query auth
+    header?: string;     // For bearer auth
+  };
+}
+"""
+IMAGE_AND_AUDIO = """
+interface ImageContent {
+  type: "image";
+  data: string;      // base64
+  mimeType: string;  // e.g., "image/png"
+}
+
+interface AudioContent {
+  type: "audio";
+  data: string;      // base64
+  mimeType: string;  // e.g., "audio/wav"
+}
+"""
+LINK = """
+interface ResourceLink {
+  type: "resource_link";
+  uri: string;
+  mimeType?: string;
+  size?: number;     // raw bytes, if known
+}
+"""
+EMBEDDED = """
+interface EmbeddedResource {
+  type: "resource";
+  resource: {
+    uri: string;
+    mimeType?: string;
+    text?: string;   // For text resources
+    blob?: string;   // For binary resources (base64)
+  };
+}
+"""
+
+
+def forms(interface: str, values: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return every object that an interface allows: all its required fields, with each choice of the others."""
+    fields = re.findall(r"^ +(\w+)(\??): .*[;{]", interface, re.MULTILINE)
+    fields = [(name, optional) for name, optional in fields if name in values]
+    assert {name for name, _ in fields} == values.keys()
+    found: list[dict[str, object]] = [{}]
+    for name, optional in fields:
+        given = [{**one, name: values[name]} for one in found]
+        found = [*found, *given] if optional else given
+    return found
+
+
+@pytest.mark.requirement("R1-4a", "R1-4b", "R1-4c", "R1-4d", "R1-4e", "R1-5a", "R1-5b", "R1-5c", "R1-5d", "R1-15a")
+async def test_every_form_that_the_interfaces_allow_is_a_file() -> None:
+    about = {"mimeType": "application/pdf", "encoding": "base64", "size": 9, "filename": "a.pdf"}
+    inline = [
+        one
+        for content in (b64(pdf(9)), pdf(9))
+        for one in forms(BINARY_DATA, {"content": content, **about})
+        if isinstance(content, bytes) is ("encoding" not in one)  # required when content is a string
+    ]
+    described = {name: about[name] for name in ("mimeType", "size", "filename")}
+    url = {"downloadUrl": "data:application/pdf;base64," + b64(pdf(9)), "expiresAt": time.time() * 1000 + 3_600_000}
+    references = forms(REFERENCE, {**url, **described})
+    assert (len(inline), len(references)) == (8, 4)
+    for document in (*inline, *references):
+        ref = (await Router(MemoryStore()).route({"document": document}, capability="x")).artifacts["document"]
+        assert (ref.size_bytes, ref.mime_type) == (9, "application/pdf"), document
+        assert (ref.filename == "a.pdf") is ("filename" in document)
+        untyped = {name: value for name, value in document.items() if name != "mimeType"}
+        if "content" not in untyped or isinstance(untyped["content"], str):
+            assert [*(await Router(MemoryStore()).route({"document": untyped}, capability="x")).artifacts] == [""]
+
+
+@pytest.mark.requirement("R2-2.3a", "R2-2.3b", "R2-2.3c", "R2-3.3a", "R2-3.3b", "R2-3.3c")
+async def test_every_block_that_the_interfaces_allow_is_routed() -> None:
+    async def routed(block: Mapping[str, object]) -> tuple[list[str], JSONValue]:
+        result = await Router(MemoryStore()).route({"content": [block]}, capability="tool")
+        return [*result.artifacts], cast(Any, result.data)["content"][0]
+
+    for kind, mime_type in (("image", "image/png"), ("audio", "audio/wav")):
+        for block in forms(
+            IMAGE_AND_AUDIO.replace("audio", kind), {"type": kind, "data": b64(b"x"), "mimeType": mime_type}
+        ):
+            assert (await routed(block))[0] == ["content.0.data"]
+    for block in forms(LINK, {"type": "resource_link", "uri": "tableau://x", "mimeType": "text/csv", "size": 5}):
+        assert await routed(block) == ([""], block)
+    values = {"uri": "tableau://x", "mimeType": "text/csv", "text": "a,b", "blob": b64(b"a,b")}
+    for resource in forms(EMBEDDED.partition("resource: {")[2], values):
+        places, left = await routed({"type": "resource", "resource": resource})
+        if "blob" in resource:
+            assert places == ["content.0.resource.blob"] and b64(b"a,b") not in json.dumps(left)
+        else:
+            assert (places, left) == ([""], {"type": "resource", "resource": resource})
+
+
 @pytest.mark.requirement("R1-11a", "R1-11c")
 async def test_an_image_goes_in_as_the_example_sends_it(app_of: Connect) -> None:
     received: list[Mapping[str, object]] = []
@@ -216,7 +351,10 @@ OUTPUT_SCHEMA = {
             "type": "object",
             "description": "Binary PDF data",
             "properties": {
-                "content": {"type": "string", "description": "Base64-encoded PDF (or ArrayBuffer)"},
+                "content": {
+                    "type": "string",
+                    "description": "Base64-encoded PDF (or ArrayBuffer for Puppeteer/postMessage)",
+                },
                 "mimeType": {"type": "string", "const": "application/pdf"},
                 "encoding": {"type": "string", "enum": ["base64"]},
                 "size": {"type": "number"},
@@ -247,6 +385,35 @@ async def test_the_schema_of_the_example_fits_content_in_every_form() -> None:
     other = {"document": {"content": b64(pdf(9)), "encoding": "base64", "mimeType": "image/png"}, "pageCount": "one"}
     routed = await Router(MemoryStore()).route(other, capability="export.pdf", schema=OUTPUT_SCHEMA)
     assert any("pageCount" in warning for warning in routed.warnings)
+
+
+# --- R3: what the tools of the guide answer ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R3-1d", "R3-2d", "R3-6e")
+async def test_answers_of_the_guides_tools_become_artifacts() -> None:
+    """``capture_chart``, ``export_csv``, ``export_pdf`` and ``screenshot_url``, where the kit is the client."""
+    picture = b"\x89PNG\r\n\x1a\n" + NOISE[:40]  # too small to be found without its type
+    table = "id,name\n" + "1,x\n" * 200
+    cut = table[:500] + ("\n… (truncated)" if len(table) > 500 else "")
+    csv = {"uri": "file:///exports/orders-1700000000000.csv", "mimeType": "text/csv", "text": cut}
+    report = {"uri": "file:///exports/report-7.pdf", "mimeType": "application/pdf", "blob": b64(pdf(90))}
+    image = {"type": "image", "data": b64(picture), "mimeType": "image/png"}
+    answers: list[tuple[str, Mapping[str, object], bytes | None]] = [
+        (f"requests chart for the last 24 hours (PNG, {len(picture)} bytes):", image, picture),
+        ("Exported 200 rows from orders.", {"type": "resource", "resource": csv}, None),
+        ("Generated PDF report for 7.", {"type": "resource", "resource": report}, pdf(90)),
+        (f"Screenshot of https://a.example/ ({len(picture)} bytes):", image, picture),
+    ]
+    for said, block, content in answers:
+        store = MemoryStore()
+        result = await Router(store).route({"content": [{"type": "text", "text": said}, block]}, capability="tool")
+        seen = encode_json(result.for_agent()).decode()
+        assert said in seen
+        if content is None:
+            assert [*result.artifacts] == [""] and "… (truncated)" in seen
+        else:
+            assert await store.get(result.artifact().id) == content and b64(content)[:60] not in seen
 
 
 # --- R2: large and binary results of tools ----------------------------------------------------------------------------
@@ -355,6 +522,157 @@ async def test_a_summary_follows_its_template(template: str, line: str) -> None:
     assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
 
 
+BINARY_SIGNATURES = {
+    "JVBERi": ("pdf", "application/pdf"),  # PDF
+    "iVBORw": ("png", "image/png"),  # PNG
+    "/9j/": ("jpeg", "image/jpeg"),  # JPEG
+    "UEsDB": ("zip", "application/zip"),  # ZIP/DOCX/XLSX
+    "R0lGOD": ("gif", "image/gif"),  # GIF
+}
+
+
+def _detect_binary(self: object, content: str) -> tuple[str, str] | None:
+    """Detect binary content from base64 prefix."""
+    for prefix, (ext, mime) in BINARY_SIGNATURES.items():
+        if content.startswith(prefix):
+            return (ext, mime)
+    return None
+
+
+@pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.2e")
+async def test_what_the_document_detects_the_kit_detects() -> None:
+    assert SIGNATURES.keys() == BINARY_SIGNATURES.keys()
+    for content, mime_type in SIGNATURES.values():
+        found = _detect_binary(None, b64(content))
+        result = await Router(MemoryStore()).route({"field": b64(content)}, capability="tool")
+        assert found is not None and result.artifact().mime_type == found[1] == mime_type
+    false_positive = "JVBERi is how a PDF begins. " * 50  # the document's "Cons"
+    assert _detect_binary(None, false_positive)
+    assert [*(await Router(MemoryStore()).route({"field": false_positive}, capability="tool")).artifacts] == [""]
+
+
+async def _maybe_extract_artifact(self: Any, result: Any, ctx: ToolContext) -> Any:
+    if isinstance(result, str) and len(result) > self.config.max_inline_size:
+        artifact = await ctx.artifacts.put_text(
+            result,
+            mime_type="text/plain",
+            filename="tool-output.txt",
+            meta={"tool": self.config.name},
+        )
+        return {
+            "artifact": artifact,
+            "summary": f"Large text stored as artifact ({len(result)} chars)",
+            "preview": result[:200] + "…",
+        }
+    return result
+
+
+@pytest.mark.requirement("R2-3.1a", "R2-3.1d", "R2-3.6a", "R2-3.6c")
+async def test_the_option_by_size_runs_as_it_is_printed_and_the_kit_does_the_same() -> None:
+    node = SimpleNamespace(config=SimpleNamespace(max_inline_size=10_000, name="tableau"))
+    text = "delivered " * 1001
+    for answer, large in ((text, True), (text[:10_000], False)):
+        store = MemoryStore()
+        as_printed = RoutingPolicy(transformer=lambda _, result, ctx: _maybe_extract_artifact(node, result, ctx))
+        theirs = await Router(store, policy=as_printed).route(answer, capability="tool")
+        ours = await Router(store).route(answer, capability="tool")
+        if not large:
+            assert theirs.data == ours.data == ours.for_agent()["data"] == answer
+            continue
+        ref = theirs.artifacts["artifact"]
+        assert await store.get(ref.id) == answer.encode() and ref.source["tool"] == "tableau"
+        told = cast(dict[str, JSONValue], theirs.data)
+        assert told["summary"] == "Large text stored as artifact (10010 chars)"
+        assert json.loads(await store.get(ours.artifact())) == answer
+        seen = json.dumps(ours.for_agent(), ensure_ascii=False)
+        assert "10,010 characters" in seen and answer[:200] in seen and answer[:300] not in seen
+
+
+async def download_report(query: DownloadQuery, ctx: ToolContext) -> DownloadResult:
+    pdf_bytes = await fetch_pdf(query.report_id)
+
+    artifact = await ctx.artifacts.put_bytes(
+        pdf_bytes,
+        mime_type="application/pdf",
+        filename="report.pdf",
+        meta={"report_id": query.report_id},
+    )
+
+    return DownloadResult(
+        summary=f"Downloaded report PDF ({artifact.size_bytes} bytes).",
+        artifact=artifact,
+    )
+
+
+class DownloadQuery(NamedTuple):
+    report_id: str
+
+
+@dataclass
+class DownloadResult:
+    summary: str
+    artifact: ArtifactRef
+
+
+async def fetch_pdf(report_id: str) -> bytes:
+    return pdf(9000) + report_id.encode()
+
+
+@pytest.mark.requirement("R2-2.1a", "R2-4.3a", "R2-6.0d")
+async def test_the_native_tool_of_the_document_runs_as_it_is_printed(app_of: Connect) -> None:
+    async def handler(params: Mapping[str, object], call: Call) -> object:
+        return vars(await download_report(DownloadQuery(str(params["report_id"])), cast(Any, call)))
+
+    async with app_of({"report.download": handler}) as app:
+        result = await app.call("report.download", {"report_id": "r7"})
+        ref = result.artifacts["artifact"]
+        assert await app.store.get(ref.id) == pdf(9000) + b"r7"
+    assert (ref.filename, ref.mime_type, ref.source["report_id"]) == ("report.pdf", "application/pdf", "r7")
+    assert cast(Any, result.data)["summary"] == "Downloaded report PDF (9002 bytes)."
+
+
+OUTPUTS = """
+// download_workbook response
+{
+  "content": "JVBERi0xLjQKJeLjz9MKMyAwIG9iago8PAov...",  // base64 PDF
+  "name": "Sales Dashboard",
+  "format": "pdf"
+}
+
+// get_view_as_pdf response
+{
+  "pdf_data": "JVBERi0xLjQK...",  // base64 PDF
+  "view_name": "Revenue by Region",
+  "generated_at": "2025-12-22T10:30:00Z"
+}
+
+// list_workbooks response (no binary - should pass through)
+{
+  "workbooks": [
+    {"id": "123", "name": "Sales", "project": "Analytics"},
+    {"id": "456", "name": "Marketing", "project": "Analytics"}
+  ]
+}
+"""
+
+
+@pytest.mark.requirement("R2-B.a", "R2-B.b", "R2-B.c", "R2-3.5d", "R2-6.5d")
+async def test_outputs_as_they_are_printed() -> None:
+    """Two end in an ellipsis: errors where a rule says that the field is a file, else text."""
+    outputs = dict(re.findall(r"// (\w+) response.*\n(\{\n(?:.*\n)*?\}\n)", OUTPUTS))
+    assert [*outputs] == ["download_workbook", "get_view_as_pdf", "list_workbooks"]
+    answers = {name: json.loads(re.sub(r",  // base64 PDF", ",", text)) for name, text in outputs.items()}
+    answers["export"] = {"resource_uri": "tableau://workbook/123/pdf"}  # 3.5 "Usage flow"
+    for name, answer in answers.items():
+        assert (await Router(MemoryStore()).route(answer, capability=name)).data == answer
+        router = Router(MemoryStore(), policy=TABLEAU)
+        if name in ("download_workbook", "get_view_as_pdf"):
+            with pytest.raises(BadEncoding, match=rf"{name}: {next(iter(answer))}: "):
+                await router.route(answer, capability=name)
+        else:
+            assert (await router.route(answer, capability=name)).data == answer
+
+
 async def tableau_transformer(tool_name: str, result: dict, ctx: ToolContext) -> dict:  # type: ignore[type-arg]
     if tool_name == "download_workbook" and "content" in result:
         pdf_bytes = base64.b64decode(result["content"])
@@ -427,7 +745,7 @@ async def test_without_a_store_a_model_sees_the_document_of_the_example() -> Non
     assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])
     assert (seen["mime_type"], seen["size_bytes"], seen["truncated"]) == ("application/pdf", 524_288, True)
     assert seen["source"] == {"warning": "Content not stored (no ArtifactStore configured)", "truncated": True}
-    assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: binary content not stored."
+    assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: Binary content not stored."
 
 
 @pytest.mark.requirement("R2-3.1b", "R2-4.2a", "R2-4.2c", "R2-4.2f", "R2-4.2g", "R2-4.2h", "R2-4.2i", "R2-4.2j")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.requirement_mutants import changes_of, named_in
+from tests.support.requirement_mutants import REMOVALS, changes_of, named_in, removal
 from tests.support.requirements import PAGE, problems, render, rows, unknown
 
 PAGE_OF_TWO = """| D1 | Not so | Because |
@@ -122,3 +122,10 @@ def test_code_is_found_by_what_a_row_says() -> None:
     assert named_in("`Rule.of`", sources)["transports/room/_a.py"] == {5, 6, 7}
     assert named_in("`limit`", sources) == {"transports/room/_a.py": {3, 6, 7, 17, 21}, "transports/room/_b.py": {2}}
     assert named_in("no code", sources) == {}
+
+
+def test_what_the_table_of_removals_removes_is_there() -> None:
+    known = {row.id for row in rows(PAGE.path.read_text(encoding="utf-8"))}
+    for id, (module, old, new) in REMOVALS.items():
+        change = removal(module, old, new)
+        assert id in known and old in change.old and change.new != change.old

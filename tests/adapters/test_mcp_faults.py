@@ -129,6 +129,7 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
         ("mcp+stdio:no-such-command-here --token secret-token", "cannot be started"),
         ("mcp+stdio:false", "ended with status 1"),
         ("mcp+stdio:echo hello", "ended with status 0"),
+        ("mcp+stdio:cat", r"cat cannot be connected: it refuses the handshake \(.*\); is it an MCP server\?"),
         ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
-from transports.errors import TooLarge
+from transports.errors import ConnectFailed, TooLarge
 from webapp_fixture import Fixture, serve
 
 
@@ -29,6 +29,21 @@ async def fixture() -> AsyncIterator[Fixture]:
 def session(fixture: Fixture, query: str = "", **options: object) -> Session:
     transport = WebSocketTransport(fixture.ws_url + query, **options)  # type: ignore[arg-type]
     return connect(fixture.ws_url, transport=transport, store="none:", timeout=10)
+
+
+@pytest.mark.parametrize("answer", [b"220 smtp.example ESMTP\r\n", b"", b"HTTP/1.0 200 OK\r\n\r\n"])
+async def test_a_server_that_speaks_something_else_is_told_in_words(answer: bytes) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        said = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket\? \["
+        with pytest.raises(ConnectFailed, match=said):
+            async with connect(url, store="none:", timeout=10):
+                pass
 
 
 def counts(app: Session) -> dict[str, int]:

@@ -60,7 +60,7 @@ async def test_no_header_of_the_caller_follows_a_redirect_to_another_origin() ->
     ("location", "said"),
     [
         ("/abp", "more than 5 redirects"),
-        ("https://127.0.0.1/", "check the address"),
+        ("https://127.0.0.1/?key=s3cret", "did not become a WebSocket: scheme isn't ws or wss; check the address"),
         ("file:///etc/passwd", "check the address"),
         (None, "answered HTTP 307 instead of a WebSocket"),
     ],

@@ -250,3 +250,20 @@ async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
                 monkeypatch.setattr(module, "now", lambda at=at: at)
             found = {one.kind for one in await store.gc(dry_run=True)}
             assert kinds.isdisjoint(found) if not beyond else kinds <= found
+
+
+async def test_artifacts_of_a_session_are_counted_only_for_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each artifact would cost as much as the session has artifacts."""
+    counted: list[Scope] = []
+    entries = MemoryStore._entries
+
+    async def counting(self: MemoryStore, scope: Scope) -> list[Entry]:
+        counted.append(scope)
+        return await entries(self, scope)
+
+    monkeypatch.setattr(MemoryStore, "_entries", counting)
+    for retention, times in ((Retention.only(ttl_seconds=60), 0), (Retention.only(max_artifacts_per_session=9), 3)):
+        store = MemoryStore(retention=retention).scoped(Scope(session="s"))
+        for number in range(3):
+            await store.put_bytes(b"%d" % number)
+        assert len(counted) == times

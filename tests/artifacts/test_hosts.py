@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytest
 
@@ -403,90 +402,6 @@ async def test_an_empty_owner_is_refused() -> None:
 def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(request.param)
     return open_store(address or request.getfixturevalue("bucket"))
-
-
-# --- the protocol as the document prints it (docs/requirements.md R2-5.2) ---------------------------------------------
-
-
-@runtime_checkable
-class PrintedStore(Protocol):
-    async def put_bytes(
-        self,
-        data: bytes,
-        *,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> PrintedRef: ...
-
-    async def put_text(
-        self,
-        text: str,
-        *,
-        mime_type: str = "text/plain",
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> PrintedRef: ...
-
-    async def get(self, artifact_id: str) -> bytes | None: ...
-
-    async def delete(self, artifact_id: str) -> bool: ...
-
-    async def exists(self, artifact_id: str) -> bool: ...
-
-
-class PrintedRef(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def mime_type(self) -> str | None: ...
-    @property
-    def size_bytes(self) -> int | None: ...
-    @property
-    def filename(self) -> str | None: ...
-    @property
-    def sha256(self) -> str | None: ...
-    @property
-    def source(self) -> Mapping[str, Any]: ...
-
-
-def discover_artifact_store(state_store: Any) -> PrintedStore | None:
-    if hasattr(state_store, "artifact_store"):
-        candidate = state_store.artifact_store
-        if isinstance(candidate, PrintedStore):
-            return candidate
-    if isinstance(state_store, PrintedStore):
-        return state_store
-    return None
-
-
-@pytest.mark.requirement("R2-5.2a", "R2-5.2d", "R2-5.2e", "R2-5.2f", "R2-5.2h", "R2-7.4e")
-@pytest.mark.parametrize("url", ["./files", "memory:", "none:"])
-async def test_a_store_of_ours_that_a_host_discovers_does_what_its_protocol_says(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ours = open_store(url)
-    for state in (ours, SimpleNamespace(artifact_store=ours)):
-        store = discover_artifact_store(state)
-        assert store is ours and isinstance(store, HostStore)
-        assert await store.get("unknown_0123456789ab") is None
-        assert await store.delete("unknown_0123456789ab") is False
-        assert await store.exists("unknown_0123456789ab") is False
-        ref = await store.put_bytes(
-            PDF, mime_type="application/pdf", filename="report.pdf", namespace="tableau", meta={"report_id": 7}
-        )
-        text = await store.put_text("grüße", mime_type="text/markdown", filename=None, namespace=None, meta=None)
-        assert (ref.mime_type, ref.size_bytes, ref.filename) == ("application/pdf", len(PDF), "report.pdf")
-        assert ref.sha256 == hashlib.sha256(PDF).hexdigest() and ref.source["report_id"] == 7
-        assert text.mime_type == "text/markdown"
-        kept = url != "none:"
-        assert await store.get(ref.id) == (PDF if kept else None)
-        assert await store.get(text.id) == ("grüße".encode() if kept else None)
-        assert await store.exists(ref.id) is await store.delete(ref.id) is kept
-        assert await store.get(ref.id) is None
 
 
 def test_a_host_is_recognised_by_its_protocols() -> None:

@@ -190,6 +190,23 @@ def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
         assert "staged" not in done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
+def test_a_store_of_another_user_in_a_folder_open_to_all_names_its_owner_and_the_way_to_share() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        top, place = Path(folder), Path(folder) / "st"
+        top.chmod(0o755)
+        place.mkdir()
+        place.chmod(0o777)
+        asyncio.run(LocalStore(place).put_bytes(PDF))
+        code = AS_NOBODY.replace(
+            'error.details["errno"], error.code, "ABP_OUTPUT_DIR" in error.message', "error.message"
+        )
+        said = (
+            "the store in it belongs to root, who alone can use it; share it with `abp serve`, or name another folder"
+        )
+        assert said in run_script(code, place)
+
+
 # --- disks that refuse -----------------------------------------------------------------------------------------------
 
 

@@ -73,6 +73,27 @@ async def test_a_sandbox_that_cannot_be_had_is_named(said: str, tmp_path: Path) 
             pass
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 0", r"chrome did not start \(it ended with status 0\); run"),
+        (
+            "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127",
+            "status 127 and said: libnss3.so: no such file\\)",
+        ),
+        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and said: x{200}\\)"),
+    ],
+)
+async def test_a_program_that_ends_at_once_is_quoted(script: str, said: str, tmp_path: Path) -> None:
+    fake = tmp_path / "chrome"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    with pytest.raises(BrowserNotFound, match=said) as failed:
+        async with Browser(executable=str(fake)):
+            pass
+    assert "Target page" not in failed.value.message
+
+
 async def test_a_driver_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Node.js lacks a library on a slim system, and ends before it says a word to us."""
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")

@@ -14,6 +14,7 @@ from playwright.async_api import Error as PlaywrightError
 from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
 from tests.support.needs import missing
+from tests.support.views_server import views_server
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser import find_browser
 from transports.errors import BrowserNotFound
@@ -53,6 +54,13 @@ async def firefox() -> AsyncIterator[Browser]:
         except (BrowserNotFound, PlaywrightError) as error:
             missing("a Firefox", str(error).partition("\n")[0])
         yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def views_address() -> AsyncIterator[str]:
+    """The target of the MCP server with views."""
+    async with views_server() as address:
+        yield address
 
 
 Connect = Callable[..., Session]

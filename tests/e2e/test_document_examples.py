@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve as serve_websocket
 
 from tests.e2e.conftest import Connect
 from transports import Browser, PostMessageTransport, Result, connect
+from transports.errors import BadEncoding, UrlExpired
 from transports.testing.conformance import Plan, check_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -39,6 +40,34 @@ async exportPdf({ html, options }) {
   };
 }
 """
+#: R0-5 "Nested binary data detection": an answer of export.pdf.
+NESTED = """
+{
+  "document": {
+    "content": "JVBERi0xLjQK...",
+    "mimeType": "application/pdf",
+    "encoding": "base64",
+    "size": 145832
+  },
+  "pageCount": 12
+}
+"""
+#: R0-6 "Client saves to file", which is what the kit does.
+CLIENT_SAVES = """
+// Bridge detects binary data
+const output = result.data.pdf;
+const mimeType = result.data.mimeType;
+
+// Decode Base64 to binary
+const binary = Buffer.from(output, 'base64');
+
+// Save to file
+const filePath = `/tmp/output-${uuid()}.pdf`;
+fs.writeFileSync(filePath, binary);
+
+// Return file reference
+return { filePath, mimeType, size: binary.length };
+"""
 #: R0-11 "Wrong - don't do this" and "Correct - return data instead".
 WRONG = """
 const filePath = '/tmp/output.pdf';
@@ -55,6 +84,37 @@ return {
     size: pdfBlob.size
   }
 };
+"""
+#: R1-4 "Example response with binary data" and R1-5 "Example large file response".
+RESPONSE = """
+// PDF export response
+{
+  success: true,
+  data: {
+    document: {
+      content: 'JVBERi0xLjQKJeLjz9MK...',  // Base64-encoded PDF
+      mimeType: 'application/pdf',
+      encoding: 'base64',
+      size: 145832,
+      filename: 'export.pdf'
+    },
+    pageCount: 12
+  }
+}
+"""
+LARGE_RESPONSE = """
+{
+  success: true,
+  data: {
+    document: {
+      downloadUrl: 'https://app.example.com/downloads/abc123',
+      mimeType: 'application/pdf',
+      size: 52428800,  // 50MB
+      filename: 'large-report.pdf',
+      expiresAt: 1707500000000  // URL expires in 1 hour
+    }
+  }
+}
 """
 #: R1-7 "App-side: return ArrayBuffer or Blob".
 HANDLE_PDF_EXPORT = """
@@ -97,6 +157,13 @@ window.parent.postMessage({
   }
 }, targetOrigin, [arrayBuffer]);  // Transfer list - zero-copy!
 """
+#: R1-8 "Agent-side: receive transferred buffer".
+RECEIVE = """
+window.addEventListener('message', (event) => {
+  const { content, mimeType } = event.data.payload.data.document;
+  // content is an ArrayBuffer, transferred (not copied)
+});
+"""
 #: R1-9 "App-side: encode as Base64" and "Agent-side: decode Base64".
 SEND = """
 const arrayBuffer = await blob.arrayBuffer();
@@ -129,6 +196,10 @@ const buffer = bytes.buffer;
 """
 #: R1-11 "Agent sends image for processing", and "Agents MAY send ArrayBuffer directly", the part in the page.
 SEND_IMAGE = """
+// Agent sends image for processing
+const imageBuffer = await fs.readFile('input.png');
+const base64 = imageBuffer.toString('base64');
+
 const result = await abp.call('process.image', {
   image: {
     content: base64,
@@ -149,6 +220,37 @@ SEND_BUFFER = """async (imageData, mimeType) => {
     }
   });
 }"""
+#: R1-12 "Capability schema conventions".
+CAPABILITY = """
+{
+  name: 'export.pdf',
+  description: 'Generate PDF from HTML',
+  outputSchema: {
+    type: 'object',
+    properties: {
+      document: {
+        type: 'object',
+        description: 'Binary PDF data',
+        properties: {
+          content: {
+            type: 'string',
+            description: 'Base64-encoded PDF (or ArrayBuffer for Puppeteer/postMessage)'
+          },
+          mimeType: { type: 'string', const: 'application/pdf' },
+          encoding: { type: 'string', enum: ['base64'] },
+          size: { type: 'number' },
+          filename: { type: 'string' },
+          // OR for large files:
+          downloadUrl: { type: 'string', format: 'uri' },
+          expiresAt: { type: 'number' }
+        },
+        required: ['mimeType']
+      },
+      pageCount: { type: 'number' }
+    }
+  }
+}
+"""
 #: R1-13 "Example: Size-Based Routing".
 HANDLE_EXPORT = """
 async function handleExport(params, options) {
@@ -210,7 +312,12 @@ if (result.success) {
 
 PREPARED = """
 const written = {};
-const fs = {writeFileSync() {}, async writeFile(name, buffer) { written[name] = buffer; }};
+const fs = {
+  writeFileSync(name, buffer) { written[name] = buffer; },
+  async writeFile(name, buffer) { written[name] = buffer; },
+  async readFile() { return {toString: () => image}; },
+};
+const uuid = () => 'uuid';
 const Buffer = {from(content, encoding) {
   return encoding === 'base64' ? Uint8Array.from(atob(content), (c) => c.charCodeAt(0)) : new Uint8Array(content);
 }};
@@ -248,18 +355,25 @@ const handlers = {{
   'export.output': handleExport,
   'export.wrong': async () => {{ const pdfBlob = await generatePdf('x'.repeat(20)); {WRONG} }},
   'export.correct': async () => {{ const pdfBlob = await generatePdf('x'.repeat(20)); {CORRECT} }},
+  'example.nested': async () => ({{success: true, data: ({NESTED})}}),
+  'example.small': async () => ({RESPONSE}),
+  'example.large': async () => ({LARGE_RESPONSE}),
 }};
 handlers['export.flat'] = handlers.exportPdf;
 const names = Object.keys(handlers).filter((name) => name.includes('.'));
-const about = names.map((name) => ({{name, available: true, description: name}}));
+const printed = ({CAPABILITY});
+const about = names.map((name) => ({{available: true, ...(name === printed.name ? printed : {{name}})}}));
 window.abp = {{
   async initialize() {{ return {{...initialized, capabilities: about}}; }},
   async listCapabilities() {{ return about; }},
   async call(name, params, options) {{ return await handlers[name](params, options); }},
   async shutdown() {{}},
 }};
-const agent = async (largeDocument) => {{ const {{abp}} = window; {AGENT_HANDLING} return Object.keys(written); }};
-const sendImage = async (base64) => {{ const {{abp}} = window; {SEND_IMAGE} return result; }};
+const agent = async (largeDocument, abp = window.abp) => {{ {AGENT_HANDLING} }};
+const save = (result) => {{ {CLIENT_SAVES} }};
+let image;
+const sendImage = async (base64) => {{ image = base64; return await sent(); }};
+const sent = async () => {{ const {{abp}} = window; {SEND_IMAGE} return result; }};
 </script>"""
 EMBEDDED = f"""<!doctype html><meta charset="utf-8"><title>Document</title><script>
 {PREPARED}
@@ -276,6 +390,10 @@ window.addEventListener('message', async ({{data: {{type, id: requestId, payload
   }}
 }});
 </script>"""
+#: A host of the documents' own, without the kit: the listener with a line that shows what it has got.
+HOST = f"""<!doctype html><meta charset="utf-8"><title>Host</title><script>
+{RECEIVE.replace("});", "  window.received = {content, mimeType};" + chr(10) + "});")}
+</script><iframe src="embedded"></iframe>"""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -301,9 +419,18 @@ async def site() -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=64 << 20)
     app.add_routes([web.get("/", page(PAGE)), web.get("/embedded", page(EMBEDDED)), web.post("/upload", upload)])
-    app.add_routes([web.get("/kept", sizes), web.get("/kept/{name}", download)])
+    app.add_routes([web.get("/host", page(HOST)), web.get("/kept", sizes), web.get("/kept/{name}", download)])
     async with TestServer(app) as server:
         yield str(server.make_url("/"))
+
+
+#: Calls whose answers are base64, a buffer, base64 of a name of the app's own, and a download URL.
+CALLS: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("export.flat", {"html": "x" * 45_832}),
+    ("export.pdf", {"html": "x" * 5000}),
+    ("export.output", {"bytes": 7000}),
+    ("export.output", {"bytes": (10 << 20) + 1}),
+)
 
 
 def written(size: int) -> bytes:
@@ -369,8 +496,81 @@ async def test_a_buffer_that_evaluate_returns_is_empty(site: str, browser: Brows
             "size": 100,
             "filename": "export.pdf",
         }
-        assert await page.evaluate("agent('x'.repeat(100))") == ["export.pdf"]  # within the page it is whole
+        await page.evaluate("agent('x'.repeat(100))")  # within the page it is whole
+        assert await page.evaluate("Object.keys(written)") == ["export.pdf"]
         assert await page.evaluate("written['export.pdf'].length") == 100
+
+
+@pytest.mark.requirement("R1-6a", "R1-6b", "R1-6c", "R0-6e", "R0-6h")
+async def test_the_kit_keeps_what_the_agents_of_the_documents_write(
+    connected: Connect, site: str, browser: Browser
+) -> None:
+    """The same answers for both: base64, a buffer and a download URL."""
+    async with await browser.playwright.new_context() as context:
+        page = await context.new_page()
+        await page.goto(site)
+        flat = await page.evaluate("async () => save(await abp.call('export.flat', {html: 'x'.repeat(45832)}))")
+        assert flat == {"filePath": "/tmp/output-uuid.pdf", "mimeType": "application/pdf", "size": 45_832}
+        theirs = {
+            "export.flat": "written['/tmp/output-uuid.pdf']",
+            "export.pdf": "written['export.pdf']",
+            "export.output": "written['download.pdf']",
+        }
+        sums = """async (buffer) => [...new Uint8Array(await crypto.subtle.digest('SHA-256', buffer))]
+            .map((byte) => byte.toString(16).padStart(2, '0')).join('')"""
+        digests = {}
+        for name, params in CALLS:
+            call = f"{{async call() {{ return asDocument(await abp.call('{name}', {json.dumps(params)})); }}}}"
+            as_document = (
+                "const asDocument = ({success, data}) => ({success, data: {document: data.output ?? data.document}});"
+            )
+            if name != "export.flat":
+                await page.evaluate(f"async () => {{ {as_document} await agent('', {call}); }}")
+            digests[name, str(params)] = await page.evaluate(f"({sums})({theirs[name]})")
+    async with connected(base=site) as app:
+        for name, params in CALLS:
+            ref = (await app.call(name, params)).artifact()
+            assert ref.sha256 == digests[name, str(params)], (name, params)
+        assert len(set(digests.values())) == len(CALLS)
+
+
+@pytest.mark.requirement("R0-5a", "R0-5b", "R1-4a", "R1-4g", "R1-5a", "R1-5e", "R1-14b")
+async def test_answers_as_they_are_printed(connected: Connect, site: str) -> None:
+    """Their base64 ends in an ellipsis, and the URL has expired: errors, of which nothing is stored."""
+    async with connected(base=site) as app:
+        for name in ("example.nested", "example.small"):
+            with pytest.raises(BadEncoding) as broken:
+                await app.call(name)
+            assert "document" in broken.value.message and "base64" in broken.value.message, broken.value
+        with pytest.raises(UrlExpired) as expired:
+            await app.call("example.large")
+        assert expired.value.download_url == "https://app.example.com/downloads/abc123"
+        assert await app.store.list() == []
+
+
+@pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-12d")
+async def test_the_capability_as_it_is_printed(connected: Connect, site: str, browser: Browser) -> None:
+    async with connected(base=site) as app:
+        about = app.capabilities["export.pdf"]
+        async with await browser.playwright.new_context() as context:
+            printed = await (await context.new_page()).evaluate(f"({CAPABILITY})")
+        assert {"name": "export.pdf", "description": about.description, "outputSchema": about.output_schema} == printed
+        made = await app.call("export.pdf", {"html": "x" * 100})
+        assert made.warnings == () and content(made, "document") == written(100)
+
+
+@pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
+async def test_a_host_of_the_documents_receives_the_buffer(site: str, browser: Browser) -> None:
+    async with await browser.playwright.new_context() as context:
+        page = await context.new_page()
+        await page.goto(f"{site}host")
+        call = {"type": "capabilities/call", "id": "1", "payload": {"params": {"html": "x" * 1000}}}
+        await page.evaluate("(call) => document.querySelector('iframe').contentWindow.postMessage(call, '*')", call)
+        received = await page.wait_for_function("window.received")
+        assert await received.evaluate("({content, mimeType}) => [content.byteLength, mimeType]") == [
+            1000,
+            "application/pdf",
+        ]
 
 
 @pytest.mark.requirement("R1-11a", "R1-11b", "R1-11c")

@@ -370,6 +370,18 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
 # --- pages that are no apps -------------------------------------------------------------------------------------------
 
 
+async def test_an_app_may_come_with_any_status(browser: Browser) -> None:
+    url, context = "http://spa.test/", await browser.playwright.new_context()
+    app = "window.abp = {initialize: () => ({app: {name: 'SPA'}, capabilities: []}), call: () => ({})}"
+    late = f"<script>setTimeout(() => {{ {app} }}, 50)</script>"
+    await context.route(f"{url}**", lambda route: route.fulfill(status=404, body=late, content_type="text/html"))
+    try:
+        async with connect(url, transport=PlaywrightTransport(url, context=context), store="none:") as session:
+            assert session.info.name == "SPA"
+    finally:
+        await context.close()
+
+
 async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
     url, context = "http://socket.test/", await browser.playwright.new_context()
     await context.route(f"{url}**", lambda route: route.fulfill(status=426, body="Upgrade Required"))

@@ -581,7 +581,7 @@ async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
     routed = await Router(NoneStore(), policy=TABLEAU).route(answer, capability="get_view_as_pdf")
     assert routed.summary().splitlines() == [
         f"Downloaded view 'Revenue' as PDF (366.2 KB). Artifact: {routed.artifact().id}. "
-        "Note: binary content not stored.",
+        "Note: Binary content not stored.",
         "Binary content not stored: Revenue.pdf",
         "Type: application/pdf",
         f"Size: {len(PDF)} bytes",

@@ -145,12 +145,12 @@ async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cl
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) -> None:
-    """More files than a trace may have by default; the bridge's own folder forgets after an hour, and nothing more."""
+    """More files than a trace may have by default, and so too in the bridge's own folder."""
     async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=tmp_path / "out") as app:
         assert app.store.retention is None
         result = await app.call("file.make", {"count": 101, "name": "many"})
         assert await held(app.store, result) == [True] * 102 and not result.warnings  # and the answer as JSON
-    assert Retention.only(ttl_seconds=3600, keep_unscoped=True) == BRIDGE_RETENTION
+    assert BRIDGE_RETENTION.limits("trace") == (None, None) and BRIDGE_RETENTION.max_artifact_bytes is None
     limited = connect(
         "memory:", transport=MemoryTransport({"file.make": make}), store=open_store("memory:", retention=Retention())
     )

@@ -90,7 +90,7 @@ async def open_gallery(
     ``browser``, else ``memory``, which is otherwise the app at ``memory:``. ``config`` describes apps by name."""
 
     def reach(target: str, **options: Any) -> Session:
-        if memory is not None and not target.startswith("http"):
+        if memory is not None and not target.startswith(("http", "mcp")):
             return connect(target, transport=memory, **options)
         return connect(target, **options, config=config, browser=browser if target.startswith("http") else None)
 

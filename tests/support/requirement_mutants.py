@@ -3,7 +3,7 @@
 For rows of docs/requirements.md by lot, functions that the row names in "where" are emptied, one at a time, and the
 tests of the row run. A row whose tests stay green whatever is emptied names tests that do not show it. The functions
 are found by themselves: of the code that the row names and its tests reach, those with words of the row in their names
-and docstrings, and that the fewest other rows reach. A table (:data:`_REMOVALS`) says what to remove where that is not
+and docstrings, and that the fewest other rows reach. A table (:data:`REMOVALS`) says what to remove where that is not
 in the named code.
 """
 
@@ -29,14 +29,27 @@ from coverage import CoverageData
 from tests.support.markers import ROOT, Tests
 from tests.support.mutation import copy_sources
 
-__all__ = ["Change", "Chosen", "changes_of", "main", "named_in"]
+__all__ = ["REMOVALS", "Change", "Chosen", "changes_of", "main", "named_in", "removal"]
 
 #: Where a statement of the named code is not the behaviour: the module, a text of it, and the text in its place.
-_REMOVALS: Mapping[str, tuple[str, str, str]] = {
+REMOVALS: Mapping[str, tuple[str, str, str]] = {
     "R1-2d": ("transports/testing/conformance/checks/_answers.py", "item.size > _LARGE", "item.size > 1 << 60"),
     "R1-9a": ("webapp_fixture/handlers.py", 'text, "encoding": "base64"}', "text}"),
     "R1-13f": ("webapp_fixture/handlers.py", "size > 10 * MEGABYTE", "size > 1 << 60"),
     "R0-11a": ("transports/testing/conformance/checks/_answers.py", "_PATH_LIKE.fullmatch(place)", "False"),
+    "R0-9b": ("transports/routing/_result.py", 'f"Output saved to file: {where}" if', '"Output saved to file" if'),
+    "R1-5g": ("transports/binary/detect.py", '{"token": token}', "{}"),
+    "R2-4.2f": ("transports/session/_resources.py", "not self.policy.enabled or ", ""),
+    "R2-4.3a": ("transports/adapters/memory.py", "return self._transport.store", "return None"),
+    "R2-5.7b": (
+        "transports/adapters/mcp/_transport.py",
+        '_resource_page(await self._resource(request, timeout), "resourceTemplates")',
+        'ResourcePage((await self._resource(request, timeout))["resourceTemplates"])',
+    ),
+    "R2-6.4l": ("transports/session/_session.py", "stack.push_async_callback(self.store.end_session)", "pass"),
+    "R3-7c": ("transports/surfaces/mcp/_results.py", " and len(data) <= max_bytes", ""),
+    "R4-3e": ("transports/surfaces/mcp/_results.py", "*_warnings(ref), ", ""),
+    "R4-14d": ("transports/surfaces/mcp/_users.py", "Scope(tenant=session, user=name)", "Scope(tenant=session)"),
 }
 #: Names a test's context in the coverage data, and keeps the names of tests that do not pass.
 _CONFTEST = """
@@ -192,8 +205,8 @@ def _choose(chosen: Sequence[Chosen], reached: Mapping[str, Mapping[str, set[int
         if not row.tests:
             row.note = "none of its tests passes before anything is changed"
             continue
-        if row.id in _REMOVALS:
-            row.changes = [_removal(*_REMOVALS[row.id])]
+        if row.id in REMOVALS:
+            row.changes = [removal(*REMOVALS[row.id])]
             continue
         named = named_in(row.where, sources)
         found = [
@@ -219,7 +232,8 @@ def _union(found: Iterable[Mapping[str, set[int]]]) -> set[tuple[str, int]]:
     return {(module, line) for one in found for module, lines in one.items() for line in lines}
 
 
-def _removal(module: str, old: str, new: str) -> Change:
+def removal(module: str, old: str, new: str) -> Change:
+    """Return the change of a module that puts ``new`` in the place of the first ``old``."""
     lines = (ROOT / module).read_text(encoding="utf-8").splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if old in line)
     return Change(module, at + 1, at + 1, lines[at], lines[at].replace(old, new), old)

@@ -309,7 +309,7 @@ class Evictor:
                 expired = self.expired(policy, entries) - {key}
                 plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
                 await self._evict(store, plan, entries)
-        if store.scope.session or store.scope.trace:
+        if policy.counts and (store.scope.session or store.scope.trace):
             around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             incoming = Incoming(key, size, store.scope)
             entries = await store._entries(around)

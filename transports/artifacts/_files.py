@@ -61,7 +61,11 @@ def map_os_errors(action: str, folder: Path, *, other: str = OTHER_FOLDER) -> It
         advice = _ADVICE.get(code, "check the folder, or {other}").format(other=other)
         if code in (errno.EACCES, errno.EPERM):
             there = next((one for one in (folder, *folder.parents) if os.access(one.parent, os.X_OK)), folder)
-            if (owner := foreign_owner(there)) is not None:
+            if (owner := foreign_owner(folder / ".abp")) is not None:  # in a folder that was opened to all
+                advice = (
+                    f"the store in it belongs to {owner}, who alone can use it; share it with `abp serve`, or {other}"
+                )
+            elif (owner := foreign_owner(there)) is not None:
                 advice = f"{'the folder' if there == folder else there} belongs to {owner}; {other}"
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",

@@ -123,7 +123,7 @@ class Retention:
             exception = ", unless it belongs to no session" if self.keep_unscoped else ""
             parts.append(f"removed {format_duration(self.ttl_seconds)} after it was stored{exception}")
         if self.cleanup_strategy != "none":
-            levels = [level for level in ("trace", "session") if any(self.limits(level))]
+            levels = [level for level in ("trace", "session") if self.limits(level) != (None, None)]
             parts += [f"removed earlier where its {level} is over a limit" for level in levels]
         return "; ".join(parts) or "kept until it is deleted"
 
@@ -132,6 +132,11 @@ class Retention:
         if level == "trace":
             return self.max_trace_bytes, self.max_artifacts_per_trace
         return self.max_session_bytes, self.max_artifacts_per_session
+
+    @property
+    def counts(self) -> bool:
+        """``True`` if a session or a trace has a limit, for which its artifacts must be counted."""
+        return any(self.limits(level) != (None, None) for level in ("trace", "session"))
 
     def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
         """Return the removals after which the rest, together with ``incoming``, is within the limits.

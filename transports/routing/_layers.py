@@ -69,7 +69,7 @@ def fill_summary(
         "filename": ref.filename,
     }
     text = _fill(template, siblings, known)
-    return text if ref.stored else f"{text.rstrip('.')}. Note: binary content not stored."
+    return text if ref.stored else f"{text.rstrip('.')}. Note: Binary content not stored."
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:

@@ -70,8 +70,12 @@ if TYPE_CHECKING:
         unread as unread,
     )
     from ._sign_in import sign_in as sign_in
-    from ._targets import reject_options as reject_options
-    from ._views import View as View, ViewOptions as ViewOptions
+    from ._targets import (
+        is_mcp_server as is_mcp_server,
+        reject_options as reject_options,
+        transport_for as transport_for,
+    )
+    from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -132,7 +136,7 @@ else:
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
-            "_targets": ("reject_options",),
-            "_views": ("View", "ViewOptions"),
+            "_targets": ("is_mcp_server", "reject_options", "transport_for"),
+            "_views": ("View", "ViewOptions", "server_of"),
         },
     )

@@ -307,9 +307,12 @@ def routing_of(file: ConfigFile) -> routing.RoutingConfig:
     return routing.RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 
-#: Default retention of the bridge's own store (docs/requirements.md R2-7.1a): an hour for artifacts of the bridge.
-#: Files of `abp call`, whose default folder is the same, have no scope and are kept.
-BRIDGE_RETENTION = Retention.only(ttl_seconds=3600, keep_unscoped=True)
+#: Default retention of the bridge's own store (docs/requirements.md R2-7.1): an hour for artifacts of the bridge, and
+#: the limits of a session. Those of a trace and of one artifact are below what a call may bring (R4-10a). Files of
+#: `abp call`, whose default folder is the same, have no scope and are kept.
+BRIDGE_RETENTION = Retention(
+    max_artifact_bytes=None, max_trace_bytes=None, max_artifacts_per_trace=None, keep_unscoped=True
+)
 
 _RETENTION_PREFIX = "ABP_RETENTION_"
 _TABLE = "retention"

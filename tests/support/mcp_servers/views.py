@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp.server.apps import Apps, ResourceCsp, ResourcePermissions
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult, ImageContent, TextContent
+from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
 #: The script of a view: ``begin()`` is its handshake.
 CLIENT = (Path(__file__).parent / "view.html").read_text()
@@ -18,17 +18,30 @@ CLIENT = (Path(__file__).parent / "view.html").read_text()
 DOCUMENTS = {
     "board": f"{CLIENT}<script>begin();</script>",
     "plain": f"{CLIENT}<script>begin({{}});</script>",
+    "modes": f"{CLIENT}<script>begin({{ availableDisplayModes: ['inline', 'fullscreen'] }});</script>",
+    "openai": """<!doctype html><p><script>
+      document.querySelector("p").textContent = JSON.stringify([openai.toolInput, openai.toolOutput, openai.theme]);
+      const seen = [];
+      addEventListener("openai:set_globals", (event) => seen.push(event.detail.globals));
+      </script>""",
     "blank": "<!doctype html><p>Nothing here speaks.",
     "half": f'{CLIENT}<script>rpc("ui/initialize", {{ appInfo: {{ name: "Half" }}, appCapabilities: {{}} }});</script>',
     "fails": "<!doctype html><script>\n\nundefined.begin();</script>",
+    "told": CLIENT
+    + """<script>begin().then(() => {
+      const { theme, locale } = init.result.hostContext;
+      tell("notifications/message", { level: "info", data: { theme, locale, name: init.result.hostInfo.name } });
+    });</script>""",
+    "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
+    + "<script>begin();</script>",
     "forbidden": '<!doctype html><script src="https://cdn.example/lib.js"></script>',
 }
 apps = Apps()
 for name, html in DOCUMENTS.items():
     uri = f"ui://views/{name}.html"
 
-    def tool(n: int = 1) -> CallToolResult:
-        text = TextContent(type="text", text=f"n is {n}")
+    def tool(n: int = 1, note: str = "") -> CallToolResult:
+        text = TextContent(type="text", text=f"n is {n} {note}".strip())
         picture = ImageContent(type="image", data=base64.b64encode(bytes(100)).decode(), mime_type="image/png")
         return CallToolResult(content=[text, picture], structured_content={"n": n})
 
@@ -66,6 +79,18 @@ def legacy() -> str:
 def report() -> str:
     """Rows for a link."""
     return "a,b\n1,2\n"
+
+
+@server.resource("data://rows/{number}", mime_type="text/csv")
+def rows(number: str) -> str:
+    """One row of many."""
+    return number
+
+
+@server.tool()
+def links() -> CallToolResult:
+    """Name a resource that is in no list."""
+    return CallToolResult(content=[ResourceLink(type="resource_link", uri="ui://views/plain.html", name="plain")])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 from tests.support.command_line import PATIENCE, CommandLine, Terminal
 from tests.support.eventually import eventually_blocking
 from transports.batch import Job, open_ledger
+from transports.surfaces.cli import _batch
 from webapp_fixture import Fixture
 
 
@@ -71,6 +72,21 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     assert refused.status == 2 and "--extend" in refused.err
     extended = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url, "--extend")
     assert extended.status == 0 and "Jobs: 21 succeeded\nLines: 23, of which 2 are the same jobs" in extended.out
+
+
+def test_a_run_without_a_terminal_tells_now_and_then_how_far_it_is(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_batch, "_NOTE", 0.1)
+    path = write_jobs(
+        tmp_path / "jobs.jsonl", csv_job(1), csv_job(2), slow_job(3, 1000), {"capability": "nothing.there"}
+    )
+    run = ("batch", "run", path, "--target", workbench.ws_url, "--out")
+    ran = abp(*run, tmp_path / "told")
+    assert ran.status == 3
+    assert "abp: 3 of 4 jobs have ended (1 failed, " in ran.err
+    for quiet in (["-q"], ["--json"]):
+        assert "have ended" not in abp(*run, tmp_path / quiet[0], *quiet).err
 
 
 def test_failed_jobs_are_named_and_run_again_when_asked_for(

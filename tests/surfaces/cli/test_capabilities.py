@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
-from transports.protocol import Capability
-from transports.surfaces.cli._calls import print_capability
+from transports.protocol import AppInfo, Capability
+from transports.surfaces.cli._calls import print_capabilities, print_capability
 from webapp_fixture import Fixture
 
 
@@ -45,6 +45,31 @@ def test_a_file_is_given_by_its_option_and_the_transport_and_no_secret_is_in_the
     assert ran.out.endswith(
         f"example: abp call --transport websocket {workbench.ws_url} file.digest --file file=FILE.png\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("app", "head"),
+    [
+        (AppInfo(id="dev.demo", name="Demo", version="1.0"), "Demo 1.0 (dev.demo)"),
+        (AppInfo(id="dev.demo", name="Demo"), "Demo (dev.demo)"),
+        (AppInfo(id="127.0.0.1:80", name="Table", version="0"), "Table (127.0.0.1:80)"),
+        (AppInfo(name="Demo", version="1.0"), "Demo 1.0"),
+    ],
+)
+def test_the_list_of_capabilities_has_no_empty_places_and_no_endless_lines(
+    app: AppInfo, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [
+        Capability(name="bare"),
+        Capability(name="bare.old", deprecated=True),
+        Capability(name="long", description="word " * 200),
+    ]
+    print_capabilities(app, listed)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [head, "  bare", "  bare.old   [deprecated]"]
+    assert lines[3].startswith("  long      word word") and lines[3].endswith("…") and len(lines[3]) <= 140
+    print_capability(listed[2])
+    assert " ".join(["word"] * 200) in capsys.readouterr().out  # alone it is whole
 
 
 def test_an_unknown_name_is_an_error_that_names_the_nearest(abp: CommandLine, workbench: Fixture) -> None:

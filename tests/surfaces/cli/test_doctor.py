@@ -31,6 +31,20 @@ def test_a_variable_that_nothing_reads_is_named_with_the_likely_one(
     assert abp("doctor", "--json").document["unknown_settings"] == {name: meant or None}
 
 
+def test_what_is_optional_comes_last_and_a_long_list_is_broken(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")  # what is optional is told all the same
+    lines = abp("doctor").out.splitlines()
+    labels = [line[:16].strip() for line in lines]
+    last = labels.index("video")
+    assert labels.index("ports") < labels.index("sandbox") < last < labels.index("extras")
+    extras = lines[labels.index("extras") :]
+    assert len(extras) > 1 and all(len(line) <= 97 for line in extras) and set(labels[last + 2 :]) <= {"", "plug-ins"}
+    document = abp("doctor", "--json").document
+    assert all(f"{name} (" in " ".join(extras) for name in document["extras"])
+
+
 def test_without_the_bridge_its_variables_are_not_judged(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> set[str]:
         raise ModuleNotFoundError("No module named 'jwt'", name="jwt")

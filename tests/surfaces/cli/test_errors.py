@@ -6,6 +6,8 @@ import ast
 import inspect
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -71,6 +73,10 @@ def test_what_other_commands_take_is_told_how_to_write_here(
         ): "'file' is a file: give it with --file KEY=PATH (in the shell",
         (*job, "@all.json"): "; write --params @all.json, see",
         ("call", url): "missing argument 'CAPABILITY'; `abp capabilities TARGET` lists them; the form is",
+        ("call", url, "job.run", "--tiemout", "5"): "no such option: --tiemout; did you mean --timeout?; see `abp call",
+        ("call", url, "job.run", "--qqqqqq"): "no such option: --qqqqqq; see `abp call",
+        ("serve", "--port", "80000"): "'--port': it must be at most 65535; see",
+        ("batch", "run", "x", "--out", "y", "--concurrency", "0"): "'--concurrency': it must be at least 1; see",
         ("artifacts", "ls"): "no such command 'ls'; did you mean 'list'?; see `abp artifacts --help`",
     }.items():
         ran = abp(*args)
@@ -124,6 +130,26 @@ def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workb
     each.write_text("{}\n")
     ran = abp("call", workbench.ws_url, "fault.never", "--timeout", "0.05", "--each", each, "--json")
     assert message in ran.err and message in ran.document["results"][0]["error"]["message"]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_result_that_cannot_be_printed_is_an_error_as_on_a_full_disk(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--out", tmp_path, *form)
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdout", None)  # as after >&-
+        ran = abp(*call)
+    said = "abp: cannot write to standard output: it is closed; the work itself was done [INTERNAL_ERROR]\n"
+    assert (ran.status, ran.err) == (1, said)
+    assert abp(*call).status == 0
+
+
+def test_a_bridge_without_a_package_of_its_sdk_names_it() -> None:
+    program = "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; sys.exit(main(['mcp']))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    said = "abp: `abp mcp` needs the MCP SDK, and its package jwt is missing; install it: pip install"
+    assert ran.returncode == 2 and ran.stderr.startswith(said) and "No module" not in ran.stderr
 
 
 @pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])

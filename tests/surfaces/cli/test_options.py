@@ -32,6 +32,17 @@ from webapp_fixture import Fixture
 GATHER = import_module("transports.testing.conformance._gather")
 
 
+@pytest.mark.parametrize("group", ["", "artifacts", "batch", "calls", "init"])
+def test_no_description_in_a_list_of_commands_is_cut(
+    group: str, abp: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    ran = abp(*group.split(), "--help")
+    commands = ran.out.partition("Commands:")[2].splitlines()[1:]
+    assert ran.status == 0 and len(commands) > 1 and [line for line in commands if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("command", ["", "call", "shell", "artifacts", "artifacts open", "mcp"])
 def test_the_short_form_of_help(abp: CommandLine, command: str) -> None:
     ran = abp(*command.split(), "-h")
@@ -44,7 +55,7 @@ def _options_of(command: str) -> set[str]:
 
 def test_commands_that_reach_an_app_have_the_same_options() -> None:
     ways = [f"--{field.name.replace('_', '-')}" for field in fields(ConnectionOptions)]
-    commands = ("call", "capabilities", "shell", "bench")
+    commands = ("call", "capabilities", "shell", "bench", "view")
     assert {name: [way for way in ways if way not in _options_of(name)] for name in commands} == {
         name: [] for name in commands
     }

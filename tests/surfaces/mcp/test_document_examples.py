@@ -50,13 +50,13 @@ def app(answer: object) -> Apps:
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
 @pytest.mark.requirement("R3-9c", "R3-9d")
 async def test_a_chart_is_a_text_and_an_image(serve: Serve) -> None:
-    """``capture_chart``, and the test that the guide prints for it."""
+    """``capture_chart``, and the test that the guide prints for it; a link to the file is a third item."""
     chart = noise(200, 100)
     file = BinaryData.from_bytes(chart, mime_type="image/png", filename="requests-chart.png")
     async with serve(app({"image": file, "metric": "requests"})) as client:
         result = await client.call_tool("abp_make", {})
     assert not result.is_error
-    assert isinstance(result.content[0], TextContent)
+    assert [type(item) for item in result.content] == [TextContent, ImageContent, ResourceLink]
     assert "chart" in words(result) and "image/png" in words(result) and f"{len(chart)} bytes" in words(result)
     (image,) = [item for item in result.content if isinstance(item, ImageContent)]
     assert result.content.index(image) > 0 and image.mime_type == "image/png"
@@ -184,10 +184,23 @@ async def test_an_export_is_words_and_a_resource(serve: Serve, kind: str) -> Non
         assert link.uri in {one["uri"] for one in table_of_files}
 
 
+DATA_ANALYST_AGENT = """
+@mcp.tool
+async def data_analyst_agent(
+    message: str,
+    files: list[dict[str, str]] = None,  # Supported by MCP/FastMCP
+    ctx: Context
+) -> str:
+    ...
+"""
+
+
 @pytest.mark.requirement("R4-1a", "R4-2a", "R4-2b", "R4-3a", "R4-5a", "R4-7a", "R4-7b", "R4-7c", "R4-7d", "R4-7e")
 @pytest.mark.requirement("R4-14a", "R4-14b", "R4-14c")
 async def test_a_message_and_its_files_go_in_one_call(serve: Serve) -> None:
-    """``data_analyst_agent(message, files)``."""
+    """``data_analyst_agent(message, files)``, which is no Python as it is printed."""
+    with pytest.raises(SyntaxError, match="default"):
+        compile(DATA_ANALYST_AGENT, "the document", "exec")
     seen: list[tuple[object, bytes]] = []
 
     async def analyse(params: Mapping[str, object], call: Call) -> object:

@@ -171,6 +171,7 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
                 (tool_call("abp_job_hold"), '"crm"'),
                 (tool_call("abp_text_shout", text="hi"), '"crm draw"'),
                 (tool_call("abp_call", capability="text.shout"), '"crm draw"'),
+                (tool_call("abp_open_view", capability="text.shout"), '"crm draw"'),
                 (tool_call("abp_screenshot"), '"crm"'),
             ):
                 status, challenge = await asked(url, few, call)

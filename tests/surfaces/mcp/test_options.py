@@ -62,16 +62,22 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
 @pytest.mark.requirement("R4-10g")
 @pytest.mark.requirement("R4-10a", "R4-10b")
 def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
-    (folder / "abp.toml").write_text(
-        """[mcp]
-max_file_size_mb = 100
-allowed_mime_types = ["*/*"]  # or restrict as needed
-large_file_threshold_tokens = 10000
-max_auto_read_size_bytes = 1048576  # 1MB
-enable_file_tools = true
-enable_artifact_resources = true
-"""
-    )
+    """The document's YAML as it is printed, line by line as TOML."""
+    table, *lines = """app_config:
+  # File handling limits
+  max_file_size_mb: 100
+  allowed_mime_types: ["*/*"]  # or restrict as needed
+  large_file_threshold_tokens: 10000
+  max_auto_read_size_bytes: 1048576  # 1MB
+  
+  # Integration settings
+  enable_file_tools: true
+  enable_artifact_resources: true
+""".splitlines()  # noqa: W293
+    assert table == "app_config:"
+    settings = [line.replace(": ", " = ", 1) for line in lines]
+    (folder / "abp.toml").write_text("\n".join(["[mcp]", *settings]))
+    assert sum(" = " in line for line in settings) == 6
     assert Options.load(config=folder / "abp.toml") == Options()
     (folder / "abp.toml").write_text('[mcp]\nmax_file_size_mb = 0.5\nallowed_mime_types = ["image/*"]\n')
     options = Options.load()  # found, not trusted: it narrows
@@ -161,7 +167,7 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
         named.setenv("ABP_CONFIG", "abp.toml")
         assert _is_granted(Options.load())
     trusted = abp("mcp", "--trust")
-    assert trusted.status == 0 and "mcp.roots = ['.']" in trusted.out
+    assert trusted.status == 0 and 'mcp.roots = ["."]' in trusted.out
     assert "0123456789abcdef" not in trusted.out + trusted.err
     assert _is_granted(Options.load())
     file.write_text(_GRANTING + "# \n")  # another content
@@ -173,6 +179,13 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
     assert not _is_granted(Options.load())
     Path("abp.toml").unlink()
     assert abp("mcp", "--trust").status == 2
+
+
+def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp: CommandLine) -> None:
+    (folder / "abp.toml").write_text('[apps.crm]\nurl = "https://crm.example/"\nbrowser = "firefox"\n')
+    ran = abp("mcp", "--trust")
+    assert ran.status == 0 and "{" not in ran.out
+    assert ran.out.splitlines()[1:] == ['  apps.crm.url = "https://crm.example/"', '  apps.crm.browser = "firefox"']
 
 
 def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -15,7 +15,7 @@ from mcp import Client
 
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
-from transports.artifacts import LocalStore, Retention, Scope, _ref as store_clock, sweeping
+from transports.artifacts import LocalStore, MemoryStore, Retention, Scope, _ref as store_clock, sweeping
 from transports.session import BRIDGE_RETENTION
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
@@ -88,6 +88,19 @@ async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, cloc
             assert await store.list() == [] and not files(store.root / ".abp" / "blobs")
             status = await client.call_tool("abp_status", {})
             assert "removed 10 minutes after it was stored" in words(status)
+
+
+@pytest.mark.requirement("R2-7.1a", "R2-7.1c", "R2-7.1f")
+async def test_the_bridges_default_bounds_each_session_as_the_document_does() -> None:
+    documented = Retention()
+    for limit in ("ttl_seconds", "max_session_bytes", "max_artifacts_per_session", "cleanup_strategy"):
+        assert getattr(BRIDGE_RETENTION, limit) == getattr(documented, limit)
+    store = MemoryStore(retention=BRIDGE_RETENTION)
+    one, other = (store.scoped(Scope(user="local", session=name)) for name in ("one", "other"))
+    kept = await other.put_bytes(b"of another session")
+    first, second, *_, last = [await one.put_bytes(b"%d" % number) for number in range(1001)]
+    assert len(await one.list()) == 1000 and await one.exists(second.id) and await one.exists(last.id)
+    assert not await one.exists(first.id) and await other.exists(kept.id)
 
 
 @pytest.mark.requirement("R0-12d", "R2-7.1a")

@@ -289,7 +289,7 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
 
 
 @pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")
-async def test_warnings_of_the_content_stand_in_the_metadata(serve: Serve) -> None:
+async def test_warnings_of_the_content_stand_in_description_and_metadata(serve: Serve) -> None:
     declared = {"content": base64.b64encode(b"%PDF-1.4 not a picture").decode(), "mimeType": "image/png"}
     async with serve(giving(make={"file": {**declared, "encoding": "base64"}})) as client:
         made = await client.call_tool("abp_make", {})
@@ -298,6 +298,7 @@ async def test_warnings_of_the_content_stand_in_the_metadata(serve: Serve) -> No
         for one in (link, resource):
             assert one.meta and len(one.meta["warnings"]) == 1
             assert "image/png" in one.meta["warnings"][0] and "application/pdf" in one.meta["warnings"][0]
+            assert one.description == f"22 bytes, from make; {one.meta['warnings'][0]}"
 
 
 @pytest.mark.requirement("R4-11g")

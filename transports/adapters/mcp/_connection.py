@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    METHOD_NOT_FOUND,
     Implementation,
     JSONRPCError,
     JSONRPCMessage,
@@ -398,14 +399,19 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process = await _start(server)
+    process, closing = await _start(server), False
+
+    def lose() -> None:
+        if not closing:  # a server that ends because it was told to is not lost
+            on_exit(_exit_reason(server, process, stderr))
+
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
         tasks = [
             asyncio.ensure_future(work)
             for work in (
-                _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
+                _read(process, LineReader(max_bytes), received, lose),
                 _write(process, waiting, received),
                 _listen(process, stderr),
             )
@@ -413,6 +419,7 @@ async def stdio_streams(
         try:
             yield incoming, outgoing
         finally:
+            closing = True
             with anyio.CancelScope(shield=True):
                 await _terminate(process)
                 for task in tasks:
@@ -643,6 +650,8 @@ class Connection:
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = "its handshake is not valid MCP"
+        if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+            reason = f"it refuses the handshake ({reason}); is it an MCP server?"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")

@@ -16,8 +16,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import httpx2
@@ -49,7 +48,7 @@ from mcp_types import (
 )
 from pydantic import RootModel, ValidationError
 
-from ...base import Features, ResourcePage, Transport
+from ...base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -64,6 +63,7 @@ from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
+from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
 from ._wire import (
     OVER_LIMIT,
@@ -76,6 +76,7 @@ from ._wire import (
     to_answer,
     to_arguments,
     to_capability,
+    view_of,
     with_content,
 )
 
@@ -192,9 +193,6 @@ _RELAYED: Mapping[str, type[Request[Any, Any]]] = {
     "resources/templates/list": ListResourceTemplatesRequest,
     "prompts/list": ListPromptsRequest,
 }
-#: Where the results of the calls of a block are collected, as the server sent them.
-KeptResults: TypeAlias = "list[tuple[Mapping[str, object], Mapping[str, object]]]"
-_kept_results: ContextVar[KeptResults | None] = ContextVar("_kept_results", default=None)
 
 _T = TypeVar("_T")
 
@@ -353,6 +351,7 @@ class MCPTransport(Transport):
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
+        self._offered = Offered(self.list_resources, self.list_templates)
         self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -460,9 +459,11 @@ class MCPTransport(Transport):
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
-            if (kept := _kept_results.get()) is not None:
+            if keeps_calls():
                 shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
-                kept.append((arguments, shown))
+                listed = self.tool(name) if name in self._tools else {"name": name}
+                keep_call(ServerCall(listed, arguments, shown))
+                self._offered.add_links(shown)
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
             answer = error_answer(error)
@@ -479,27 +480,32 @@ class MCPTransport(Transport):
 
     # --- views --------------------------------------------------------------------------------------------------------
 
+    @property
+    def tools(self) -> Mapping[str, Mapping[str, object]]:
+        """All tools as the server lists them, by name, also those for views only."""
+        return {name: self.tool(name) for name in self._tools}
+
     def tool(self, name: str) -> Mapping[str, object]:
         """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
         if name not in self._tools:
             raise UsageError(f"{self._server} has no tool {name!r}")
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    @contextlib.contextmanager
-    def keeping_results(self) -> Iterator[KeptResults]:
-        """Collect arguments and result of the calls that begin in this block, as JSON values of MCP."""
-        kept: KeptResults = []
-        token = _kept_results.set(kept)
-        try:
-            yield kept
-        finally:
-            _kept_results.reset(token)
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.
+
+        Servers may leave views out of their list, so an error of the list is ``None``, too."""
+        contents = read.get("contents")
+        first = contents[0] if isinstance(contents, list) and contents else None
+        if isinstance(first, Mapping) and isinstance(first.get("_meta"), Mapping) and "ui" in first["_meta"]:
+            return None
+        return await self._offered.listed(uri, timeout=timeout) if self.has_resources else None
 
     async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
         """Send a request of a view to the server, and return the result as JSON values.
 
-        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
-        server refuses."""
+        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
+        that the server does not offer, and if the server refuses."""
         kind = _RELAYED.get(method)
         if kind is None:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": METHOD_NOT_FOUND})
@@ -510,6 +516,9 @@ class MCPTransport(Transport):
             raise CapabilityError(
                 f"the server has no tool {str(name)[:100]!r} for its views", details={"code": INVALID_PARAMS}
             )
+        uri = params.get("uri")
+        if kind is ReadResourceRequest and not any(uri == view_of(tool) for tool in self._tools.values() if tool.meta):
+            await self._offered.require(uri, timeout=timeout)
         try:
             request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
         except ValidationError as error:
@@ -525,6 +534,8 @@ class MCPTransport(Transport):
             )
         except RecursionError:
             raise ProtocolError("the server's answer is nested too deeply") from None
+        if kind is CallToolRequest:
+            self._offered.add_links(shown)
         return shown
 
     # --- resources ----------------------------------------------------------------------------------------------------

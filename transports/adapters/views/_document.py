@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,14 +17,23 @@ CspMode: TypeAlias = Literal["declared", "spec", "loose"]
 or one that forbids nothing but other origins' frames."""
 
 #: Characters of a view's HTML.
-_MAX_HTML = 32 << 20
+_MAX_HTML = 8 << 20
 #: Declared sources of each kind.
 _MAX_SOURCES = 100
-#: A source of a policy: a scheme, or a host with an optional scheme, wildcard, port and path (CSP 3, 2.3.1). It holds
-#: nothing that ends the directive.
+#: A declared source: an origin or a host, which may begin with ``*.``, or content of the view itself. It holds nothing
+#: that ends its directive. ``*`` and the scheme of a network name no domain.
 _SOURCE = re.compile(
-    r"(?:[a-z][a-z0-9+.-]{0,30}:|(?:[a-z][a-z0-9+.-]{0,30}://)?[\w.*\[\]:-]{1,255}(?:/[^\s;,'\"]{0,500})?)", re.I
+    r"data:|blob:|(?:(?:https?|wss?)://)?(?:(?:\*\.)?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,20}|\[[0-9a-f:.]{2,45}\])(?::(?:\d{1,5}|\*))?"
+    r"(?:/[\w./%~-]{0,500})?",
+    re.I,
 )
+#: The policy of views that declare nothing, word for word (MCP Apps, "Host Behavior").
+_RESTRICTIVE = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "media-src 'self' data:; connect-src 'none'"
+)
+#: What the specification forbids to all views that declare nothing else.
+_ALWAYS = "frame-src 'none'; object-src 'none'; base-uri 'self'"
 _PERMISSIONS = {
     "camera": "camera",
     "microphone": "microphone",
@@ -36,43 +45,55 @@ _PERMISSIONS = {
 @dataclass(frozen=True, slots=True)
 class ViewDocument:
     """The HTML of a view. ``csp`` maps ``connectDomains``, ``resourceDomains``, ``frameDomains`` and ``baseUriDomains``
-    to sources; it is empty if the server declares nothing. ``permissions`` are names of the iframe's ``allow``."""
+    to sources; it is ``None`` if the server declares none. ``permissions`` are names of the iframe's ``allow``.
+    ``warnings`` name what is declared and not granted."""
 
     uri: str
     html: str
-    csp: Mapping[str, Sequence[str]]
+    csp: Mapping[str, Sequence[str]] | None
     permissions: Sequence[str]
+    warnings: Sequence[str] = ()
 
-    def policy(self, mode: CspMode) -> str:
-        """Return the content security policy of the document."""
+    def policy(self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None) -> str:
+        """Return the content security policy of the document. ``granted`` maps directives to further sources, which a
+        host allows to all views."""
         if mode == "loose":
             return "frame-ancestors *"
-        declared = self.csp if mode == "declared" else {}
-        resources = " ".join(declared.get("resourceDomains", ()))
-        connect = " ".join(declared.get("connectDomains", ()))
-        frames = " ".join(declared.get("frameDomains", ()))
-        base = " ".join(declared.get("baseUriDomains", ()))
-        return "; ".join(
-            (
-                "default-src 'none'",
-                f"script-src 'self' 'unsafe-inline' {resources}".strip(),
-                f"style-src 'self' 'unsafe-inline' {resources}".strip(),
-                f"img-src 'self' data: {resources}".strip(),
-                f"font-src 'self' data: {resources}".strip(),
-                f"media-src 'self' data: {resources}".strip(),
-                f"connect-src {connect or chr(39) + 'none' + chr(39)}",
-                f"frame-src {frames or chr(39) + 'none' + chr(39)}",
-                f"base-uri {base or chr(39) + 'self' + chr(39)}",
-                "object-src 'none'",
-            )
-        )
+        directives = dict(_directives(self.csp if mode == "declared" else None))
+        for name, sources in (granted or {}).items():
+            kept = [one for one in directives.get(name, "").split() if one != "'none'"]
+            directives[name] = " ".join(dict.fromkeys((*kept, *sources)))
+        return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
-def read_document(uri: str, result: Mapping[str, object]) -> ViewDocument:
-    """Return the document in the result of ``resources/read``.
+def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
+    if csp is None:
+        for directive in f"{_RESTRICTIVE}; {_ALWAYS}".split("; "):
+            name, _, sources = directive.partition(" ")
+            yield name, sources
+        return
+
+    def sources_of(kind: str, *own: str, default: str = "") -> str:
+        return " ".join((*own, *csp.get(kind, ()))) or default
+
+    yield "default-src", "'none'"
+    yield "script-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
+    yield "style-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
+    yield "connect-src", sources_of("connectDomains", "'self'")
+    yield "img-src", sources_of("resourceDomains", "'self'", "data:")
+    yield "font-src", sources_of("resourceDomains", "'self'")
+    yield "media-src", sources_of("resourceDomains", "'self'", "data:")
+    yield "frame-src", sources_of("frameDomains", default="'none'")
+    yield "object-src", "'none'"
+    yield "base-uri", sources_of("baseUriDomains", default="'self'")
+
+
+def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
+    """Return the document in the result of ``resources/read``. ``listed`` is the entry of the server's list, for
+    a document that declares nothing.
 
     Raises :class:`~transports.errors.ProtocolError` if there is none, if it has another type than
-    ``text/html;profile=mcp-app``, or if it is longer than 32 MiB."""
+    ``text/html;profile=mcp-app``, or if it is longer than 8 MiB."""
     contents = result.get("contents")
     content = contents[0] if isinstance(contents, list) and contents and isinstance(contents[0], dict) else None
     if content is None:
@@ -83,10 +104,19 @@ def read_document(uri: str, result: Mapping[str, object]) -> ViewDocument:
             f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}; hosts show {VIEW_TYPE} only"
         )
     html = _html(content, uri)
-    meta = content.get("_meta")
+    warnings: list[str] = []
+    ui = declared_ui(content)
+    if ui is None:
+        ui = declared_ui(listed or {})
+    csp = _sources(ui.get("csp") if ui else None, warnings)
+    return ViewDocument(uri, html, csp, _permissions(ui.get("permissions") if ui else None, warnings), warnings)
+
+
+def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return ``_meta.ui`` of a resource, or ``None``."""
+    meta = resource.get("_meta")
     ui = meta.get("ui") if isinstance(meta, Mapping) else None
-    declared = ui if isinstance(ui, Mapping) else {}
-    return ViewDocument(uri, html, _sources(declared.get("csp")), _permissions(declared.get("permissions")))
+    return ui if isinstance(ui, Mapping) else None
 
 
 def _html(content: Mapping[str, object], uri: str) -> str:
@@ -105,15 +135,29 @@ def _html(content: Mapping[str, object], uri: str) -> str:
     return html
 
 
-def _sources(declared: object) -> dict[str, Sequence[str]]:
+def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] | None:
     """Return declared sources by kind. Other texts are left out: they could end their directive and begin another."""
+    if declared is None:
+        return None
+    if not isinstance(declared, Mapping):
+        warnings.append("the view's csp is not an object; it gets the policy of views that declare nothing")
+        return None
     found: dict[str, Sequence[str]] = {}
     for kind in ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains"):
-        given = declared.get(kind) if isinstance(declared, Mapping) else None
-        if isinstance(given, list):
-            found[kind] = [one for one in given[:_MAX_SOURCES] if isinstance(one, str) and _SOURCE.fullmatch(one)]
+        given = declared.get(kind, [])
+        texts = given if isinstance(given, list) else [given]
+        found[kind] = [one for one in texts[:_MAX_SOURCES] if isinstance(one, str) and _SOURCE.fullmatch(one)]
+        refused = [one for one in texts[:_MAX_SOURCES] if one not in found[kind]]
+        if refused:
+            warnings.append(f"the view's policy leaves out {kind} {refused[0]!r:.100}: it is not an origin")
+        if len(texts) > _MAX_SOURCES:
+            warnings.append(f"the view's policy leaves out {kind} after the first {_MAX_SOURCES}")
     return found
 
 
-def _permissions(declared: object) -> Sequence[str]:
-    return [name for key, name in _PERMISSIONS.items() if isinstance(declared, Mapping) and key in declared]
+def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
+    given = declared if isinstance(declared, Mapping) else {}
+    unknown = [str(key)[:100] for key in given if key not in _PERMISSIONS]
+    if unknown or not isinstance(declared, Mapping | None):
+        warnings.append(f"the view's permissions are not known: {(unknown or [repr(declared)[:100]])[0]}")
+    return [name for key, name in _PERMISSIONS.items() if key in given]

@@ -6,33 +6,56 @@ import asyncio
 import inspect
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import pybase64
 
 from ...binary import BinaryData, Handle
 from ...errors import ABPError, CapabilityError, ProtocolError
-from ...protocol import decode_json
+from ...protocol import encode_json
 from ...protocol.messages import package_version
+from ...tasks import in_thread
+from ._messages import (
+    DisplayMode,
+    DownloadFile,
+    ForServer,
+    Initialize,
+    Initialized,
+    Invalid,
+    Log,
+    Notification,
+    OpenAIUsed,
+    OpenLink,
+    Ping,
+    Request,
+    RequestDisplayMode,
+    RequestTeardown,
+    SendMessage,
+    SizeChanged,
+    UpdateModelContext,
+    read_notification,
+    read_params,
+    read_request,
+)
+from ._profiles import HostProfile, read_profile
 
 logger = logging.getLogger("transports.views")
 
 #: Version of MCP Apps that this host speaks.
 PROTOCOL_VERSION = "2026-01-26"
-DisplayMode: TypeAlias = Literal["inline", "fullscreen", "pip"]
-_MODES: tuple[DisplayMode, ...] = get_args(DisplayMode)
 RequestKind: TypeAlias = Literal[
-    "open-link", "message", "model-context", "display-mode", "size", "download-file", "log", "teardown"
+    "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
 ]
-#: Requests that are remembered; of more the oldest are dropped.
+#: Requests that are remembered, and bytes of their parameters; of more the oldest are dropped.
 _MAX_RECORDED = 1000
+_MAX_RECORDED_BYTES = 16 << 20
+#: Warnings about a view.
+_MAX_WARNINGS = 100
 #: Files of one request.
 _MAX_FILES = 64
-#: Values of the parameters of one message.
-_MAX_VALUES = 100_000
 _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32601, -32602, -32603
 
 
@@ -73,35 +96,44 @@ class HostContext:
     display_mode: DisplayMode = "inline"
     size: tuple[int, int] = (900, 700)
 
-    def as_json(self, tool: Mapping[str, object]) -> dict[str, object]:
-        """Return the context of a view of ``tool`` as the view reads it."""
+    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
+        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile`` (``"spec"``)."""
+        profile = profile or read_profile("spec")
         width, height = self.size
         return {
             "toolInfo": {"tool": tool},
             "theme": self.theme,
             "displayMode": self.display_mode,
-            "availableDisplayModes": list(_MODES),
+            "availableDisplayModes": list(profile.display_modes),
             "containerDimensions": {"width": width, "maxHeight": height},
             "locale": self.locale,
             "timeZone": self.timezone,
-            "userAgent": f"abp-transports/{package_version()}",
-            "platform": "desktop",
+            "userAgent": profile.user_agent or f"abp-transports/{package_version()}",
+            "platform": profile.platform,
+            **({"styles": {"variables": dict(profile.styles)}} if profile.styles else {}),
             "deviceCapabilities": {"touch": False, "hover": True},
             "safeAreaInsets": {"top": 0, "right": 0, "bottom": 0, "left": 0},
         }
 
 
-#: Abilities of this host.
-_CAPABILITIES: Mapping[str, object] = {
-    "openLinks": {},
-    "downloadFile": {},
-    "serverTools": {},
-    "serverResources": {},
-    "logging": {},
-    "updateModelContext": {
-        kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")
-    },
-    "message": {kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")},
+#: The ability of a host that a request of a view needs. What needs none, every host has.
+_NEEDS: Mapping[str, str] = {
+    "ui/open-link": "openLinks",
+    "ui/message": "message",
+    "ui/update-model-context": "updateModelContext",
+    "ui/download-file": "downloadFile",
+    "tools/call": "serverTools",
+    "resources/read": "serverResources",
+    "resources/list": "serverResources",
+    "resources/templates/list": "serverResources",
+    "prompts/list": "serverResources",
+    "notifications/message": "logging",
+}
+_KINDS: Mapping[str, RequestKind] = {
+    "ui/open-link": "open-link",
+    "ui/message": "message",
+    "ui/update-model-context": "model-context",
+    "ui/download-file": "download-file",
 }
 
 Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
@@ -119,8 +151,9 @@ class _Refused(Exception):
 class Host:
     """Host of one view.
 
-    ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out. ``current_call``
-    returns the id of the call under way."""
+    ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out, ``discard``
+    content of a file that is refused. ``current_call`` returns the id of the call under way. ``profile`` is the host
+    that is imitated, by default the specification's."""
 
     def __init__(
         self,
@@ -130,117 +163,169 @@ class Host:
         *,
         relay: Relay,
         save_file: SaveFile,
+        discard: Callable[[Handle], Awaitable[None]] | None = None,
+        profile: HostProfile | None = None,
         current_call: Callable[[], str | None],
     ) -> None:
-        self.requests: deque[ViewRequest] = deque(maxlen=_MAX_RECORDED)
-        self.warnings: list[str] = []
+        self.requests: deque[ViewRequest] = deque()
         #: The last context that the view gave its model.
         self.model_context: Mapping[str, object] | None = None
         #: Name, version and abilities that the view gave in ``ui/initialize``.
         self.app_info: Mapping[str, object] = {}
         self.app_capabilities: Mapping[str, object] = {}
+        self.has_begun = False
         self.initialized = asyncio.Event()
+        #: Set once the view has read ``window.openai``.
+        self.openai_used = asyncio.Event()
         self.context = context
         self._tool = tool
         self._handlers = handlers
         self._relay = relay
         self._save_file = save_file
+        self._discard = discard
+        self._profile = profile or read_profile("spec")
         self._current_call = current_call
+        self._warnings: list[str] = []
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
         self._dropped: Counter[str] = Counter()
+        self._ignored = 0
+        self._modes: Sequence[str] | None = None
 
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
         """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
         try:
-            params = decode_json(text.encode(errors="replace"), at_most=_MAX_VALUES)
-            if not isinstance(params, dict):
-                raise _Refused(_INVALID_PARAMS, "params is an object")
-            result = await self._result(method, params, is_request=is_request)
+            params = read_params(text)
+            able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
+            if not is_request:
+                if able:
+                    self._notified(read_notification(method, params), params)
+                return None
+            request = read_request(method, params)
+            if not able:
+                raise self._unable(method, params)
+            return {"result": await self._result(method, params, request)}
+        except Invalid as invalid:
+            code, message = _INVALID_PARAMS, str(invalid)
+            self._ignored += not is_request
         except _Refused as refused:
-            return {"error": {"code": refused.code, "message": str(refused)}} if is_request else None
+            code, message = refused.code, str(refused)
         except CapabilityError as error:
-            code = error.details.get("code", _INTERNAL)
-            return {"error": {"code": code if isinstance(code, int) else _INTERNAL, "message": error.message}}
+            given = error.details.get("code", _INTERNAL)
+            code, message = given if isinstance(given, int) else _INTERNAL, error.message
         except ABPError as error:
-            return {"error": {"code": _INTERNAL, "message": error.message}}
-        return {"result": result} if is_request else None
+            code, message = _INTERNAL, error.message
+        return {"error": {"code": code, "message": message}} if is_request else None
 
-    async def _result(self, method: str, params: dict[str, Any], *, is_request: bool) -> Mapping[str, object]:
-        if not is_request:
-            self._notified(method, params)
-            return {}
-        match method:
-            case "ping":
-                return {}
-            case "ui/initialize":
-                return self._initialize(params)
-            case "ui/open-link":
-                return await self._open_link(params)
-            case "ui/message":
+    async def _result(self, method: str, params: Mapping[str, object], request: Request | None) -> Mapping[str, object]:
+        match request:
+            case Initialize():
+                return self._initialize(request, params)
+            case OpenLink(url=url):
+                granted = _is_web(url) and await _decided(self._handlers.on_open_link, url)
+                return self._recorded("open-link", params, {} if granted else {"isError": True})
+            case SendMessage():
                 granted = await _decided(self._handlers.on_message, params)
                 return self._recorded("message", params, {} if granted else {"isError": True})
-            case "ui/request-display-mode":
-                return await self._display_mode(params)
-            case "ui/update-model-context":
+            case RequestDisplayMode(mode=mode):
+                return await self._display_mode(mode, params)
+            case UpdateModelContext():
                 self.model_context = params
                 return self._recorded("model-context", params, {})
-            case "ui/download-file":
-                return await self._download(params)
-        if method.startswith("ui/") or "/" not in method:
-            raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
-        return await self._relay(method, params)
+            case DownloadFile(contents=contents):
+                return await self._download(contents, params)
+            case Ping():
+                return {}
+            case ForServer():
+                return await self._ask_server(method, params)
+            case None:
+                raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
 
-    def _notified(self, method: str, params: Mapping[str, object]) -> None:
-        match method:
-            case "ui/notifications/initialized":
-                self.initialized.set()
-            case "ui/notifications/size-changed":
+    def _unable(self, method: str, params: Mapping[str, object]) -> _Refused:
+        refused = _Refused(
+            _METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDS[method]}"
+        )
+        if method in _KINDS:
+            error = {"code": refused.code, "message": str(refused)}
+            self._recorded(_KINDS[method], _without_handles(params), {"error": error})
+        return refused
+
+    def _notified(self, notification: Notification | None, params: Mapping[str, object]) -> None:
+        match notification:
+            case Initialized():
+                if self.has_begun:
+                    self.initialized.set()
+            case SizeChanged():
                 self._recorded("size", params, {})
-            case "ui/notifications/request-teardown":
-                self._recorded("teardown", params, {})
-            case "notifications/message":
+            case Log():
                 self._recorded("log", params, {})
+            case OpenAIUsed():
+                self.openai_used.set()
+            case RequestTeardown():
+                self._warn("the view asked to be closed")
 
-    def _initialize(self, params: Mapping[str, object]) -> Mapping[str, object]:
-        info, able = params.get("appInfo"), params.get("appCapabilities")
-        self.app_info = info if isinstance(info, dict) else {}
-        self.app_capabilities = able if isinstance(able, dict) else {}
+    def _initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
+        if not self.has_begun:  # a later one changes nothing that was agreed
+            self.has_begun = True
+            self.app_info = {"name": request.app_info.name, "version": request.app_info.version}
+            able = params.get("appCapabilities")
+            self.app_capabilities = able if isinstance(able, dict) else {}
+            self._modes = request.app_capabilities.available_display_modes
         return {
             "protocolVersion": PROTOCOL_VERSION,
-            "hostInfo": {"name": "abp-transports", "version": package_version()},
-            "hostCapabilities": _CAPABILITIES,
-            "hostContext": self.context.as_json(self._tool),
+            "hostInfo": {"name": self._profile.name, "version": self._profile.version or package_version()},
+            "hostCapabilities": self._profile.capabilities,
+            "hostContext": self.context.as_json(self._tool, self._profile),
         }
 
-    async def _open_link(self, params: Mapping[str, object]) -> Mapping[str, object]:
-        url = params.get("url")
-        good = isinstance(url, str) and len(url) <= 8192 and _is_web(url)
-        granted = good and await _decided(self._handlers.on_open_link, url)
-        return self._recorded("open-link", params, {} if granted else {"isError": True})
+    async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        limits = self._profile.limits
+        try:
+            async with asyncio.timeout(limits.call_seconds):
+                result = await self._relay(method, params)
+        except TimeoutError:
+            raise _Refused(_INTERNAL, f"{self._profile.name} waits {limits.call_seconds:g} s for an answer") from None
+        if limits.result_characters is not None:
+            characters = len(await in_thread(encode_json, result))
+            if characters > limits.result_characters:
+                self._warn(
+                    f"an answer of {method} has {characters:,} characters; "
+                    f"{self._profile.name} takes about {limits.result_characters:,}"
+                )
+        return result
 
-    async def _display_mode(self, params: Mapping[str, object]) -> Mapping[str, object]:
-        mode = next((one for one in _MODES if one == params.get("mode")), None)
-        if mode is None:
-            raise _Refused(_INVALID_PARAMS, f"mode is one of {', '.join(_MODES)}")
-        if await _decided(self._handlers.on_display_mode, mode):
+    async def _display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
+        declared = mode in self._profile.display_modes and (self._modes is None or mode in self._modes)
+        if declared and await _decided(self._handlers.on_display_mode, mode):
             self.context = replace(self.context, display_mode=mode)
         return self._recorded("display-mode", params, {"mode": self.context.display_mode})
 
-    async def _download(self, params: Mapping[str, object]) -> Mapping[str, object]:
-        contents = params.get("contents")
-        if not isinstance(contents, list) or not contents:
-            raise _Refused(_INVALID_PARAMS, "contents is a list of resources")
-        if len(contents) > _MAX_FILES:
-            raise _Refused(_INVALID_PARAMS, f"more than {_MAX_FILES} files in one request")
+    async def _download(
+        self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
+    ) -> Mapping[str, object]:
         files: list[BinaryData] = []
+        shown = _without_handles(params)
         try:
             for item in contents:
                 files += await self._files_of(item)
-        except (ProtocolError, CapabilityError) as error:
-            self.warnings.append(f"a file of the view was refused: {error.message}")
-            return self._recorded("download-file", _without_handles(params), {"isError": True})
-        for file in files:
-            await self._save_file(file)
-        return self._recorded("download-file", _without_handles(params), {})
+            if len(files) > _MAX_FILES:
+                raise ProtocolError(f"it came with more than {_MAX_FILES} files")
+            for file in files:
+                await self._save_file(file)
+        except ABPError as error:
+            await self._release(contents)
+            self._warn(f"a file of the view was refused: {error.message}")
+            return self._recorded("download-file", shown, {"isError": True})
+        return self._recorded("download-file", shown, {})
+
+    async def _release(self, contents: Sequence[Mapping[str, object]]) -> None:
+        discard = self._discard
+        if discard is None:
+            return
+        for item in contents:
+            match item:
+                case {"resource": {"held": {"id": str(held)}}}:
+                    await discard(Handle(f"held:{held}"))
 
     async def _files_of(self, item: object) -> list[BinaryData]:
         """Return the files of an embedded resource, or of a link, read through the server."""
@@ -255,15 +340,25 @@ class Host:
     def _recorded(
         self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
     ) -> Mapping[str, object]:
-        if len(self.requests) == self.requests.maxlen:
-            self._dropped[self.requests[0].kind] += 1
+        size = len(encode_json(params))
+        self._sizes.append(size)
+        self._bytes += size
         self.requests.append(ViewRequest(kind, params, answer, self._current_call()))
+        while len(self.requests) > _MAX_RECORDED or self._bytes > _MAX_RECORDED_BYTES:
+            self._bytes -= self._sizes.popleft()
+            self._dropped[self.requests.popleft().kind] += 1
         return answer
 
+    def _warn(self, text: str) -> None:
+        if len(self._warnings) < _MAX_WARNINGS:
+            self._warnings.append(text)
+
     @property
-    def dropped(self) -> Mapping[str, int]:
-        """Number of requests by kind that were answered and are no longer in :attr:`requests`."""
-        return dict(self._dropped)
+    def warnings(self) -> Sequence[str]:
+        """The first 100 warnings, then numbers of messages that were ignored or are not remembered."""
+        dropped = [f"{count} requests of the kind {kind} are not remembered" for kind, count in self._dropped.items()]
+        ignored = [f"{self._ignored} notifications of the view are not valid"] if self._ignored else []
+        return (*self._warnings, *ignored, *dropped)
 
 
 async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> bool:
@@ -271,7 +366,8 @@ async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> 
     if handler is None:
         return True
     try:
-        decision = handler(given)
+        # a plain function gets a thread, as other callbacks do: it may use the blocking API
+        decision = handler(given) if inspect.iscoroutinefunction(handler) else await asyncio.to_thread(handler, given)
         return (await decision if inspect.isawaitable(decision) else decision) is not False
     except Exception:
         logger.exception("a handler of the view's requests failed; the request is refused")

@@ -27,12 +27,28 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from ...base import Features, Transport
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, connection_failure, format_seconds
+from ...errors import (
+    ABPError,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TooLarge,
+    connection_failure,
+    first_line,
+    format_seconds,
+)
 from ...protocol import PARSED_ON_LOOP, checked_timeout, origin_of, redact_url
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message, misdirected
@@ -97,6 +113,10 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             return ConnectFailed(
                 f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
             )
+        case InvalidMessage():
+            return ConnectFailed(
+                f"{address} did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket?"
+            )
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
         case ssl.SSLError() if error.reason in _NO_TLS:
@@ -109,7 +129,8 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
-    return ConnectFailed(f"{address} did not become a WebSocket ({type(error).__name__}); check the address")
+    reason = error.msg if isinstance(error, InvalidURI) else first_line(error)  # its text has the whole address
+    return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address")
 
 
 def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:

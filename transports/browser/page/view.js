@@ -7,6 +7,9 @@
   const MAX_OPEN = 64;                // requests of the view that wait for their answer at the same time
   const MAX_METHOD = 200;             // characters of a method's name
   const MAX_TEXT = 4 * 1024 * 1024;   // characters of the parameters of one message, without the content of files
+  const MAX_FILES = 64;               // files of one request; one more is passed on, for Python to refuse
+  const MAX_INLINE = 64 * 1024;       // characters of a text resource that travels in its message
+  const MAX_NOTES = 1000, NOTES = 200; // notifications at once, and per second; further ones are left out
   const MAX_ENDED = 4096;             // ids of ended requests, to distinguish late replies from unknown ones
   const REFUSED = -32000, TOO_LARGE = -32001;
 
@@ -58,25 +61,55 @@
     return block;
   };
 
-  // The files that a view hands out stay in this page until they are fetched; `held` says where.
-  const heldFiles = (params) => {
-    if (!Array.isArray(params.contents)) return params;
-    const contents = params.contents.slice(0, MAX_OPEN).map((item) => {
-      const blob = item?.resource?.blob;
-      if (typeof blob !== "string") return item;
-      const { blob: _, ...resource } = item.resource;
-      try {
-        const bytes = fromBase64(blob);
-        return { ...item, resource: { ...resource, held: { id: hold(bytes), size: bytes.byteLength } } };
-      } catch { return { ...item, resource: { ...resource, broken: true } }; }
-    });
-    return { ...params, contents };
+  // The files that a view hands out stay in this page until they are fetched; `held` says where. What a view calls
+  // `held` itself is not.
+  const heldFile = (item) => {
+    if (!isObject(item?.resource)) return item;
+    const { blob, held: _, ...resource } = item.resource;
+    const { text } = resource;
+    const isText = blob === undefined && typeof text === "string" && text.length > MAX_INLINE;
+    if (typeof blob !== "string" && !isText) return { ...item, resource };
+    try {
+      const bytes = isText ? new TextEncoder().encode(text) : fromBase64(blob);
+      if (isText) {
+        resource.mimeType ??= "text/plain";
+        delete resource.text;
+      }
+      return { ...item, resource: { ...resource, held: { id: hold(bytes), size: bytes.byteLength } } };
+    } catch { return { ...item, resource }; } // Python says that it cannot be decoded
+  };
+  const heldFiles = (params) => (
+    Array.isArray(params.contents) ? { ...params, contents: params.contents.slice(0, MAX_FILES + 1).map(heldFile) } : params
+  );
+
+  let notes = MAX_NOTES, notedAt = performance.now();
+  const mayNote = () => {
+    const now = performance.now();
+    notes = Math.min(MAX_NOTES, notes + ((now - notedAt) * NOTES) / 1000);
+    notedAt = now;
+    if (notes < 1) return false;
+    notes -= 1;
+    return true;
+  };
+  let isInitialized = false, toolsChanged = false;
+  // Notifications that are never left out, each sent once: how often they come says nothing.
+  const once = (method) => {
+    if (method === "ui/notifications/initialized") {
+      if (!isInitialized) emit("view", { key: null, method, params: "{}" });
+      isInitialized = true;
+      return true;
+    }
+    if (method !== "notifications/tools/list_changed") return false;
+    if (!toolsChanged) setTimeout(() => { toolsChanged = false; emit("view", { key: null, method, params: "{}" }); }, 20);
+    return toolsChanged = true;
   };
 
   const asked = ({ id, method, params }) => {
     const isRequest = id !== undefined;
     if (method.length > MAX_METHOD || (isRequest && typeof id !== "string" && typeof id !== "number")) return count("malformed");
     if (params !== undefined && !isObject(params)) return isRequest ? refuse(id, -32602, "params is an object") : count("malformed");
+    if (!isRequest && once(method)) return;
+    if (!isRequest && !mayNote()) return count("left out");
     if (isRequest && open.size >= MAX_OPEN) return refuse(id, REFUSED, `more than ${MAX_OPEN} requests wait for their answer`);
     let text;
     try { text = JSON.stringify((method === "ui/download-file" ? heldFiles(params ?? {}) : params) ?? {}); } catch { text = null; }
@@ -86,10 +119,10 @@
     let key = null;
     if (isRequest) open.set(key = nextKey++, id);
     count("event");
-    if (!emit("view", { key, method, params: text }) && isRequest) {
-      open.delete(key);
-      refuse(id, REFUSED, "too many messages");
-    }
+    if (emit("view", { key, method, params: text })) return;
+    if (!isRequest) return count("left out");
+    open.delete(key);
+    refuse(id, REFUSED, "too many messages");
   };
 
   // The source identifies the window, the origin the document in it. Neither can be forged.

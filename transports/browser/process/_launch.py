@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -131,9 +132,26 @@ def is_playwright_error(error: BaseException) -> bool:
     return isinstance(error, Error)
 
 
+#: Characters of what a program that is not a browser says, in a message.
+_MAX_SAID = 200
+#: Method of Playwright at the beginning of its messages.
+_METHOD = re.compile(r"^BrowserType\.\w+: ")
+#: Lines of Playwright's log of a start: what the program said on stderr, and how it ended.
+_PROGRAM_SAID = re.compile(r"^ *- \[pid=\d+\]\[err\] (.*\S)", re.MULTILINE)
+_PROGRAM_ENDED = re.compile(r"<process did exit: exitCode=(\d+),")
+
+
 def start_reason(error: BaseException) -> str:
-    """Return Playwright's reason for a browser that did not start, in one line."""
-    return _SANDBOX_FAILED if any(text in str(error) for text in _SANDBOX_FAILURES) else first_line(error)
+    """Return the reason for a browser that did not start, in one line: how its program ended and what it said first, or
+    what Playwright says."""
+    text = str(error)
+    if any(failure in text for failure in _SANDBOX_FAILURES):
+        return _SANDBOX_FAILED
+    first = _METHOD.sub("", first_line(error))
+    if "has been closed" in first and (ended := _PROGRAM_ENDED.search(text)):
+        said = _PROGRAM_SAID.search(text)
+        return f"it ended with status {ended[1]}{f' and said: {said[1][:_MAX_SAID]}' if said else ''}"
+    return first
 
 
 def not_found(name: str | None) -> BrowserNotFound:

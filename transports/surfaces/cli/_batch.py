@@ -173,12 +173,15 @@ class LoneWorkerOptions(WorkerOptions):
 #: Window of the rate in seconds, and most job ends that are remembered for the rate.
 _WINDOW = 10.0
 _MOST = 5000
+#: Seconds between two updates of the bar without the end of a job, and between two notes where there is no bar.
+_REDRAW, _NOTE = 1.0, 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
 _OPENING = "browsers and apps are starting"
 
 
 class BatchProgress:
-    """Progress of a run, as a bar or as JSON events, while the context lasts. It begins with ``counts``."""
+    """Progress of a run while the context lasts: a bar, JSON events, or a note on stderr now and then where there is no
+    terminal. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
         from ...batch import State
@@ -186,7 +189,7 @@ class BatchProgress:
         self._as_json = as_json
         self._counts = counts
         self._total = counts.total
-        self._ended = counts.total - counts.open
+        self._ended = self._before = counts.total - counts.open
         self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
         self._recent: deque[float] = deque(maxlen=_MOST)
         self._bar = None
@@ -249,16 +252,35 @@ class BatchProgress:
                 print_event({"event": "progress", **counts.as_dict()})
             self._show(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
 
+    async def keep_telling(self) -> None:
+        """Show the progress also while no job ends, until the task is cancelled."""
+        while not self._as_json:
+            await asyncio.sleep(_NOTE if self._bar is None else _REDRAW)
+            if self._bar is not None:
+                self._draw()
+            else:
+                failed, rate = self._failed and f"{self._failed} failed", self._rate()
+                said = ", ".join(filter(None, (failed, rate)))
+                print_note(f"{self._ended} of {self._total} jobs have ended{f' ({said})' if said else ''}")
+
     def _show(self, ended: int, failed: int) -> None:
-        now = time.monotonic()
-        self._recent.extend([now] * min(ended - self._ended, _MOST))
+        self._recent.extend([time.monotonic()] * min(ended - self._ended, _MOST))
         self._ended, self._failed = ended, failed
         if self._bar is not None:
-            while self._recent and now - self._recent[0] > _WINDOW:
-                self._recent.popleft()
-            seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
-            rate = f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
-            self._bar.update(self._task, completed=ended, rate=rate, failed=f"{failed} failed" if failed else "")
+            self._draw()
+
+    def _rate(self) -> str:
+        now = time.monotonic()
+        while self._recent and now - self._recent[0] > _WINDOW:
+            self._recent.popleft()
+        seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
+        return f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
+
+    def _draw(self) -> None:
+        assert self._bar is not None
+        failed = f"{self._failed} failed" if self._failed else ""
+        rate = self._rate() if self._ended > self._before else _OPENING
+        self._bar.update(self._task, completed=self._ended, rate=rate, failed=failed)
 
 
 #: Exit status of a run in which not every job succeeded.
@@ -307,8 +329,12 @@ async def work_off(
         )
 
     with draining(drain) as signalled, progress:
-        async with _metrics_at(metrics):
-            report = await engine.run()
+        telling = asyncio.ensure_future(progress.keep_telling())
+        try:
+            async with _metrics_at(metrics):
+                report = await engine.run()
+        finally:
+            telling.cancel()
         stopped = signalled()
     browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
     return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
@@ -406,7 +432,9 @@ def run_(
     working: WorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Run all jobs of an input; the same command again resumes where it stopped.
+    """Run all jobs of an input, or resume the run.
+
+    The same command again resumes where it stopped.
 
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
@@ -472,7 +500,9 @@ async def worker(
     working: LoneWorkerOptions,
     as_json: Events = False,
 ) -> int:
-    """Work on a run until it is done, from any machine that reaches its ledger and its apps."""
+    """Work on a run until it is done.
+
+    Any machine can that reaches the run's ledger and its apps."""
     from ...batch.running import open_run
 
     ledger = open_run(run)
@@ -502,7 +532,9 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
 @app.command()
 @asynchronous
 async def cancel(run: RunPlace, as_json: Json = False) -> None:
-    """Cancel the jobs of a run that have not started; running jobs may end. --retry-failed undoes it."""
+    """Cancel the jobs of a run that have not started.
+
+    Running jobs may end. --retry-failed undoes it."""
     from ...batch.running import open_run
 
     async with open_run(run) as ledger:
@@ -533,7 +565,9 @@ async def export(
     store: Store = None,
     as_json: Events = False,
 ) -> int:
-    """Write the manifest, the failed jobs and the report of a run as it is now, and with --files its files.
+    """Write manifest, failed jobs and report of a run.
+
+    They show the run as it is now. With --files its files are written, too.
 
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts import open_store

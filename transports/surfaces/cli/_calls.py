@@ -58,13 +58,17 @@ _HINTS = {
 }
 #: Most levels of nested objects, and most rows, in the table of parameters.
 _MAX_DEPTH, _MAX_ROWS = 4, 100
+#: Most characters of a description in the list of all capabilities; that of one capability is whole.
+_MAX_DESCRIPTION = 120
 #: Most characters of a cell, except the last of a row, and of the choices of an enum.
 _MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
-    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, and hints of its effects."""
+    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, hints of its effects, and
+    whether it has a view."""
     flags = "" if capability.available else " [unavailable]"
+    flags += " [view]" * (capability.view is not None)
     flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
     return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
 
@@ -394,11 +398,19 @@ def capabilities(
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
     """Print one line for the app and one for each capability."""
-    print_text(plain_line(f"{app.name} {app.version} ({app.id})"))
+    version = app.version if app.version != "0" else ""  # that of a page with an adapter, which has none
+    identity = (app.name, version, f"({app.id})" if app.id else "")
+    print_text(" ".join(filter(None, map(plain_line, identity))))
+    print_names(capabilities)
+
+
+def print_names(capabilities: Collection[Capability]) -> None:
+    """Print a line with name, description and flags for each capability."""
     names = [plain_line(capability.name) for capability in capabilities]
     width = max(map(len, names), default=0)
     for name, capability in zip(names, capabilities, strict=True):
-        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}")
+        about = plain_line(capability.description, _MAX_DESCRIPTION)
+        print_text(f"  {name:<{width}}  {about}{flags_of(capability)}".rstrip())
 
 
 _PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
@@ -411,7 +423,9 @@ async def discover(
     ],
     as_json: Json = False,
 ) -> int:
-    """Read an app's manifest, which lists its capabilities, without a browser."""
+    """Read an app's manifest without a browser.
+
+    The manifest lists its capabilities."""
     from ...http import discover
     from ...protocol import redact_url
     from ...session import Settings

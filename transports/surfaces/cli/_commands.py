@@ -27,9 +27,10 @@ from . import (
     _resources as resources,
     _serve as serve,
     _shell as shell,
+    _views as views,
 )
 from ._login import login
-from ._output import add_options, print_text, report_error, start_output, version_of
+from ._output import add_options, print_text, report_error, require_output, start_output, version_of
 
 #: Variable of the shells' completion scripts: ``complete_bash``, ``complete_zsh`` … More variables describe the line.
 _VARIABLE = "_ABP_COMPLETE"
@@ -118,6 +119,7 @@ app.command()(calls.capabilities)
 app.command()(login)
 app.command()(shell.shell)
 app.command()(resources.resources)
+app.command(cls=views.OrderedCommand)(views.view)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
 app.command()(bench.bench)
@@ -185,6 +187,8 @@ def run(args: Sequence[str]) -> int:
         command = command_for(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
+        if not status:
+            require_output()
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
         return end.exit_code if args else 2  # without arguments the help is printed, which is bad usage

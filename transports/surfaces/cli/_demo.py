@@ -32,9 +32,9 @@ async def demo(
     ] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
-    """Drive the reference app over all three transports and show the resulting files.
+    """Drive the reference app and show the resulting files.
 
-    Sixteen calls with real input; every file is read again and checked.
+    Sixteen calls with real input over all three transports; every file is read again and checked.
     """
     from webapp_fixture import serve
 

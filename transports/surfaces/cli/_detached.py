@@ -103,7 +103,9 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
 @app.command("wait")
 @asynchronous
 async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
-    """Wait for the end of a call and print its result, as `abp call` would."""
+    """Wait for the end of a call and print its result.
+
+    It is printed as `abp call` would."""
     from ...session import CallStatus
     from ._server import open_server
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib.resources import files
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
@@ -30,7 +32,7 @@ async def doctor(
     install: Annotated[bool, typer.Option("--install", help="Install a browser if there is none.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check the installation: versions, plug-ins, store, ports, browser, and a self-test.
+    """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
     from ...browser import find_browser
@@ -54,7 +56,8 @@ async def doctor(
         print_json({"success": not problems, **by_key, "problems": listed, **first})
     else:
         for name, fact in facts.items():
-            print_text(f"{name:<16} {fact.text}")
+            for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
+                print_text(f"{label:<16} {line}")
     for problem in problems:
         print_note(f"{problem.message} [{problem.code}]", always=True)
     return 1 if problems else 0
@@ -140,6 +143,8 @@ _SYSTEMS = {
     "Darwin": "macOS: written for, not run; please report what fails",
     "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
 }
+#: Most characters of a line of the list of extras, beside its label.
+_WIDTH = 80
 #: Size of the self-test's file in bytes, and timeout in seconds of each check that waits.
 _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
@@ -149,12 +154,20 @@ async def _versions(facts: Facts) -> None:
         facts[distribution] = Fact(version_of(distribution), version_of(distribution))
     python = {"version": platform.python_version(), "platform": platform.platform()}
     facts["python"] = Fact(" on ".join(python.values()), python)
+
+
+async def _optional(facts: Facts) -> None:
+    """Look for what works without: the program that makes videos, extras and plug-ins."""
+    from ...browser import find_ffmpeg, no_ffmpeg
+
+    ffmpeg, there = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     installed = {name: _installed(distribution) for name, distribution in _EXTRAS.items()}
+    listed = [
+        f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)" for name, found in installed.items()
+    ]
     facts["extras"] = Fact(
-        ", ".join(
-            f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)"
-            for name, found in installed.items()
-        ),
+        _broken(listed),
         {name: {"distribution": _EXTRAS[name], "version": found} for name, found in installed.items()},
     )
     if plugins := _plugins():
@@ -167,6 +180,12 @@ async def _versions(facts: Facts) -> None:
             ),
             plugins,
         )
+
+
+def _broken(words: Iterable[str]) -> str:
+    """Return words with commas, broken between two of them into lines of at most :data:`_WIDTH` characters."""
+    text = ", ".join(one.replace(" ", "\xa0") for one in words)  # where a line is not broken
+    return "\n".join(wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
 
 
 def _installed(distribution: str) -> str | None:
@@ -290,14 +309,12 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
-    from ...browser import Browser, find_browser, find_ffmpeg, no_ffmpeg
+    from ...browser import Browser, find_browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
     if choice := find_browser():
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
-    ffmpeg, there = find_ffmpeg()
-    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
         await _self_test(browser, facts)
@@ -353,4 +370,5 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _folder,
     _ports,
     _browser,
+    _optional,
 )

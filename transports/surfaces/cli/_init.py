@@ -41,7 +41,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty fold
 
 @app.command("app")
 def init_app(folder: Folder, as_json: Json = False) -> int:
-    """Write a small app that speaks ABP, with its server and its tests, into a folder."""
+    """Write a small app that speaks ABP into a folder.
+
+    Its server and its tests come with it."""
     return _write("new_app", folder, _AFTER_APP, as_json=as_json)
 
 
@@ -60,7 +62,9 @@ def init_config(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder (default: this one).")] = Path(),
     as_json: Json = False,
 ) -> int:
-    """Write abp.toml, a settings file in which every setting is explained and none is set, and its schema."""
+    """Write abp.toml, a settings file, and its schema.
+
+    Every setting is explained in it, and none is set."""
     return _write("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
 
 

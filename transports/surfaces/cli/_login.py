@@ -23,7 +23,7 @@ async def login(
     headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
-    """Open an app in a visible browser, and keep your sign-in for later calls."""
+    """Sign in to an app in a visible browser, for later calls."""
     from ...errors import UsageError
     from ...session import find_app, read_config, sign_in
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -41,8 +42,18 @@ def trust_found_file() -> int:
         for key, value in settings.items():
             # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
             shown = value if table == "secrets" else redactor.field(key, value)
-            print_text(f"  {table}.{key} = {shown!r}")
+            for line in _setting_lines(f"{table}.{key}", shown):
+                print_text(f"  {line}")
     return 0
+
+
+def _setting_lines(name: str, value: object) -> Iterator[str]:
+    """Yield lines of settings as a file could have them: a name with dots, and its value."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _setting_lines(f"{name}.{key}", one)
+    else:
+        yield f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def mcp(
@@ -80,7 +91,7 @@ def mcp(
     limits: Limits = None,
     state: State = None,
 ) -> int:
-    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+    """Serve apps as tools of MCP, on stdin and stdout."""
     if trust:
         return trust_found_file()
 
@@ -93,8 +104,9 @@ def mcp(
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
         except ImportError as error:
+            missing = f", and its package {error.name} is missing" if error.name not in (None, "mcp") else ""
             raise UsageError(
-                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+                f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
             ) from error
         options = Options.load(
             config=config,

@@ -30,7 +30,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol import plain_json, plain_line, plain_text
+from ...protocol import plain_json, plain_line, plain_text, similar_names
 from ...telemetry import is_tracing, use_global_providers
 from ._signals import on_signal
 
@@ -183,13 +183,32 @@ _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 _OF_SERVERS = ("ABP_MCP_", "ABP_SERVE_")
 
 _printed = False
+#: Whether something was to be printed on a stdout that is closed.
+_lost = False
 
 
 def start_output() -> None:
-    """Reset the state of the output for a new command: verbosity, and whether its JSON document was printed."""
-    global _printed
-    _printed = False
+    """Reset the state of the output for a new command: verbosity, and what was printed."""
+    global _printed, _lost
+    _printed = _lost = False
     reset()
+
+
+def require_output() -> None:
+    """Raise an error at the end of a command whose output had no place, since stdout is closed. A command that runs on,
+    such as a server, needs none."""
+    if _lost:
+        raise _unwritten("it is closed")
+
+
+def _unwritten(reason: str | None) -> ABPError:
+    return ABPError(f"cannot write to standard output: {reason}; the work itself was done")
+
+
+def _has_stdout() -> bool:
+    global _lost
+    _lost = _lost or sys.stdout is None
+    return sys.stdout is not None
 
 
 class _PlainFormatter(logging.Formatter):
@@ -211,7 +230,7 @@ def is_dumb_terminal() -> bool:
 
 def print_text(text: str) -> None:
     """Print text on stdout. Characters that its encoding lacks are replaced."""
-    if sys.stdout is not None:
+    if _has_stdout():
         encoding = sys.stdout.encoding or "utf-8"
         _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
 
@@ -222,7 +241,7 @@ def print_json(document: Mapping[str, object]) -> None:
     from ...protocol import encode_json
 
     global _printed
-    if sys.stdout is None or _printed:
+    if not _has_stdout() or _printed:
         return
     try:
         data = _plain(encode_json(document))
@@ -238,7 +257,7 @@ def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
     from ...protocol import encode_json
 
-    if sys.stdout is not None:
+    if _has_stdout():
         _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
 
 
@@ -253,7 +272,7 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
+        raise _unwritten(error.strerror) from error
 
 
 def print_note(text: str, *, always: bool = False) -> None:
@@ -361,11 +380,13 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
 def _usage(error: Exception) -> str:
     """Return the message of the argument parser with a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-    text = text[:1].lower() + text[1:]
+    text = _CONDITION.sub(lambda found: _PLAIN_CONDITIONS[found[1] or ""], text[:1].lower() + text[1:])
     context = getattr(error, "ctx", None)
     if context is None:
         return f"{text}; see `abp --help`"
     hint = f"see `{context.command_path} --help`"
+    if likely := _likely_option(error):
+        return f"no such option: {likely[0]}; did you mean {likely[1]}?; {hint}"
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         listed = "; `abp capabilities TARGET` lists them" if "'CAPABILITY'" in text else ""
@@ -382,6 +403,22 @@ def _usage(error: Exception) -> str:
     if known is not None and "command" in text and "did you mean" not in text:
         return f"{text}; the commands are {', '.join(known(context))}, {hint}"
     return f"{text}; {hint}"
+
+
+#: Conditions on a value in the words of pydantic, which Typer passes on, and in ours.
+_CONDITION = re.compile(r"Input should be( less than or equal to| greater than or equal to|)")
+_PLAIN_CONDITIONS = {
+    "": "it must be",
+    " less than or equal to": "it must be at most",
+    " greater than or equal to": "it must be at least",
+}
+
+
+def _likely_option(error: Exception) -> tuple[str, str] | None:
+    """Return an unknown option and the one that was probably meant, as the parser lists similar ones by name."""
+    given, similar = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    found = similar_names(given, similar, most=1) if given and similar else ()
+    return (given, found[0]) if found and given else None
 
 
 def print_error(

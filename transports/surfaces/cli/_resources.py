@@ -33,7 +33,7 @@ async def resources(
     header: Headers = None,
     as_json: Json = False,
 ) -> int:
-    """List the resources of an MCP server, or read some of them into files.
+    """List the resources of an MCP server, or read some.
 
     With --watch and --json, each reading is a line of JSON."""
     async with open_app(

@@ -49,7 +49,7 @@ _MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
 #: lacks the header that asks the client for more scopes.
 _MAX_READ = 256 * 1024
 #: Tools that act on an app, apart from the tools of its capabilities.
-_OF_AN_APP = ("abp_call", "abp_render_to_pdf", "abp_screenshot")
+_OF_AN_APP = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
@@ -248,13 +248,13 @@ def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
 
 def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
-    calls it, and those of the app."""
+    or ``abp_open_view`` calls it, and those of the app."""
     capability, key = arguments.get("capability"), arguments.get("session")
     names, own = {tool}, _capability_tool(user, tool)
     if own is not None:
         capability, key = own.capability, arguments.get(own.session)
         names |= {*own.names}
-    elif tool == "abp_call" and isinstance(capability, str):
+    elif tool in ("abp_call", "abp_open_view") and isinstance(capability, str):
         names.add(tool_name(capability))
     needed = {
         scope
@@ -301,7 +301,7 @@ def _require(tool: str, needed: set[str]) -> None:
 
 
 def _of_app(user: User, app: App) -> set[str]:
-    entry = user.named.get(app.target)
+    entry = user.named.get((app.opened_by or app).target)  # a view is in the scopes of its app
     return set(entry.scopes) if entry else set()
 
 

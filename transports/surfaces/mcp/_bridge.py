@@ -72,7 +72,7 @@ from ._detached import add_tasks
 from ._options import Options
 from ._resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from ._results import ArtifactView, Link, error_result, for_version
-from ._tool_list import capability_tools, fixed_tools, tool_name
+from ._tool_list import OPEN_VIEW, capability_tools, fixed_tools, has_views, tool_name
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 
@@ -412,7 +412,8 @@ class Bridge:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
         own = capability_tools(user.apps, files=self.options.enable_file_tools)
-        tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name)]
+        hidden = () if has_views(user.apps) else (OPEN_VIEW,)
+        tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name) and name not in hidden]
         tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
         return tool_page(tools, params.cursor if params else None)
 

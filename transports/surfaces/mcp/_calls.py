@@ -38,7 +38,7 @@ from ...protocol import DECLINED, ElicitationRequest, Progress, default_answer, 
 from ...protocol.messages import new_id
 from ...routing import Result
 from ...tasks import cancel_and_wait
-from ..shared import Question as AppQuestion, question_of
+from ..shared import App, Question as AppQuestion, question_of
 
 _SAMPLING = "sampling/create"
 #: Default of ``max_tokens`` for a prompt without a limit.
@@ -251,6 +251,8 @@ class ToolCall:
         #: Latest progress that the app reported.
         self.latest: Progress | None = None
         self.task: asyncio.Task[Result]
+        #: View that the call has opened.
+        self.opened: App | None = None
         self._client = ctx.session.client_capabilities
         self._asked = asyncio.Event()
         self._asking: asyncio.Future[None] | None = None

@@ -34,6 +34,7 @@ from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
 from ._results import ArtifactView, ImageLimits, call_result, error_result, text_result
 from ._users import User
+from ._views import opened_view
 
 #: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
 _WAIT, _KEEP_WAIT = 20.0, 10.0
@@ -88,8 +89,9 @@ class DetachedTools:
 
         return content
 
-    async def shown(self, result: Result, app: App | None) -> CallToolResult:
-        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app."""
+    async def shown(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
+        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app. ``opened`` is
+        the view that the call has opened."""
         return await call_result(
             result if self._options.inline_data else await in_thread(result.by_reference),
             session=app.key if app else None,
@@ -97,6 +99,7 @@ class DetachedTools:
             max_bytes=self._options.max_answer_bytes,
             image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
+            opened=opened_view(opened) if opened else None,
         )
 
     async def result(

@@ -202,6 +202,12 @@ _MAX_URLS = 5
 _MAX_NAME = 200
 
 
+def _warnings(ref: ArtifactRef) -> list[str]:
+    """Return the first five warnings of the call that an artifact is of."""
+    listed = ref.source.get("warnings")
+    return [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class ArtifactView:
     """Description of artifacts for clients: metadata, resources, links and URLs.
@@ -219,13 +225,11 @@ class ArtifactView:
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
-        listed = ref.source.get("warnings")
-        warnings = [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
         meta = {
             "size_bytes": ref.size_bytes,
             "sha256": ref.sha256,
             **self._reading(ref),
-            "warnings": [*warnings, *([_LARGE] if self.is_large(ref) else [])],
+            "warnings": [*_warnings(ref), *([_LARGE] if self.is_large(ref) else [])],
             "readOnlyHint": True,
             "idempotentHint": True,
         }
@@ -249,7 +253,8 @@ class ArtifactView:
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Resource:
-        """Return an artifact as an entry of a list of resources."""
+        """Return an artifact as an entry of a list of resources. Its description has its size, its capability, and the
+        first warning of its call."""
         capability, created = ref.source.get("capability"), ref.source.get("created")
         parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
         if self.is_large(ref):
@@ -257,7 +262,7 @@ class ArtifactView:
         return Resource(
             uri=ref.uri,
             name=ref.filename,
-            description=", ".join(parts),
+            description="; ".join([", ".join(parts), *(plain_line(one, _MAX_NAME) for one in _warnings(ref)[:1])]),
             mime_type=ref.mime_type,
             size=ref.size_bytes,
             annotations=Annotations(last_modified=created) if isinstance(created, str) else None,
@@ -295,15 +300,19 @@ async def call_result(
     max_bytes: int,
     image_limits: ImageLimits,
     view: ArtifactView,
+    opened: tuple[str, Mapping[str, object]] | None = None,
 ) -> CallToolResult:
     """Return the result of a call: a text with the beginnings of text files, images, and links.
 
     As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
-    neither images nor beginnings of files."""
+    neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
+    JSON."""
     result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
+    if opened is not None:
+        document["view"] = opened[1]
     if "effects" in document:
         document["effects"] = plain_tree(document["effects"])
     size = json_size(document["data"])
@@ -322,7 +331,8 @@ async def call_result(
     if refs and store.retention and store.retention.ttl_seconds is not None:
         notes.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
     summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
-    text = "\n".join([summary, *view.url_lines(refs), *notes, *texts])
+    about = [opened[0]] if opened else []
+    text = "\n".join([*about, summary, *view.url_lines(refs), *notes, *texts])
     labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
     result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
     if result_message.structured_content != document:  # a message with many references

@@ -210,6 +210,23 @@ _TOOLS = (
         hints=_hints(read_only=True, open_world=True),
     ),
     _tool(
+        "abp_open_view",
+        "Call a capability that has a view (a page of the app for its result), and show the view in a browser. The "
+        "tools that the view registers become tools; the answer has its session. abp_screenshot with that session is "
+        "a picture of it, abp_status says what it asked of its user, abp_disconnect closes it.",
+        {
+            "capability": {"type": "string", "description": "Its name; abp_status marks those with a view."},
+            "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
+            "picture": {"type": "boolean", "description": "Add a picture of the view to the answer (false)."},
+            "theme": {"type": "string", "enum": ["light", "dark"]},
+            "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (900)."},
+            "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (700)."},
+            "session": SESSION,
+            "timeout": _SECONDS,
+        },
+        "capability",
+    ),
+    _tool(
         "abp_artifacts",
         "List the artifacts of calls, newest first, with flags: `large_file_warning` (large for a context) and "
         "`auto_read_safe` (may be read without asking).",
@@ -241,6 +258,8 @@ _TOOLS = (
 #: Fixed tools by name, with the default options.
 FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
 _FILE_TOOLS = ("abp_artifacts", "abp_read_artifact")
+#: Tool that is listed while a connected app has a capability with a view.
+OPEN_VIEW = "abp_open_view"
 
 
 def fixed_tools(options: Options) -> dict[str, Tool]:
@@ -342,6 +361,12 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
     return tools
 
 
+def has_views(apps: Apps) -> bool:
+    """Return whether one of the apps has a view for one of its first 200 capabilities."""
+    known = (app.session.capabilities for app in apps.values())
+    return any(one[name].view is not None for one in known for name in islice(one, _MAX_TOOLS))
+
+
 def tool_name(capability: str) -> str:
     """Return the name of a capability's tool: ``abp_`` and the name of the capability, with ``_`` for characters other
     than letters, digits, ``_`` and ``-``. A second tool of that name gets a number."""
@@ -365,6 +390,7 @@ def _capability_tool(capability: Capability, taken: set[str], *, files: bool) ->
     description = capability.description or f"The capability {capability.name}."
     marks = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
     marks += [] if capability.available else ["not available now"]
+    marks += [] if capability.view is None else [f"{OPEN_VIEW} shows its view"]
     text = plain_line(description, _MAX_DESCRIPTION) + (f" ({', '.join(marks)})" if marks else "")
     return CapabilityTool(
         name,

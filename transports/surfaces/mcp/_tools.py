@@ -55,6 +55,7 @@ from ._resources import read_slice
 from ._results import ArtifactView, document_text, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, tool_name
 from ._users import User
+from ._views import VIEW_SIZE, open_view, view_document
 
 #: Most capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
@@ -73,7 +74,8 @@ def capability_names(app: App) -> list[str]:
 
 
 def app_document(app: App) -> dict[str, object]:
-    """Return an app as JSON: session, name or address, transport, warnings and capabilities."""
+    """Return an app as JSON: session, name or address, transport, warnings and capabilities; of a view, what it asked
+    of its host."""
     session = app.session
     return {
         "session": app.key,
@@ -82,11 +84,13 @@ def app_document(app: App) -> dict[str, object]:
         "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
         "transport": session.transport.name,
         "warnings": [plain_line(warning) for warning in session.warnings],
+        **({"view": view_document(app)} if app.view else {}),
         "capabilities": [
             {
                 "name": plain_line(one.name),
                 "description": plain_line(one.description, _MAX_DESCRIPTION),
                 "available": one.available,
+                **({"view": plain_line(one.view, _MAX_NAME)} if one.view else {}),
             }
             for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
         ],
@@ -493,12 +497,10 @@ class Tools:
                 return await self._connect(arguments)
             case "abp_call":
                 capability = arguments["capability"]
-                app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
-                made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
-                numbered = [tool.name for tool in made if tool.capability == capability]
-                if not self._options.shows(tool_name(capability), *numbered):
-                    raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
+                app = await self._callable(arguments)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)
+            case "abp_open_view":
+                return await self._open_view(arguments)
             case "abp_status":
                 return await self._status(arguments)
             case "abp_disconnect":
@@ -535,6 +537,16 @@ class Tools:
         require_app_scopes(self._user, self._params.name, app)
         return app
 
+    async def _callable(self, arguments: Mapping[str, Any]) -> App:
+        """Return the app of a capability that is named in the arguments, and that may be called."""
+        capability = arguments["capability"]
+        app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
+        made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
+        numbered = [tool.name for tool in made if tool.capability == capability]
+        if not self._options.shows(tool_name(capability), *numbered):
+            raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
+        return app
+
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call(
@@ -553,6 +565,21 @@ class Tools:
         if arguments.get("detach"):
             return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, work)
         return await self._run(app, work, capability)
+
+    async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
+        app = await self._callable(arguments)
+        capability, params = arguments["capability"], arguments.get("params", {})
+        options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
+        size = (arguments.get("width", VIEW_SIZE[0]), arguments.get("height", VIEW_SIZE[1]))
+        picture = arguments.get("picture") is True
+
+        async def work(call: ToolCall) -> Result:
+            result, call.opened = await open_view(
+                self._user.apps, app, capability, params, {**options, "size": size}, picture=picture
+            )
+            return self._user.connections.noted(app, result)
+
+        return await self._run(app, work)
 
     async def _render(self, arguments: Mapping[str, Any]) -> Answer:
         app = await self._select(arguments.get("session"))
@@ -611,7 +638,7 @@ class Tools:
                 input_requests={outcome.key: outcome.request()}, request_state=self._user.suspend(call)
             )
         self._user.subscribers.resources_changed()
-        return await self._detached.shown(outcome, app)
+        return await self._detached.shown(outcome, app, call.opened)
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 

@@ -591,7 +591,7 @@ class User:
         if not self._dormant:
             self._dormant = True
             await cancel_and_wait(self._connecting.values())
-            await asyncio.gather(*(self.apps.disconnect(app) for app in tuple(self.apps.values())))
+            await self.apps.disconnect_all()
 
 
 #: Maximum seconds between two checks for idle users.

@@ -51,8 +51,8 @@ class CallRecord:
 
     ``started`` is in seconds since 1970. ``duration_ms`` is ``None`` until the call has ended. ``error`` is a code and
     a message. ``artifacts`` are ids, and ``evidence`` has the ids of recordings by kind. ``question`` is set while the
-    app waits for an answer. A ``detached`` call goes on without the request that made it, and is kept in the
-    :class:`~._detached.CallLedger`."""
+    app waits for an answer. ``view`` is the address of the view that is kept for the call. A ``detached``
+    call goes on without the request that made it, and is kept in the :class:`~._detached.CallLedger`."""
 
     id: str
     session: str
@@ -69,6 +69,7 @@ class CallRecord:
     error: tuple[str, str] | None = None
     question: Mapping[str, object] | None = None
     detached: bool = False
+    view: str | None = None
 
     def ended(self, event: CallFinished) -> CallRecord:
         """Return the record after the call has ended with ``event``."""
@@ -100,6 +101,7 @@ class CallRecord:
             "evidence": dict(self.evidence),
             "error": {"code": self.error[0], "message": self.error[1]} if self.error else None,
             "question": self.question,
+            **({"view": self.view} if self.view else {}),
         }
 
 

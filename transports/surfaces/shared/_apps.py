@@ -9,16 +9,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ... import batch
 from ...artifacts import ArtifactStore, Scope
 from ...browser import read_adapter
-from ...errors import UsageError
+from ...errors import Disconnected, UsageError
 from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
 from ...routing import Result
 from ...session import Event, Session, Settings, is_app_name, shares_browser
 from ...tasks import cancel_and_wait, spawn
+
+if TYPE_CHECKING:
+    from ...session import View
 
 logger = logging.getLogger("transports")
 
@@ -92,6 +95,9 @@ class App:
         self.key = key
         self.target = target
         self.session: Session
+        #: Of a view: the app whose tool opened it, which it does not outlive, and its session.
+        self.opened_by: App | None = None
+        self.view: View | None = None
         #: Running calls, oldest first.
         self.pending_calls: list[PendingCall] = []
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,9 +201,7 @@ class Apps(dict[str, App]):
         The app's artifacts belong to ``owner``, a tenant or a user. ``key`` is the key of an earlier session, by
         default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of connecting and
         opening."""
-        if self._counted() >= self._limit:
-            message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
-            raise UsageError(message, code="LIMIT_REACHED")
+        self._check_limit()
         app = App(key or new_session_key(), target)
         session = self._connect(
             target,
@@ -205,6 +209,25 @@ class Apps(dict[str, App]):
             on_elicitation=app.on_elicitation,
             **options,
         )
+        return await self._opened(app, session)
+
+    async def open_view(self, opener: App, view: View, uri: str) -> App:
+        """Open a view of ``opener`` as an app of its own, which is disconnected with ``opener``. Its artifacts are
+        those of ``opener``.
+
+        Raises :class:`~transports.errors.UsageError` at the limit, the errors of opening a view, and
+        :class:`~transports.errors.Disconnected` if ``opener`` is disconnected meanwhile."""
+        self._check_limit()
+        app = App(new_session_key(), uri)
+        app.opened_by, app.view = opener, view
+        return await self._opened(app, view)
+
+    def _check_limit(self) -> None:
+        if self._counted() >= self._limit:
+            message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
+            raise UsageError(message, code="LIMIT_REACHED")
+
+    async def _opened(self, app: App, session: Session) -> App:
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)
@@ -215,6 +238,9 @@ class Apps(dict[str, App]):
             self._opening.discard(app)
             raise
         self._opening.discard(app)
+        if app.opened_by is not None and app.opened_by.key not in self:
+            await app.aclose()
+            raise Disconnected("the app was disconnected while its view was opened")
         self[app.key] = app
         self._listener.on_connected(app, self)
         return app
@@ -224,16 +250,21 @@ class Apps(dict[str, App]):
         self._opening.discard(app)
 
     async def disconnect(self, app: App) -> None:
-        """Remove one app and close its session. Idempotent."""
+        """Remove one app and close its session, after its views. Idempotent."""
         if self.pop(app.key, None) is not None:
             self._listener.on_disconnected(app)
+            await asyncio.gather(*(self.disconnect(view) for view in tuple(self.values()) if view.opened_by is app))
             await app.aclose()
 
+    async def disconnect_all(self) -> None:
+        """Disconnect all apps at the same time."""
+        await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values()) if app.opened_by is None))
+
     async def aclose(self) -> None:
-        """Cancel all calls, then close all apps at the same time."""
+        """Cancel all calls, then close all apps."""
         for call in [call for app in self.values() for call in app.pending_calls]:
             await call.aclose()
-        await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values())))
+        await self.disconnect_all()
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
     def select(self, key: object, capability: str | None = None) -> App:

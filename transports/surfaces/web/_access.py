@@ -84,7 +84,7 @@ class Access:
 
         This keeps foreign pages from reaching the server by a name that resolves to it (DNS rebinding), and from
         sending it forms (CSRF)."""
-        host = _hostname(request.host)
+        host = hostname(request.host)
         if host is None or not self._is_own_name(host):
             message = "this server does not have that name; use the address that it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
@@ -188,7 +188,7 @@ class Access:
             cookie,
             httponly=True,
             samesite="Strict",
-            secure=self._public_origin.startswith("https:") and not is_loopback(_hostname(request.host)),
+            secure=self._public_origin.startswith("https:") and not is_loopback(hostname(request.host)),
             max_age=_COOKIE_SECONDS,
             path="/",
         )
@@ -213,7 +213,8 @@ def _cookie_name(request: web.Request) -> str:
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
 
-def _hostname(host: str) -> str | None:
+def hostname(host: str) -> str | None:
+    """Return the name in a ``Host`` header, without the port; ``None`` for an invalid one."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port  # raises for an invalid one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import cast
 
@@ -29,6 +30,7 @@ from ..shared import Activity, Apps, ConnectedApp, DetachedCalls, call_record, l
 from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
 from ._responses import RequestRefused, json_response, read_json, scope_in
+from ._views import ViewRoutes
 
 #: Maximum number of an app's capabilities in a list; docs/faults.md 22: an app may have a hundred thousand.
 _MAX_LISTED = 1000
@@ -122,6 +124,7 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
                 "available": capability.available,
                 "experimental": capability.experimental,
                 "deprecated": capability.deprecated,
+                "view": capability.view,
             }
             for capability in (known[name] for name in islice(known, _MAX_LISTED))
         ],
@@ -180,6 +183,7 @@ class CallRoutes:
         calls: DetachedCalls,
         apps: AppRoutes,
         artifacts: ArtifactRoutes,
+        views: ViewRoutes,
         *,
         question_timeout: float,
     ) -> None:
@@ -187,6 +191,7 @@ class CallRoutes:
         self._calls = calls
         self._apps = apps
         self._artifacts = artifacts
+        self._views = views
         self._question_timeout = question_timeout
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -241,21 +246,25 @@ class CallRoutes:
         return web.Response(status=204)
 
     async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps/{session}/calls`` as soon as the call has started. Its end is an event."""
+        """Answer ``POST /apps/{session}/calls`` as soon as the call has started. Its end is an event. With ``view`` the
+        view of the capability is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor).app
         body = await read_json(request)
         capability, params = body.get("capability"), body.get("params", {})
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
-        find_capability(app.session.info.name, capability, app.session.capabilities)
+        known = find_capability(app.session.info.name, capability, app.session.capabilities)
+        view = known.view if body.get("view") is True else None
         timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT) if body.get("timeout") is not None else None
         if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
             raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
         call = _WebCall(new_id(), self._calls, self._question_timeout)
-        record = call_record(app, call.key, capability, detached=True)
+        record = replace(call_record(app, call.key, capability, detached=True), view=view)
 
         def work(_: _WebCall) -> Coroutine[object, object, Result]:
+            if view is not None:
+                return self._views.call(app, capability, params, timeout, call.key)
             return app.session.call(capability, params, timeout=timeout, call_id=call.key)
 
         await self._calls.start(record, call, listed_in(app.pending_calls, call, work))

@@ -29,6 +29,7 @@ from ._resources import ResourceRoutes
 from ._responses import Metrics, RequestRefused, error_response, json_response, read_json, scope_in
 from ._runs import RunRoutes, ServedRuns, states_document
 from ._signing import Signer, registered, signing_key
+from ._views import ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
 
@@ -36,7 +37,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 #: Default lifetime of a token for a scope in seconds.
 _DAY = 86400.0
 _PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'{}; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'"
 )
@@ -107,8 +108,9 @@ class Site:
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps, named)
+        self._views = ViewRoutes()
         self._calls = CallRoutes(
-            activity, calls, self._apps, self._artifacts, question_timeout=options.question_timeout
+            activity, calls, self._apps, self._artifacts, self._views, question_timeout=options.question_timeout
         )
         self._resources = ResourceRoutes(activity)
         self._runs = RunRoutes(runs)
@@ -119,7 +121,7 @@ class Site:
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
-        resources, runs, fetch = self._resources, self._runs, authorized(artifacts.fetch)
+        resources, runs, views, fetch = self._resources, self._runs, self._views, authorized(artifacts.fetch)
 
         async def fetch_or_link(request: web.Request) -> web.StreamResponse:
             return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
@@ -154,6 +156,9 @@ class Site:
                 web.get("/calls/{id}", authorized(calls.show)),
                 web.delete("/calls/{id}", authorized(calls.cancel)),
                 web.post("/calls/{id}/answer", authorized(calls.answer)),
+                web.get("/views/{call}", authorized(views.show), allow_head=False),
+                web.post("/views/{call}", authorized(views.answer)),
+                web.delete("/views/{call}", authorized(views.close)),
                 web.get("/apps", authorized(apps.list)),
                 web.post("/apps", authorized(apps.connect)),
                 web.delete("/apps/{session}", authorized(apps.disconnect)),
@@ -169,10 +174,10 @@ class Site:
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and origins, convert errors to JSON, and count requests."""
+        """Refuse foreign hosts and origins, convert errors to JSON, and count requests. Origins of views have their
+        sandbox and nothing else."""
         try:
-            self._access.check_origin(request)
-            response = await handler(request)
+            response = self._views.sandbox(request) or await self._own(request, handler)
         except ABPError as error:
             response = error_response(error)
         except web.HTTPException as error:
@@ -191,6 +196,10 @@ class Site:
         method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
         self._metrics.requests.labels(method, route, str(response.status)).inc()
         return response
+
+    async def _own(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        self._access.check_origin(request)
+        return await handler(request)
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         body, response = await read_json(request), web.Response(status=204)
@@ -227,20 +236,21 @@ async def _add_security_headers(_: web.Request, response: web.StreamResponse) ->
     response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
 
-async def _gallery_page(_: web.Request) -> web.StreamResponse:
-    return _static("gallery.html")
+async def _gallery_page(request: web.Request) -> web.StreamResponse:
+    return _static("gallery.html", frames_of_views(request))
 
 
 async def _asset(request: web.Request) -> web.StreamResponse:
     return _static(request.match_info["name"])
 
 
-def _static(name: str) -> web.StreamResponse:
-    """Return a file of the page. Names are looked up in a listing of the folder, so that none leads out of it."""
+def _static(name: str, frames: str = "") -> web.StreamResponse:
+    """Return a file of the page, which may also show ``frames``. Names are looked up in a listing of the folder, so
+    that none leads out of it."""
     files = {file.name: file for file in _PAGE.iterdir() if file.is_file()} if _PAGE.is_dir() else {}
     if name not in files:
         raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
-    headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
+    headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
 
 

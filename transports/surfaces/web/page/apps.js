@@ -37,7 +37,7 @@ function connectForm() {
 
 function capability(app, one) {
   const current = chosen?.session === app.session && chosen.name === one.name;
-  const flags = [one.experimental && 'experimental', one.deprecated && 'deprecated', one.available === false && 'unavailable'].filter(Boolean);
+  const flags = [one.experimental && 'experimental', one.deprecated && 'deprecated', one.available === false && 'unavailable', one.view && 'view'].filter(Boolean);
   const node = button([h('span', {}, h('span', { class: 'name' }, one.name), flags.map((flag) => h('span', { class: 'flag' }, flag))), h('span', { class: 'muted' }, one.description ?? '')], () => {
     chosen = { session: app.session, name: one.name };
     for (const other of list.querySelectorAll('[aria-current]')) other.removeAttribute('aria-current');

@@ -22,9 +22,9 @@ export function share(call) {
 }
 
 /** Links to artifacts, each with a thumbnail as soon as its metadata has arrived. */
-function files(ids) {
+export function chips(ids, label) {
   const more = ids.length > FILES && h('li', { class: 'muted' }, `and ${plural(ids.length - FILES, 'more file')} in the gallery`);
-  return h('ul', { class: 'chips', role: 'list', 'aria-label': 'Files of this call' }, ids.slice(0, FILES).map((id) => {
+  return h('ul', { class: 'chips', role: 'list', 'aria-label': label }, ids.slice(0, FILES).map((id) => {
     const link = h('a', { class: 'chip', href: `#artifact=${encodeURIComponent(id)}` }, id);
     metaOf(id).then(
       (meta) => link.replaceChildren(thumbnail(meta), h('span', { class: 'name' }, meta.filename), h('span', { class: 'facts' }, size(meta.size_bytes))),
@@ -55,10 +55,18 @@ function evidence(call) {
   return box;
 }
 
+/** The live view of a call. Its module is loaded with the first one, and the view when its place is in the page. */
+function view(call) {
+  const box = h('div', { class: 'view stack' });
+  import('./view.js').then((module) => module.showView(call, box));
+  return box;
+}
+
 function outcome(call) {
   return [
     call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
-    call.artifacts.length > 0 && files(call.artifacts),
+    call.artifacts.length > 0 && chips(call.artifacts, 'Files of this call'),
+    call.view && call.status === 'completed' && view(call),
     evidence(call),
     answer(call),
   ].filter(Boolean);

@@ -61,7 +61,7 @@ export async function openCapability(app, name, place) {
     busy(run, async () => {
       const { params, files } = fields.read();
       const given = raw.node.hidden ? params : (raw.read() ?? {});
-      const call = await post(address(['apps', app.session, 'calls']), { capability: name, params: given, files, timeout: Number(timeout.value) });
+      const call = await post(address(['apps', app.session, 'calls']), { capability: name, params: given, files, timeout: Number(timeout.value), view: Boolean(capability.view) });
       addStarted(call);
       say(`${name} runs`);
       calls.prepend(panel(call.id));

@@ -1,0 +1,331 @@
+"""Live views in the gallery: shown beside the files of their call, and kept behind their border (docs/gallery.md)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import aiohttp
+from playwright.async_api import Error as PlaywrightError, Frame, Page, expect
+
+from tests.session.test_calls import ListedApp
+from tests.support.eventually import eventually
+from tests.support.gallery import Gallery, open_gallery
+from transports import Browser
+from transports.artifacts import Scope, open_store
+from transports.surfaces.web import Options, serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+ASK = "([method, params]) => rpc(method, params)"
+
+
+@asynccontextmanager
+async def serving(folder: Path, browser: Browser, target: str) -> AsyncIterator[Gallery]:
+    """A gallery with the server connected."""
+    async with open_gallery(folder, browser) as gallery:
+        gallery.app = (await gallery.served.apps.connect(target, {})).key
+        yield gallery
+
+
+@asynccontextmanager
+async def visited(gallery: Gallery, browser: Browser, **options: Any) -> AsyncIterator[Page]:
+    """The page, signed in, with its apps."""
+    context = await browser.playwright.new_context(reduced_motion="reduce", **options)
+    context.set_default_timeout(15_000)
+    try:
+        page = await context.new_page()
+        await page.goto(gallery.entry)
+        await page.get_by_role("link", name="Apps").click()
+        yield page
+    finally:
+        await context.close()
+
+
+async def heard(view: Frame, condition: str) -> None:
+    """Wait for a condition in the view, whose policy forbids Playwright's own way."""
+
+    async def holds() -> bool:
+        try:
+            return bool(await view.evaluate(condition))
+        except PlaywrightError:  # its document comes later
+            return False
+
+    await eventually(holds, what=condition)
+
+
+async def shown(page: Page, capability: str) -> Frame:
+    """Run a capability, and return the frame of its view when it has its input."""
+    before = len(page.frames)
+    await page.locator(f'.capability:has(.name:text-is("{capability}"))').click()
+    await page.get_by_role("button", name="Run").click()
+    await eventually(lambda: len(page.frames) == before + 2)
+    frame = page.frames[-1]
+    await heard(frame, "heard.length === 2")
+    return frame
+
+
+async def start(gallery: Gallery, capability: str = "board", **more: object) -> str:
+    """Begin a call with its view; its id."""
+    body = {"capability": capability, "params": {}, "view": True, **more}
+    return str((await gallery.ask("POST", f"apps/{gallery.app}/calls", body=body, expect=202))["id"])
+
+
+async def test_a_call_shows_its_view_live_beside_its_files(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    async with (
+        serving(tmp_path, browser, views_address) as gallery,
+        visited(gallery, browser, color_scheme="dark", locale="de-DE") as page,
+    ):
+        await expect(page.locator('.capability:has(.name:text-is("board")) .flag')).to_have_text("view")
+        view = await shown(page, "board")
+        panel = page.locator("#work .panel")
+        await expect(panel.get_by_role("list", name="Files of this call").get_by_role("link")).to_have_count(1)
+        given = (await view.evaluate("init"))["result"]["hostContext"]
+        assert (given["theme"], given["locale"], given["displayMode"]) == ("dark", "de-DE", "inline")
+        assert given["toolInfo"]["tool"]["name"] == "board"
+        said = await view.evaluate("heard")
+        assert [one["method"] for one in said] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+        assert said[0]["params"] == {"arguments": {"n": 1}} and said[1]["params"]["structuredContent"] == {"n": 1}
+        assert said[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
+
+        # what the view asks goes to its server, to the store, or to the person
+        secret = await view.evaluate(ASK, ["tools/call", {"name": "secret", "arguments": {"key": "k"}}])
+        assert secret["result"]["content"][0]["text"] == "for views: k"
+        assert "error" in await view.evaluate(ASK, ["tools/call", {"name": "model_only", "arguments": {}}])
+        link = await view.evaluate(ASK, ["ui/open-link", {"url": "https://example.com/a"}])
+        assert link["result"] == {}
+        bad = await view.evaluate(ASK, ["ui/open-link", {"url": "javascript:alert(1)"}])
+        assert bad["result"] == {"isError": True}
+        hello = {"role": "user", "content": [{"type": "text", "text": "<b>Hello</b>"}]}
+        assert (await view.evaluate(ASK, ["ui/message", hello]))["result"] == {}
+        mode = await view.evaluate(ASK, ["ui/request-display-mode", {"mode": "fullscreen"}])
+        assert mode["result"] == {"mode": "inline"}
+        asked = panel.get_by_role("list", name="Requests of the view")
+        await expect(asked.get_by_role("listitem")).to_have_text([
+            "Called secret", "Called model_only (refused)", "Link to open: https://example.com/a",
+            "Link refused: javascript:alert(1)", "Message: <b>Hello</b>",
+        ])  # fmt: skip
+        await expect(asked.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
+
+        handed = await view.evaluate("rpc('ui/download-file', { contents: [file([1, 2, 3], 'three')] })")
+        assert handed["result"] == {}
+        own = panel.get_by_role("list", name="Files of the view").get_by_role("link")
+        await expect(own).to_contain_text("three.bin")
+        (file,) = [
+            one for one in (await gallery.ask("GET", "artifacts"))["artifacts"] if one["filename"] == "three.bin"
+        ]
+        assert (tmp_path / file["filename"]).read_bytes() == bytes([1, 2, 3])
+
+        await view.evaluate("tell('ui/notifications/size-changed', { width: 10, height: 5000 })")
+        await expect(panel.locator("iframe")).to_have_css("height", "900px")
+        await page.get_by_role("button", name="Theme: auto").click()
+        await heard(view, "heard.at(-1).method === 'ui/notifications/host-context-changed'")
+        assert (await view.evaluate("heard.at(-1).params")) == {"theme": "light"}
+
+        call = (await gallery.ask("GET", "calls"))["calls"][0]
+        assert call["view"] == "ui://views/board.html"
+        await page.get_by_role("link", name="Calls").click()  # and there, once more
+        await page.locator(".call > summary").first.click()
+        await expect(page.locator("#view-calls .panel iframe")).to_be_visible()
+        await page.get_by_role("link", name="Apps").click()
+        await panel.get_by_role("button", name="Close view").click()
+        await expect(panel.get_by_text("The view is closed.")).to_be_visible()
+        await gallery.ask("GET", f"views/{call['id']}", expect=404)
+
+
+async def test_a_view_cannot_reach_the_gallery(tmp_path: Path, browser: Browser, views_address: str) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
+        view = await shown(page, "board")
+        proxy = view.parent_frame
+        assert proxy is not None and proxy.url.startswith("http://view-") and ".localhost:" in proxy.url
+        assert await view.evaluate("document.cookie") == "" == await proxy.evaluate("document.cookie")
+        for reach in ("parent.parent.document", "top.location.href", "top.localStorage"):
+            found = await view.evaluate(
+                f"(() => {{ try {{ return String({reach}); }} catch (e) {{ return e.name; }} }})()"
+            )
+            assert found == "SecurityError", reach
+        for address in (f"{gallery.url}apps", "/", "https://example.com/"):
+            assert "Failed to fetch" in await view.evaluate(
+                "(url) => fetch(url).then((r) => r.status, String)", address
+            )
+        before = page.url
+        assert await view.evaluate("(() => { try { top.location = 'about:blank'; } catch (e) { return e.name; } })()")
+        assert await view.evaluate("open('about:blank')") is None
+        # the frame around it is at the view's mercy, and as powerless: it shows no page of the gallery
+        refused: list[str] = []
+        page.on("console", lambda said: refused.append(said.text))
+        await proxy.evaluate("(url) => { location.href = url; }", gallery.url)
+        await eventually(lambda: any("frame-ancestors" in text for text in refused))
+        assert page.url == before and len(page.context.pages) == 1
+        await expect(page.get_by_role("heading", name="Apps", exact=True)).to_be_visible()
+
+
+async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Browser, views_address: str) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
+        view = await shown(page, "board")
+        posts: list[str] = []
+        page.on("request", lambda asked: posts.append(asked.post_data or "") if "/views/" in asked.url else None)
+        forged = {"jsonrpc": "2.0", "id": 9, "method": "ui/open-link", "params": {"url": "https://evil.example/"}}
+        await view.evaluate("(forged) => top.postMessage(forged, '*')", forged)  # not by the frame that speaks for it
+        await page.evaluate("(forged) => postMessage(forged, '*')", forged)
+        await view.evaluate("""() => {
+          const jsonrpc = "2.0", own = "ui/notifications/sandbox-";
+          for (const odd of [
+            null, 7, "x", [], {}, { jsonrpc: "1.0", id: 1, method: "ping" }, { jsonrpc, id: {}, method: "ping" },
+            { jsonrpc, id: 1, method: "ping", params: 7 }, { jsonrpc, id: 77, result: {} },
+            { jsonrpc, method: own + "proxy-ready" },
+            { jsonrpc, id: 2, method: own + "resource-ready", params: { html: "" } }]) parent.postMessage(odd, "*");
+        }""")
+        assert (await view.evaluate("rpc('ping')"))["result"] == {}
+        assert len(posts) == 1 and "ping" in posts[0]
+        await expect(page.get_by_role("list", name="Requests of the view").get_by_role("listitem")).to_have_count(0)
+        flood = await view.evaluate("Promise.all(Array.from({ length: 40 }, () => rpc('ping')))")
+        refused = [one for one in flood if "error" in one]
+        assert refused and "more than 16 requests" in refused[0]["error"]["message"]
+        assert (await view.evaluate("rpc('ping')"))["result"] == {}
+
+
+async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery:
+        call = await start(gallery)
+        view = await gallery.ask("GET", f"views/{call}?theme=dark&width=400&height=300")
+        name = view["origin"].removeprefix("http://")
+        assert view["allow"] == "clipboard-write" and "rpc" in view["html"]
+
+        async def at(host: str, path: str = "", method: str = "GET", **more: str) -> aiohttp.ClientResponse:
+            return await gallery.http.request(method, gallery.url + path, headers={"Host": host, **more})
+
+        sandbox = await at(name)
+        policy = sandbox.headers["Content-Security-Policy"]
+        assert sandbox.status == 200 and "connect-src 'none'" in policy and "https://fonts.example" in policy
+        assert "script-src *" not in policy and f"frame-ancestors {gallery.url.rstrip('/')} " in policy
+        assert "Set-Cookie" not in sandbox.headers and view["html"] not in await sandbox.text()
+        for path in ("apps", "artifacts", "assets/app.js", f"views/{call}", "?x", "healthz"):
+            assert (await at(name, path)).status == 404, path  # with the operator's token
+        assert (await at(name, "", "POST")).status == 404
+        other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
+        assert (await at(other)).status == 404
+        assert (await at(f"x.{name}")).status == 421
+        # and the gallery takes nothing from there
+        own = gallery.url.removeprefix("http://").rstrip("/")
+        assert (await at(own, "apps", Origin=view["origin"])).status == 403
+        page = await at(own)
+        assert (
+            f"frame-src 'self' http://*.localhost:{own.rpartition(':')[2]};" in page.headers["Content-Security-Policy"]
+        )
+        await gallery.ask("DELETE", f"views/{call}", expect=204)
+        assert (await at(name)).status == 404
+
+
+async def test_eight_views_are_kept_and_the_oldest_goes(tmp_path: Path, browser: Browser, views_address: str) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery:
+        calls = [await start(gallery) for _ in range(8)]
+        for call in calls:
+            await gallery.ask("GET", f"views/{call}")
+        last = await start(gallery)
+        await gallery.ask("GET", f"views/{last}")
+        await gallery.ask("GET", f"views/{calls[0]}", expect=404)
+        await gallery.ask("GET", f"views/{calls[1]}")
+        for body in (
+            {},
+            {"method": 1, "params": {}, "request": True},
+            {"method": "ping", "params": [], "request": True},
+        ):
+            await gallery.ask("POST", f"views/{last}", body=body, expect=400)
+        failed = await start(gallery, params={"n": "x"})  # a call that fails has no view
+        await eventually(lambda: gallery.served.activity.calls[failed].duration_ms is not None)
+        await gallery.ask("GET", f"views/{failed}", expect=404)
+
+
+async def test_an_app_that_only_says_that_it_has_views(tmp_path: Path, browser: Browser) -> None:
+    async def answer(params: object, _: object) -> object:
+        return {"ok": True}
+
+    app = ListedApp({"liar": answer}, liar={"view": "ui://x/y.html"})
+    async with open_gallery(tmp_path, browser, memory=app) as gallery, visited(gallery, browser) as page:
+        await page.locator(".capability", has_text="liar").click()
+        await page.get_by_role("button", name="Run").click()
+        await expect(page.locator("#work .panel")).to_contain_text("Succeeded")
+        await expect(page.locator("#work .panel")).to_contain_text(
+            "No live view: views belong to the tools of MCP servers"
+        )
+
+
+async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    token, tenant = "a-token-for-the-operator", "a-token-for-a-tenant"
+    options = Options(token=token, public_url="https://files.example")
+    async with (
+        serve(open_store(tmp_path), options, users={tenant: Scope(tenant="else")}) as served,
+        aiohttp.ClientSession() as http,
+    ):
+        app = (await served.apps.connect(views_address, {})).key
+
+        async def ask(method: str, path: str, by: str = token, **more: Any) -> aiohttp.ClientResponse:
+            headers = {"Authorization": f"Bearer {by}", **more.pop("headers", {})}
+            return await http.request(method, served.url + path, headers=headers, **more)
+
+        body = {"capability": "board", "view": True}
+        call = (await (await ask("POST", f"apps/{app}/calls", json=body)).json())["id"]
+        assert (await ask("GET", f"views/{call}")).status == 200
+        assert (await ask("GET", f"views/{call}", headers={"Host": "files.example"})).status == 409
+        page = await ask("GET", "", headers={"Host": "files.example"})
+        assert "localhost" not in page.headers["Content-Security-Policy"]
+        message = {"method": "ping", "params": {}, "request": True}
+        for method, more in (("GET", {}), ("POST", {"json": message}), ("DELETE", {})):
+            assert (await ask(method, f"views/{call}", tenant, **more)).status == 404, method
+        assert await (await ask("POST", f"views/{call}", json=message)).json() == {
+            "answer": {"result": {}},
+            "files": [],
+        }
+
+
+async def test_a_live_view_has_a_size_and_hands_out_so_many_files(
+    tmp_path: Path, browser: Browser, views_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery:
+
+        async def warnings_of(call: str) -> list[str]:
+            record = await gallery.ask("GET", f"calls/{call}?wait=20")
+            return list(record["result"]["warnings"])
+
+        first = await start(gallery)
+        view = await gallery.ask("GET", f"views/{first}")
+        for name, size in (
+            ("_MAX_HTML", len(view["html"])),
+            ("_MAX_GIVEN", len(json.dumps(view["given"], separators=(",", ":")))),
+        ):
+            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size)
+            await gallery.ask("GET", f"views/{await start(gallery)}")
+            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size - 1)
+            beyond = await start(gallery)
+            await gallery.ask("GET", f"views/{beyond}", expect=413)
+            (warning,) = [text for text in await warnings_of(beyond) if "view" in text]
+            assert warning.startswith("the view is not shown: the page shows views of")
+            monkeypatch.undo()
+
+        def files(start: int, count: int) -> dict[str, object]:
+            blobs = [base64.b64encode(bytes([number])).decode() for number in range(start, start + count)]
+            contents = [
+                {"type": "resource", "resource": {"uri": f"file:///{blob}.bin", "blob": blob}} for blob in blobs
+            ]
+            return {"method": "ui/download-file", "params": {"contents": contents}, "request": True}
+
+        for begin, count in ((0, 64), (64, 64), (128, 64), (192, 8)):
+            told = await gallery.ask("POST", f"views/{first}", body=files(begin, count))
+            assert told["answer"] == {"result": {}} and len(told["files"]) == begin + count
+        told = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
+        assert "200 files, which is the limit" in told["answer"]["error"]["message"] and len(told["files"]) == 200

@@ -1,0 +1,390 @@
+"""Views and their servers that break the rules: each is refused, and disturbs no other session (docs/security.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.eventually import eventually
+from tests.support.mcp_servers import target
+from transports import Browser, ProtocolError, Session, UsageError, View, connect
+from transports.adapters.views import ViewTransport
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+ASK = "([method, params]) => rpc(method, params)"
+LINE = "tell('notifications/message', { level: 'info', data: 'x'.repeat(200) });"
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with connect(target("views"), browser=browser, store=tmp_path_factory.mktemp("views")) as app:
+        yield app
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with connect(target("hostile_views"), browser=browser, store=tmp_path_factory.mktemp("hostile")) as app:
+        yield app
+
+
+def wire(view: View) -> ViewTransport:
+    assert isinstance(view.transport, ViewTransport)
+    return view.transport
+
+
+async def ask(view: View, method: str, params: object) -> Any:
+    return await view.frame.evaluate(ASK, [method, params])
+
+
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [
+        ("huge", "more than 8,388,608 characters"),
+        ("plain_html", "is text/html; hosts show text/html;profile=mcp-app only"),
+        ("no_type", "of no type"),
+        ("not_base64", "not UTF-8 in base64"),
+        ("not_text", "not UTF-8 in base64"),
+        ("empty", "text: Field required"),
+    ],
+)
+async def test_a_document_that_no_host_shows_is_refused(server: Session, tool: str, why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        async with server.open_view(tool):
+            pass
+
+
+async def test_a_document_of_eight_megabytes_is_shown(server: Session) -> None:
+    async with server.open_view("at_the_limit") as view:
+        assert "echo" in view.capabilities
+
+
+async def test_sources_that_are_not_origins_are_left_out_of_the_policy(server: Session) -> None:
+    async with server.open_view("injection") as view:
+        policy = await view.frame.evaluate("policy()")
+        both = "https://good.example https://*.example.org:8443"
+        assert policy == (
+            f"default-src 'none'; script-src 'self' 'unsafe-inline' {both}; style-src 'self' 'unsafe-inline' {both}; "
+            f"connect-src 'self' {both}; img-src 'self' data: {both}; font-src 'self' {both}; "
+            f"media-src 'self' data: {both}; frame-src {both}; object-src 'none'; base-uri 'self'"
+        )
+        assert len([text for text in view.warnings if "leaves out" in text]) == 3
+        assert await view.frame.evaluate("(() => { try { return eval('1'); } catch (e) { return e.name; } })()")
+    async with server.open_view("many_sources") as view:
+        policy = await view.frame.evaluate("policy()")
+        assert "https://a99.example;" in policy and "a100" not in policy
+        assert any("after the first 100" in text for text in view.warnings)
+
+
+async def test_what_a_server_declares_in_an_odd_way_grants_nothing(server: Session) -> None:
+    async with server.open_view("odd_meta") as view:
+        policy = await view.frame.evaluate("policy()")
+        assert policy == (
+            "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+            "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src 'none'; object-src 'none'; "
+            "base-uri 'self'"
+        )
+        assert await (await view.frame.frame_element()).get_attribute("allow") == "camera"
+        assert any("csp is not an object" in text for text in view.warnings)
+        assert any("everything" in text for text in view.warnings)
+
+
+async def test_a_view_that_declares_nothing_itself_has_what_the_list_of_resources_declares(server: Session) -> None:
+    async with server.open_view("listed") as view:
+        assert "connect-src 'self' https://listed.example;" in await view.frame.evaluate("policy()")
+
+
+@pytest.mark.parametrize("tool", ["web", "disk", "number", "long"])
+async def test_a_view_has_an_address_of_the_scheme_ui(server: Session, tool: str) -> None:
+    assert server.capabilities[tool].view is None
+    with pytest.raises(UsageError, match="has no view"):
+        server.open_view(tool)
+
+
+# --- teardown ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_view_has_its_last_words_before_it_goes(server: Session) -> None:
+    async with server.open_view("last_words") as view:
+        pass
+    assert view.model_context == {"structuredContent": {"saved": 1}}
+
+
+async def test_a_view_that_does_not_let_go_is_closed_all_the_same(server: Session) -> None:
+    async with server.open_view("slow_goodbye") as view:
+        began = time.monotonic()
+    assert time.monotonic() - began < 20
+    page = wire(view).page
+    assert page is not None and page.is_closed()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+async def test_answers_that_were_not_asked_for_reach_no_call(app: Session) -> None:
+    async with app.open_view("board") as view:
+        # forged before, answered twice, and answered late; and from a frame inside the view
+        await view.frame.evaluate("""() => {
+          const result = { content: [], structuredContent: "forged" };
+          const forge = (id) => parent.postMessage({ jsonrpc: "2.0", id, result }, "*");
+          tools.echo = async (given) => {
+            for (let id = 1000; id < 1100; id += 1) forge(id);
+            return { content: [], structuredContent: given };
+          };
+          tools.twice = (given) => {
+            const mine = heard.at(-1).id;
+            setTimeout(() => forge(mine), 0);
+            return { content: [], structuredContent: { first: true } };
+          };
+        }""")
+        await eventually(
+            lambda: "twice" in view.capabilities or view.frame.evaluate("tell('notifications/tools/list_changed')")
+        )
+        assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
+        for _ in range(3):
+            assert (await view.call("twice")).data == {"first": True}
+        assert (await view.call("echo", {"text": "b"})).data == {"text": "b"}
+        await eventually(lambda: wire(view).counts.get("duplicate", 0) >= 3)
+        assert wire(view).counts["unknown"] >= 200
+
+
+async def test_messages_that_are_not_as_the_specification_has_them_are_refused(app: Session) -> None:
+    async with app.open_view("board") as view:
+        for method, params in [
+            ("ui/open-link", {"url": 7}),
+            ("ui/open-link", {}),
+            ("ui/open-link", {"url": "https://a.example/" + "x" * 8192}),
+            ("ui/message", {"role": "assistant", "content": []}),
+            ("ui/message", {"role": "user", "content": "text"}),
+            ("ui/request-display-mode", {"mode": "huge"}),
+            ("ui/update-model-context", {"structuredContent": []}),
+            ("ui/download-file", {"contents": []}),
+            ("ui/download-file", {"contents": {}}),
+            ("ui/download-file", {"contents": [{"type": "resource_link", "uri": "data://report.csv"}] * 65}),
+            ("ui/message", []),
+        ]:
+            assert (await ask(view, method, params))["error"]["code"] == -32602, method
+        await view.frame.evaluate("""() => {
+          tell('ui/notifications/size-changed', { width: -1 });
+          tell('ui/notifications/size-changed', { height: 'tall' });
+          tell('notifications/message', { level: 'loud', data: 1 });
+        }""")
+        assert (await ask(view, "ping", {}))["result"] == {}
+        await eventually(lambda: any("3 notifications of the view are not valid" in text for text in view.warnings))
+        assert view.requests == () and view.model_context is None and view.files == ()
+
+
+async def test_a_second_handshake_changes_nothing(app: Session) -> None:
+    async with app.open_view("board") as view:
+        other = {"appInfo": {"name": "Bank"}, "appCapabilities": {}, "protocolVersion": "1"}
+        assert "result" in await ask(view, "ui/initialize", other)
+        await view.frame.evaluate("tell('ui/notifications/initialized', {}); rpc('ping')")
+        assert wire(view).host.app_info["name"] == "Board"
+        heard = await view.frame.evaluate("heard.filter((one) => one.method.startsWith('ui/')).length")
+        assert heard == 2  # input and result, once
+
+
+async def test_a_view_is_not_switched_to_a_mode_that_it_does_not_declare(app: Session) -> None:
+    async with app.open_view("modes") as view:
+        assert (await ask(view, "ui/request-display-mode", {"mode": "pip"}))["result"] == {"mode": "inline"}
+        assert (await ask(view, "ui/request-display-mode", {"mode": "fullscreen"}))["result"] == {"mode": "fullscreen"}
+        changed = (
+            "heard.filter((one) => one.method === 'ui/notifications/host-context-changed').map((one) => one.params)"
+        )
+        await eventually(lambda: view.frame.evaluate(f"({changed}).length"))
+        assert await view.frame.evaluate(changed) == [{"displayMode": "fullscreen"}]
+
+
+# --- reach ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_view_reads_only_what_its_server_offers(app: Session) -> None:
+    async with app.open_view("board") as view:
+        for uri in (
+            "data://hidden",
+            "file:///etc/passwd",
+            "https://example.com/",
+            "ui://views/none.html",
+            7,
+            "x" * 9000,
+        ):
+            assert (await ask(view, "resources/read", {"uri": uri}))["error"]["code"] == -32602, uri
+        for uri in ("data://report.csv", "data://rows/7", "ui://views/board.html"):
+            assert "result" in await ask(view, "resources/read", {"uri": uri}), uri
+        linked = await ask(view, "tools/call", {"name": "links", "arguments": {}})
+        uri = linked["result"]["content"][0]["uri"]
+        assert "result" in await ask(view, "resources/read", {"uri": uri})  # the server has named it
+
+
+async def test_a_view_reaches_neither_our_page_nor_another_view_nor_the_network(app: Session) -> None:
+    seen: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append((await reader.readline()).decode())
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    outside = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    async with listening, app.open_view("board") as other, app.open_view("board") as view:
+        neighbour = other.frame.url
+        tried = await view.frame.evaluate(
+            """async ([outside, neighbour]) => {
+              const named = async (work) => {
+                try { return await work() === null ? "null" : "got in"; } catch (e) { return e.name; }
+              };
+              const settled = (source, good) => new Promise((resolve, reject) => {
+                source[good] = resolve;
+                source.onerror = () => reject(new TypeError());
+              });
+              localStorage.setItem("mine", "1");
+              document.cookie = "mine=1";
+              return {
+                parent: await named(() => parent.document), top: await named(() => top.document.body.innerHTML),
+                topGoes: await named(() => { top.location = outside; }),
+                opened: await named(() => window.open(outside)),
+                fetched: await named(() => fetch(outside)), neighbour: await named(() => fetch(neighbour)),
+                socket: await named(() => settled(new WebSocket(outside.replace("http", "ws")), "onopen")),
+                image: await named(() => settled(Object.assign(new Image(), { src: outside }), "onload")),
+                frames: String(parent.frames.length),
+              };
+            }""",
+            [outside, neighbour],
+        )
+        refused = {"SecurityError", "TypeError", "null"}
+        assert {
+            name: got for name, got in tried.items() if got not in refused and name not in ("frames", "topGoes")
+        } == {}
+        assert tried["frames"] == "1"
+        assert await other.frame.evaluate("[localStorage.getItem('mine'), document.cookie]") == [None, ""]
+        for leave in (
+            "(src) => document.body.append(Object.assign(document.createElement('iframe'), { src }))",
+            """(action) => {
+              const form = Object.assign(document.createElement('form'), { action, method: 'post' });
+              document.body.append(form);
+              form.submit();
+            }""",
+            "(a) => { location.href = a; }",
+        ):
+            await view.frame.evaluate(leave, outside)
+        assert (await other.call("echo", {"text": "here"})).data == {"text": "here"}
+        await asyncio.sleep(0.3)  # the requests that must not come
+        assert seen == []
+
+
+async def test_resources_that_cannot_be_decoded_leave_no_file(app: Session) -> None:
+    async with app.open_view("board") as view:
+        folder = Path(app.store.root)  # type: ignore[attr-defined]
+        before = set(folder.iterdir())
+        good = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
+        for bad in (
+            {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAA=A"}},
+            {"type": "resource", "resource": {"uri": "file:///a.bin", "held": {"id": "0", "size": 3}}},
+            {"type": "resource", "resource": {"uri": "file:///a.bin"}},
+            {"type": "resource_link", "uri": "data://hidden"},
+        ):
+            answer = await ask(view, "ui/download-file", {"contents": [good, bad]})
+            assert answer["result"] == {"isError": True}, bad
+        assert len([text for text in view.warnings if "was refused" in text]) == 4
+        assert set(folder.iterdir()) == before and view.files == ()
+
+
+# --- floods and sizes -------------------------------------------------------------------------------------------------
+
+
+async def test_as_many_requests_may_wait_and_one_more_is_refused(app: Session) -> None:
+    release = asyncio.Event()
+
+    async def wait(_: object) -> bool:
+        return await release.wait()
+
+    async with app.open_view("board", on_open_link=wait) as view:
+        started = """async () => {
+          globalThis.links = Array.from({ length: 64 }, () => rpc("ui/open-link", { url: "https://a.example/" }));
+          return (await rpc("ping")).error.code;
+        }"""
+        assert await view.frame.evaluate(started) == -32000
+        release.set()
+        answers = await view.frame.evaluate("Promise.all(links)")
+        assert [one["result"] for one in answers] == [{}] * 64
+        assert len(view.requests) == 64
+
+
+async def test_a_message_has_four_megabytes_of_text(app: Session) -> None:
+    async with app.open_view("board") as view:
+        sized = """async (length) => {
+          const empty = JSON.stringify({ structuredContent: { a: "" } }).length;
+          const answer = await rpc("ui/update-model-context", { structuredContent: { a: "x".repeat(length - empty) } });
+          return answer.error?.code ?? answer.result;
+        }"""
+        assert await view.frame.evaluate(sized, 4 << 20) == {}
+        assert await view.frame.evaluate(sized, (4 << 20) + 1) == -32001
+
+
+async def test_the_record_of_requests_has_bounds(app: Session) -> None:
+    async with app.open_view("board") as view:
+        big = "rpc('ui/update-model-context', { structuredContent: { a: 'x'.repeat(4_000_000) } })"
+        for _ in range(6):
+            await view.frame.evaluate(big)
+        assert len(view.requests) == 4  # of at most 16 MiB
+        assert any("2 requests of the kind model-context are not remembered" in text for text in view.warnings)
+
+
+async def test_a_view_hands_out_so_many_files_and_one_more_is_refused(app: Session) -> None:
+    async with app.open_view("board") as view:
+        hand_out = """async (count) => {
+          const one = () => rpc("ui/download-file", { contents: [file([1], "x")] });
+          const answers = [];
+          for (let n = 0; n < count; n += 1) answers.push((await one()).result.isError === true);
+          return answers;
+        }"""
+        await view.frame.evaluate(
+            f"tools.many = async () => ({{ content: [], structuredContent: {{ all: await ({hand_out})(65) }} }})"
+        )
+        await view.frame.evaluate("tell('notifications/tools/list_changed')")
+        await eventually(lambda: "many" in view.capabilities)
+        result = await view.call("many")
+        assert len(result.artifacts) == 64
+        assert result.data == {"all": [False] * 64 + [True]}
+        assert any("too many files" in text for text in view.warnings)
+
+
+async def test_twenty_thousand_lines_and_a_large_file_leave_memory_flat_and_others_undisturbed(app: Session) -> None:
+    async with app.open_view("board") as other, app.open_view("board") as view:
+        me = psutil.Process(os.getpid())
+        await view.frame.evaluate(f"(() => {{ for (let n = 0; n < 2000; n += 1) {{ {LINE} }} }})()")
+        await ask(view, "ping", {})
+        before = me.memory_info().rss
+        await view.frame.evaluate(f"(() => {{ for (let n = 0; n < 20000; n += 1) {{ {LINE} console.log(n); }} }})()")
+        began = time.monotonic()
+        assert (await other.call("echo", {"text": "here"}, timeout=20)).data == {"text": "here"}
+        assert (await view.call("echo", {"text": "there"}, timeout=20)).data == {"text": "there"}
+        assert time.monotonic() - began < 30
+        assert len(view.requests) == 1000 and {one.kind for one in view.requests} == {"log"}
+        assert any("were too many and were left out" in text for text in view.warnings)
+        # one block of 48 KiB, repeated: the view is not to spend its time on making the file
+        sent = """async () => {
+          const block = btoa(String.fromCharCode(...Array.from({ length: 49152 }, (_, n) => (n * 31 + 7) % 251)));
+          const blob = block.repeat(1366);
+          const contents = [{ type: "resource", resource: { uri: "file:///large.bin", blob } }];
+          return (await rpc("ui/download-file", { contents })).result;
+        }"""
+        assert await view.frame.evaluate(sent) == {}
+        (large,) = view.files
+        content = bytes((n * 31 + 7) % 251 for n in range(49152)) * 1366
+        assert (large.size_bytes, large.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        del content
+        assert me.memory_info().rss - before < (48 << 20)  # the file alone has 64 MiB, and 86 in base64
+        assert (await other.call("echo", {"text": "still"})).data == {"text": "still"}

@@ -1,0 +1,269 @@
+"""Live views of calls: the server's half of a host for the views of MCP servers (MCP Apps). The other half is the page.
+
+The page shows a view in the sandbox proxy of the specification. The proxy has an origin of its own, a name below
+``localhost`` for each view, which serves nothing else, and the view's policy as a header. Requests of the view come
+through the page to :meth:`ViewRoutes.answer`, where :class:`~transports.adapters.views.Host` checks them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from ...artifacts import Scope
+from ...base import ServerCall, keeping_calls
+from ...errors import ABPError, TooLarge, UsageError, format_seconds
+from ...protocol import encode_json, is_loopback
+from ...routing import Result, Router
+from ...tasks import in_thread
+from ..shared import App
+from ._access import Visitor, hostname
+from ._responses import RequestRefused, json_response, read_json
+
+if TYPE_CHECKING:
+    from ...adapters.views import Host, OpenedTool
+    from ...binary import BinaryData
+
+#: Live views of one server; one more closes the oldest.
+_MAX_VIEWS = 8
+#: Largest document of a live view in characters, and its tool's arguments and result in bytes of JSON.
+_MAX_HTML, _MAX_GIVEN = 8 << 20, 16 << 20
+#: Files that one live view may hand out.
+_MAX_FILES = 200
+#: Seconds that a request waits for a view whose tool runs, and for the server's answer to a view.
+_WAIT, _RELAY_TIMEOUT = 60.0, 60.0
+#: Pixels of the sides of a view.
+_SIDES = range(1, 10_000)
+_NAME = re.compile(r"view-[0-9a-f]{16}\.localhost")
+
+_PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
+<style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body><script>
+(() => {
+  "use strict";
+  const OWN = "ui/notifications/sandbox-";
+  let inner = null, host = null;
+  const isOwn = (message) => typeof message?.method === "string" && message.method.startsWith(OWN);
+  addEventListener("message", ({ source, origin, data }) => {
+    if (source === parent && (host === null || origin === host)) {
+      if (inner !== null) {
+        if (!isOwn(data)) inner.contentWindow.postMessage(data, location.origin);
+      } else if (data?.method === OWN + "resource-ready") {
+        host = origin;
+        inner = document.createElement("iframe");
+        inner.setAttribute("sandbox", data.params.sandbox);
+        inner.allow = data.params.allow;
+        inner.srcdoc = data.params.html;
+        document.body.append(inner);
+      }
+    } else if (inner !== null && source === inner.contentWindow && origin === location.origin && !isOwn(data)) {
+      parent.postMessage(data, host);
+    }
+  });
+  parent.postMessage({ jsonrpc: "2.0", method: OWN + "proxy-ready", params: {} }, "*");
+})();
+</script>"""
+
+
+@dataclass(eq=False)
+class LiveView:
+    """View of one call. ``name`` is the host name of its origin, ``given`` the arguments and the result of its tool as
+    JSON, and ``files`` the ids of the artifacts that it has handed out."""
+
+    name: str
+    scope: Scope
+    opened: OpenedTool
+    given: bytes
+    host: Host
+    files: list[str] = field(default_factory=list)
+
+
+class ViewRoutes:
+    """Handlers of live views, by the id of the call that opened each."""
+
+    def __init__(self) -> None:
+        #: Views by the id of their call, oldest first; of running calls, too.
+        self._views: OrderedDict[str, asyncio.Future[LiveView]] = OrderedDict()
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, app: App, capability: str, params: dict[str, object], timeout: float | None, call: str
+    ) -> Result:
+        """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
+
+        If the view cannot be shown, the result has a warning."""
+        from ...session import server_of  # late: most servers show no views
+
+        view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
+        view.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks
+        self._views[call] = view
+        if len(self._views) > _MAX_VIEWS:
+            self._forget(next(iter(self._views)))
+        try:
+            try:
+                server_of(app.session.transport)
+            except UsageError as error:  # any app may say that it has views
+                view.set_exception(error)
+                return await app.session.call(capability, params, timeout=timeout, call_id=call)
+            with keeping_calls() as kept:
+                result = await app.session.call(capability, params, timeout=timeout, call_id=call)
+            if view.done():
+                return result
+            try:
+                if not kept:
+                    raise UsageError("the tool's result did not come from its server")
+                live = await self._live(app, capability, call, kept[-1])
+            except ABPError as error:
+                if not view.done():
+                    view.set_exception(error)
+                return replace(result, warnings=(*result.warnings, f"the view is not shown: {error.message}"))
+            if not view.done():
+                view.set_result(live)
+            return result
+        finally:
+            if not view.done():
+                self._forget(call)
+
+    async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
+        from ...adapters.views import Host, HostContext, OpenedTool, ViewHandlers, read_document
+        from ...session import server_of
+
+        server, store = server_of(app.session.transport), app.session.store
+        uri = app.session.capabilities[capability].view or ""
+        document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=_RELAY_TIMEOUT))
+        given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
+        if len(document.html) > _MAX_HTML or len(given) > _MAX_GIVEN:
+            raise TooLarge(
+                f"the page shows views of {_MAX_HTML:,} characters and results of {_MAX_GIVEN:,} bytes at most"
+            )
+        opened = OpenedTool(made.tool, made.arguments, {}, document)
+
+        async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+            return await server.relay(method, params, timeout=_RELAY_TIMEOUT)
+
+        async def save(content: BinaryData) -> None:
+            if len(live.files) >= _MAX_FILES:
+                raise UsageError(f"the view has handed out {_MAX_FILES} files, which is the limit")
+            stored = await Router(store).route(
+                {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
+            )
+            live.files += [ref.id for ref in stored.artifacts.values()]
+
+        handlers = ViewHandlers(on_display_mode=lambda mode: mode == "inline")
+        host = Host(HostContext(), opened.tool, handlers, relay=relay, save_file=save, current_call=lambda: call)
+        live = LiveView(f"view-{secrets.token_hex(8)}.localhost", store.scope, opened, given, host)
+        return live
+
+    def _forget(self, call: str) -> None:
+        if (view := self._views.pop(call, None)) is not None:
+            view.cancel()
+
+    # --- routes -------------------------------------------------------------------------------------------------------
+
+    async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /views/{call}`` when the call has ended: the origin, the document and the input of its view. The
+        query has the view's surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
+        live = await self._find(request, visitor)
+        port = _local_port(request)
+        if port is None:
+            message = "views are shown on the machine of the server only, at its own address"
+            raise RequestRefused(409, "NOT_SUPPORTED", message)
+        live.host.context = _surroundings(request.query)
+        document = live.opened.document
+        about = {
+            "origin": f"http://{live.name}{port}",
+            "uri": document.uri,
+            "html": document.html,
+            "allow": "; ".join(document.permissions),
+            "files": live.files,
+        }
+        body = encode_json(about)[:-1] + b',"given":' + live.given + b"}"
+        return web.Response(body=body, content_type="application/json")
+
+    async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /views/{call}``, a message of the view as ``{method, params, request}``, with the ``answer`` of
+        the host, ``null`` for a notification, and the ids of all ``files`` of the view."""
+        live, body = await self._find(request, visitor), await read_json(request)
+        match body:
+            case {"method": str(method), "params": dict(params), "request": bool(is_request)}:
+                answer = await live.host.answer(method, encode_json(params).decode(), is_request=is_request)
+                return json_response({"answer": answer, "files": live.files})
+        raise RequestRefused(400, "INVALID_PARAMS", "a message is {method, params: {…}, request: true or false}")
+
+    async def close(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``DELETE /views/{call}``."""
+        await self._find(request, visitor)
+        self._forget(request.match_info["call"])
+        return web.Response(status=204)
+
+    async def _find(self, request: web.Request, visitor: Visitor) -> LiveView:
+        view = self._views.get(request.match_info["call"])
+        gone = RequestRefused(404, "NOT_FOUND", "the view of this call is not kept (any more); call again")
+        if view is None:
+            raise gone
+        await asyncio.wait((view,), timeout=_WAIT)
+        if view.cancelled():
+            raise gone
+        if not view.done():
+            raise RequestRefused(504, "TIMEOUT", f"the call has not ended within {format_seconds(_WAIT)}")
+        live = view.result()
+        if not visitor.scope.covers(live.scope):
+            raise gone
+        return live
+
+    # --- the sandbox --------------------------------------------------------------------------------------------------
+
+    def sandbox(self, request: web.Request) -> web.Response | None:
+        """Return the sandbox proxy for a request to the origin of a view, and ``None`` for any other origin. Raises
+        :class:`~._responses.RequestRefused` (404) for everything else there."""
+        name = hostname(request.host)
+        if name is None or not _NAME.fullmatch(name):
+            return None
+        known = (
+            view.result()
+            for view in self._views.values()
+            if view.done() and not view.cancelled() and not view.exception()
+        )
+        live = next((one for one in known if secrets.compare_digest(one.name, name)), None)
+        if live is None or request.method != "GET" or request.path_qs != "/":
+            raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
+        port = request.host[len(name) :]
+        frames = " ".join(f"http://{own}{port}" for own in ("127.0.0.1", "localhost"))
+        policy = f"{live.opened.document.policy('declared')}; frame-ancestors {frames}"
+        headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?1"}
+        return web.Response(text=_PROXY, content_type="text/html", headers=headers)
+
+
+def frames_of_views(request: web.Request) -> str:
+    """Return the source of ``frame-src`` for views, empty where they cannot be shown."""
+    port = _local_port(request)
+    return "" if port is None else f" http://*.localhost{port}"
+
+
+def _local_port(request: web.Request) -> str | None:
+    """Return the port of the server's own address on this machine, such as ``:8000``; ``None`` for another address."""
+    name = hostname(request.host)
+    if request.scheme != "http" or not is_loopback(name):
+        return None
+    _, colon, port = request.host.rpartition("]")[2].partition(":")
+    return colon + port
+
+
+def _surroundings(query: Mapping[str, str]) -> Any:
+    from ...adapters.views import HostContext
+
+    sides = [int(text) for name in ("width", "height") if (text := query.get(name, "")).isascii() and text.isdigit()]
+    given: dict[str, Any] = {
+        "theme": "dark" if query.get("theme") == "dark" else "light",
+        **{name: query[name][:100] for name in ("locale", "timezone") if query.get(name)},
+    }
+    if len(sides) == 2 and all(side in _SIDES for side in sides):
+        given["size"] = tuple(sides)
+    return HostContext(**given)
