@@ -11,7 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from importlib.resources import files
 from itertools import zip_longest
