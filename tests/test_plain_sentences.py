@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
     [
         (
             "docs/batch.md",
-            "If any line is not a valid job, the command lists the first 20 with reasons and runs nothing.",
+            "If any line is not a valid job, the command lists the first 20 faults with their lines and runs nothing.",
         ),
         (
             "docs/batch.md",

@@ -185,8 +185,8 @@ def require_known(prefix: str, fields: Collection[str]) -> None:
     """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` that is none of ``fields``.
 
     A misspelt limit or list of hosts would leave open what it was to close."""
-    for variable, meant in unknown_variables(lambda: {prefix + name.upper() for name in fields}, prefix).items():
-        raise UsageError(unread(variable, meant))
+    for name, meant in unknown_variables(lambda: {prefix + one.upper() for one in fields}, prefix).items():
+        raise UsageError(unread(name, meant))
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:

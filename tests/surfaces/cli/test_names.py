@@ -30,7 +30,7 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
     ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=${SECRET:CANARY}")
     assert ran.status == 2 and "abp mcp --trust" in ran.err
     trusted = abp("mcp", "--trust")
-    assert trusted.status == 0 and "secrets.CANARY = {'env': 'CANARY'" in trusted.out and "apps.bench" in trusted.out
+    assert trusted.status == 0 and 'secrets.CANARY.env = "CANARY"' in trusted.out and "apps.bench" in trusted.out
     try:
         ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=It is ${SECRET:CANARY}.", "--json")
         assert ran.document["success"] and CANARY not in ran.out + ran.err, ran

@@ -57,12 +57,10 @@ def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: Command
     assert "\ntools:\n  echo\n" in ran.out and "\npicture\nFile saved: " in ran.out
     (log,) = [line for line in ran.out.splitlines() if line.startswith("  log  ")]
     assert '"theme": "dark"' in log
-    document = abp("view", VIEWS, "told", "--locale", "de-DE", "--host", "claude", "--json").document
-    (asked,) = document["requests"]
-    assert (
-        asked["params"]["data"] == {"theme": "light", "locale": "de-DE", "name": "Claude"}
-        and document["success"] is True
-    )
+    ran = abp("view", VIEWS, "told", "--locale", "de-DE", "--host", "claude", "--json")
+    assert ran.status == 0 and ran.document["success"] is True, ran
+    (asked,) = ran.document["requests"]
+    assert asked["params"]["data"] == {"theme": "light", "locale": "de-DE", "name": "Claude"}
 
 
 @pytest.mark.browser

@@ -191,25 +191,29 @@ class ViewTransport(PageTransport):
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
         policy = opened.document.policy(self._csp, self._profile.csp_sources if self._csp == "declared" else None)
         frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
-        await page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]})
-        await page.emulate_media(color_scheme=self._context.theme)
-        await page.route(f"{own}/**", _serving(_HOST_HTML, frames))
-        await page.route(f"{views}/**", _serving(self._html(opened), policy))
+        await asyncio.gather(
+            page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
+            page.emulate_media(color_scheme=self._context.theme),
+            page.route(f"{own}/**", _serving(_HOST_HTML, frames)),
+            page.route(f"{views}/**", _serving(self._html(opened), policy)),
+        )
         self._listen(page)
         await page.goto(f"{own}/")
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
-        await self._watch_policy(page, self._frame)
         # ends before the time for opening does, whose error would not say why the view stays blank
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
             async with asyncio.timeout(patience):
-                await self._begun(host)
+                await asyncio.gather(self._watch_policy(page, self._frame), self._begun(host))
         except TimeoutError:
             raise self._blank(patience) from None
-        await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
-        await self.tell("ui/notifications/tool-result", opened.result)
+        told = (
+            "ui/notifications/tool-input", await _as_text({"arguments": opened.arguments}),
+            "ui/notifications/tool-result", await _as_text(opened.result),
+        )  # fmt: skip
+        await agent.invoke("tell", *told, timeout=self._timeout)
 
     def _html(self, opened: OpenedTool) -> str:
         if not self._profile.openai:

@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import responses
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -290,7 +290,7 @@ def refused_page(found: FoundApp, status: int | None, url: str) -> str:
     if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
     advice = _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
-    phrase = responses.get(status, "")
+    phrase = next((one.phrase for one in HTTPStatus if one == status), "")
     return f"the server answers {f'{status} {phrase}'.strip()} at {redact_url(url)}; {advice}"
 
 

@@ -188,7 +188,10 @@
       open.delete(key);
       post({ id, ...JSON.parse(text) });
     },
-    tell: (method, text) => post({ method, params: JSON.parse(text) }),
+    // Sends notifications in order: a method, its parameters, the next method, …
+    tell(...told) {
+      for (let n = 0; n < told.length; n += 2) post({ method: told[n], params: JSON.parse(told[n + 1]) });
+    },
     async ask(method, text) { return JSON.stringify(answerOf(await request(method, JSON.parse(text)))); },
   };
 }

@@ -259,7 +259,7 @@ class BatchProgress:
             if self._bar is not None:
                 self._draw()
             else:
-                failed, rate = self._failed and f"{self._failed} failed", self._rate()
+                failed, rate = f"{self._failed} failed" if self._failed else "", self._rate()
                 said = ", ".join(filter(None, (failed, rate)))
                 print_note(f"{self._ended} of {self._total} jobs have ended{f' ({said})' if said else ''}")
 

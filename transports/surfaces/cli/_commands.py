@@ -26,6 +26,7 @@ from . import (
     _doctor as doctor,
     _init as init,
     _mcp as mcp,
+    _proxy as proxy,
     _resources as resources,
     _serve as serve,
     _shell as shell,
@@ -129,6 +130,7 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.command()(mcp.mcp)
+app.command()(proxy.proxy)
 app.command()(serve.serve)
 artifacts.app.command("link")(serve.link)
 app.add_typer(artifacts.app, name="artifacts")

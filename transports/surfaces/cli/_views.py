@@ -116,8 +116,9 @@ def view(
     options: ConnectionOptions,
     as_json: Json = False,
 ) -> int:
-    """Open the view of an MCP server's tool, and call the tools of the view; every result becomes a file.
+    """Open the view of an MCP server's tool, and call its tools.
 
+    Every result becomes a file.
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
     connection = options.connection()
     surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}
