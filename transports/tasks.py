@@ -8,11 +8,21 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from .errors import UsageError
 
-__all__ = ["MAX_DELAY", "Deadlines", "Owner", "backoff_delay", "cancel_and_wait", "drop", "ending", "finished"]
+__all__ = [
+    "MAX_DELAY",
+    "Deadlines",
+    "OpenedHere",
+    "Owner",
+    "backoff_delay",
+    "cancel_and_wait",
+    "drop",
+    "ending",
+    "finished",
+]
 __all__ += ["in_thread", "spawn"]
 
 P = ParamSpec("P")
@@ -157,6 +167,23 @@ def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
     It is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the
     same time from returning at the same time."""
     return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)
+
+
+class OpenedHere:
+    """Base of objects that ``async with`` opens for one process: it refuses ``with``, and to be pickled for another."""
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        kind = type(self).__name__.lower()
+        raise UsageError(f"a {kind} cannot go to another process; open one there, where it is used")
+
+    if not TYPE_CHECKING:  # a type checker refuses `with` by itself
+
+        def __enter__(self) -> NoReturn:
+            kind = type(self).__name__.lower()
+            raise UsageError(f"this {kind} is opened with `async with`; in blocking code use transports.sync")
+
+        def __exit__(self, *_: object) -> None:
+            """Do nothing: ``with`` looks for this before it begins."""
 
 
 class Owner:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.artifacts.conftest import OpenIndexed
 from tests.support.clock import Clock
-from transports.artifacts import Query, Retention, Scope, find, open_store, reindex
+from transports.artifacts import LocalStore, Query, Retention, Scope, find, open_store, reindex
 from transports.artifacts.objects import ObjectStore
 from transports.artifacts.objects._catalog import IndexedCatalog
 from transports.artifacts.objects._index import StoreIndex
@@ -287,3 +287,16 @@ async def test_killed_writers_leave_an_index_that_heals(
                 while await store.list() != await plain.list():  # the server may still have its last request
                     await asyncio.sleep(0.1)
             assert (await store.fsck()).problems == ()
+
+
+async def test_a_read_only_store_lists_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "index.sqlite")
+
+    store = LocalStore(tmp_path)
+    ref = await store.put_bytes(b"x", filename="x.bin")
+    monkeypatch.setattr("transports.artifacts.local._index.Index._open", refuse)
+    assert [one.id for one in await LocalStore(tmp_path).list()] == [ref.id]
+    assert not caplog.records

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
 from tests.conftest import Connect
-from transports import MemoryTransport, Session, UsageError
+from transports import Browser, MemoryTransport, Session, UsageError, connect, sync
+from transports.batch import Pool
+from transports.sync.batch import Pool as BlockingPool
 from transports.testing import Call
 
 
@@ -74,3 +78,28 @@ def test_an_awaitable_of_a_call_may_be_made_outside_of_the_loop(app_of: Connect)
         loop.run_until_complete(app.aclose())
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("make", [lambda: connect("ws://127.0.0.1:9/"), Browser, Pool])
+def test_what_one_process_opens_cannot_be_pickled_for_another(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
+        pickle.dumps(make())
+
+
+@pytest.mark.parametrize("make", [lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool])
+def test_blocking_objects_cannot_be_pickled_either(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
+        pickle.dumps(make())
+
+
+@pytest.mark.parametrize("make", [lambda: connect("ws://127.0.0.1:9/"), Browser, Pool])
+def test_blocking_with_is_refused_with_the_name_to_import(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match=r"is opened with `async with`; .*transports\.sync"), make():
+        pass
+
+
+@pytest.mark.parametrize("make", [lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool])
+async def test_async_with_is_refused_of_a_blocking_object(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match=r"is opened with `with`; .*transports without sync"):
+        async with make():
+            pass

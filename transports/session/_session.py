@@ -27,7 +27,7 @@ from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_
 from ..protocol import with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import Owner, cancel_and_wait
+from ..tasks import OpenedHere, Owner, cancel_and_wait
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -190,7 +190,7 @@ async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaita
     return await discover()
 
 
-class Session:
+class Session(OpenedHere):
     """Session with one connected app, made by :func:`~transports.connect`.
 
     ``async with connect(…) as app`` opens and closes it. ``app = await connect(…)`` opens it; then the same task closes

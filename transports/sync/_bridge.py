@@ -25,7 +25,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds, shortened
 
@@ -527,6 +527,15 @@ class Resource(Blocking[M]):
             self._close(*exc_info)
         except ABPError as error:
             raise blocking_error(error)  # noqa: B904 - it is the same error
+
+    if not TYPE_CHECKING:  # a type checker refuses `async with` by itself
+
+        async def __aenter__(self) -> NoReturn:
+            kind = type(self).__name__.lower()
+            raise UsageError(f"this {kind} is opened with `with`; in a coroutine use transports without sync")
+
+        async def __aexit__(self, *_: object) -> None:
+            """Do nothing: ``async with`` looks for this before it begins."""
 
     def _close(self, *exc_info: object) -> None:
         if self._open_manager is None:

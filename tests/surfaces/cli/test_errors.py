@@ -258,3 +258,10 @@ def test_a_hint_names_the_terminal_and_the_words_of_an_app_stay() -> None:
     error = CapabilityError(own).followed_by(f"the app asked, which {own}")
     assert naming_options(error).message == f"{own}; the app asked, which nobody answered: no terminal"
     assert naming_options(CapabilityError(own)).message == own
+
+
+@pytest.mark.parametrize("arg", ["n\udcff", "--out=out\udcff", "-ptitle=\udce9t\udce9"])
+def test_an_argument_that_is_not_utf_8_is_refused_before_anything_is_sent(abp: CommandLine, arg: str) -> None:
+    ran = abp("call", "http://127.0.0.1:9/", "--json", arg)
+    assert ran.status == 2 and ran.err.startswith("abp: argument 4 is not UTF-8 (") and "\udcff" not in ran.err
+    assert ran.document["error"]["code"] == "INVALID_PARAMS" and "write it in UTF-8" in ran.err

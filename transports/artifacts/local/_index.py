@@ -253,7 +253,10 @@ class Index:
                 self.incomplete = True
                 self._pause = time.monotonic() + _PAUSE
                 self._close()
-                logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
+                if isinstance(error, PermissionError):  # of another user, or read-only: nothing is wrong with it
+                    logger.info("the store %s is read-only; listing reads every file", self._tree.root)
+                else:
+                    logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 return None
             finally:
                 if not self.live and not self._users:

@@ -41,7 +41,7 @@ from ...session import (
     retention_settings,
     timeout_seconds,
 )
-from ...tasks import cancel_and_wait
+from ...tasks import OpenedHere, cancel_and_wait
 from .._jobs import NOT_SENT, Job, Outcome
 from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from ._leases import Connect, Leases, Reuse
@@ -134,7 +134,7 @@ class FreeMemory:
         return self._free >= self._floor
 
 
-class Pool:
+class Pool(OpenedHere):
     """Pool of sessions and browsers for concurrent calls::
 
         async with Pool(browsers=2, sessions=8) as pool:

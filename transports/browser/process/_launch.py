@@ -31,7 +31,7 @@ from ...errors import (
     short_traceback,
 )
 from ...protocol import checked_timeout
-from ...tasks import Owner
+from ...tasks import OpenedHere, Owner
 from ...telemetry import BROWSER_RESTARTS, record, span
 from ._ahead import next_process
 from ._browser_process import BrowserProcess, Remote
@@ -181,7 +181,7 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
     return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
 
 
-class Browser:
+class Browser(OpenedHere):
     """A browser for any number of sessions at once. ``async with Browser() as browser`` starts it::
 
         async with Browser() as browser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cache, partial
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...errors import UsageError
 from . import (
     _artifacts as artifacts,
     _batch as batch,
@@ -178,6 +180,17 @@ def _command(name: str) -> Any:  # a command of the click that Typer vendors
     return made
 
 
+def _require_utf8(args: Sequence[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` for an argument that cannot be sent or printed as it is."""
+    for number, arg in enumerate(args, 1):
+        try:
+            arg.encode()
+        except UnicodeEncodeError:
+            shown, locale = ascii(arg[:40]), sys.getfilesystemencoding()
+            fix = "write it in UTF-8" if locale == "utf-8" else f"the locale is {locale}: set PYTHONUTF8=1"
+            raise UsageError(f"argument {number} is not UTF-8 ({shown}); {fix}") from None
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
@@ -186,6 +199,7 @@ def run(args: Sequence[str]) -> int:
     try:
         if (completed := complete(partial(_command, ""))) is not None:
             return completed
+        _require_utf8(args)
         command = command_for(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
