@@ -169,9 +169,8 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         bars = [await locator.bounding_box() for locator in (row.locator(".bar"), done.locator(".bar"))]
         assert bars[0] and bars[1] and bars[0]["x"] < bars[1]["x"] and bars[0]["width"] > bars[1]["width"]
         assert await page.locator(".run").count() == 1
-        await expect(page.locator("#view-calls").get_by_text("job.wait", exact=True)).to_have_count(
-            1
-        )  # once, as any call
+        named = page.locator("#view-calls").get_by_text("job.wait", exact=True)
+        await expect(named).to_have_count(1)  # once, as any call
         await expect(row).to_contain_text("detached")
         await row.locator("summary").first.click()
         await row.get_by_role("button", name="Cancel").click()
